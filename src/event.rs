@@ -1,0 +1,319 @@
+//! Ids, offsets and events: what the service's words mean before anything has been proved.
+//!
+//! # Invariants
+//!
+//! * **Bytes survive.** A [`RawEvent`] keeps the service's JSON as it came, unknown fields included; nothing here
+//!   prints it anew.
+//! * **One reading.** A record that two JSON readers could read differently (a known name twice, or spelled in another
+//!   case) is [`Malformed`]: the reference verifier takes the last spelling, others take the first, and a proof must
+//!   not hold for one of them only.
+//! * **No I/O, no clock.**
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+mod json;
+mod payload;
+mod proof;
+
+pub use json::Malformed;
+pub use proof::{OcrProof, Proofs};
+
+use json::Object;
+
+/// A channel's id at the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ChannelId(pub Uuid);
+
+/// An event's id: the same each time the service returns the event, and therefore what consumers deduplicate on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EventId(pub Uuid);
+
+impl fmt::Display for ChannelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for ChannelId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl FromStr for EventId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+/// An event's place in its channel: larger is newer. The service's number, never negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Offset(i64);
+
+impl Offset {
+    /// The smallest offset there can be.
+    pub const ZERO: Self = Self(0);
+
+    /// `None` for a negative number, which the service never gives and never takes.
+    #[must_use]
+    pub fn new(value: i64) -> Option<Self> {
+        (value >= 0).then_some(Self(value))
+    }
+
+    /// The number as the service writes it.
+    #[must_use]
+    pub fn get(self) -> i64 {
+        self.0
+    }
+
+    /// The offset before this one; `None` at zero.
+    #[must_use]
+    pub fn before(self) -> Option<Self> {
+        Self::new(self.0 - 1)
+    }
+}
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Offset {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = i64::deserialize(deserializer)?;
+        Self::new(value).ok_or_else(|| serde::de::Error::custom("an offset is not negative"))
+    }
+}
+
+/// What happened, by the service's `headers.type`.
+///
+/// Kinds appear over time; one that is not known here is kept by its name and treated as a notice that nobody signs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventType {
+    /// An event emitted by a watched contract.
+    WatcherEvent,
+    /// A watcher's state changed.
+    WatcherStatus,
+    /// An operation's state changed.
+    OperationStatus,
+    /// A wallet's state changed.
+    WalletStatus,
+    /// A chain query's state changed.
+    QueryStatus,
+    /// A kind that this version does not know.
+    Other(Box<str>),
+}
+
+impl EventType {
+    /// The service's word for it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::WatcherEvent => "watcher.event",
+            Self::WatcherStatus => "watcher.status",
+            Self::OperationStatus => "operation.status",
+            Self::WalletStatus => "wallet.status",
+            Self::QueryStatus => "query.status",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<&str> for EventType {
+    fn from(name: &str) -> Self {
+        match name {
+            "watcher.event" => Self::WatcherEvent,
+            "watcher.status" => Self::WatcherStatus,
+            "operation.status" => Self::OperationStatus,
+            "wallet.status" => Self::WalletStatus,
+            "query.status" => Self::QueryStatus,
+            other => Self::Other(other.into()),
+        }
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A record as the service returned it: its place is known, the rest has not been looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawEvent {
+    /// `headers.offset`.
+    pub offset: Offset,
+    /// `event_id`, where there is one that can be read.
+    pub id: Option<EventId>,
+    /// The record's JSON, byte for byte. Not necessarily well formed beyond its offset, not even UTF-8.
+    pub json: Bytes,
+}
+
+impl RawEvent {
+    /// Reads no more of a record than its place. `None` where the offset cannot be read.
+    ///
+    /// Lenient on purpose: a record that is malformed elsewhere still has to be set aside under its offset.
+    #[must_use]
+    pub fn locate(json: Bytes) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Place {
+            offset: Offset,
+        }
+        let record = Object::read(&json).ok()?;
+        let place: Place = serde_json::from_str(record.last("headers")?.get()).ok()?;
+        let id = record.last("event_id").and_then(|id| serde_json::from_str(id.get()).ok());
+        Some(Self { offset: place.offset, id, json })
+    }
+}
+
+/// A well-formed event. Nothing about it has been proved.
+#[derive(Clone, Debug)]
+pub struct Event {
+    raw: RawEvent,
+    kind: EventType,
+    proofs: Proofs,
+    signed: Option<Box<str>>,
+    status: Option<Box<str>>,
+    timestamp: Option<i64>,
+}
+
+impl Event {
+    /// Reads a record in full.
+    ///
+    /// # Errors
+    /// [`Malformed`] where a field that this version knows is missing, ambiguous or of the wrong shape. Stricter than
+    /// the reference in what two readers could read differently; unknown fields and kinds are tolerated.
+    pub fn parse(json: Bytes) -> Result<Self, Malformed> {
+        let record = Object::read(&json)?;
+        let id = record.get::<EventId>("event_id")?;
+        let headers = record.require::<Object<'_>>("headers")?;
+        let kind = EventType::from(&*headers.require::<Box<str>>("type")?);
+        let offset = headers.require::<Offset>("offset")?;
+        let proofs = Proofs::read(&headers)?;
+        let payload = payload::read(&kind, &record)?;
+        drop((record, headers));
+        Ok(Self {
+            raw: RawEvent { offset, id, json },
+            kind,
+            proofs,
+            signed: payload.signed,
+            status: payload.status,
+            timestamp: payload.timestamp,
+        })
+    }
+
+    /// The event's place in its channel.
+    #[must_use]
+    pub fn offset(&self) -> Offset {
+        self.raw.offset
+    }
+
+    /// The id to deduplicate on, where the service gave one.
+    #[must_use]
+    pub fn id(&self) -> Option<EventId> {
+        self.raw.id
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn kind(&self) -> &EventType {
+        &self.kind
+    }
+
+    /// The proofs that came with it.
+    #[must_use]
+    pub fn proofs(&self) -> &Proofs {
+        &self.proofs
+    }
+
+    /// The text that the network signs for this kind of event (`verifiable_event` or `verifiable_result`), where it
+    /// is present and not empty.
+    #[must_use]
+    pub fn signed(&self) -> Option<&str> {
+        self.signed.as_deref()
+    }
+
+    /// `payload.status`, for the kinds that have one.
+    #[must_use]
+    pub fn status(&self) -> Option<&str> {
+        self.status.as_deref()
+    }
+
+    /// `payload.timestamp` in Unix seconds: the service's unsigned word.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<i64> {
+        self.timestamp
+    }
+
+    /// The record as it came.
+    #[must_use]
+    pub fn raw(&self) -> &RawEvent {
+        &self.raw
+    }
+
+    /// Whether a proof is due for this event, so that its absence means "not yet" and not "never" (spec/wire.md,
+    /// "Which events carry a proof").
+    #[must_use]
+    pub fn proof_is_due(&self) -> bool {
+        match (&self.kind, self.status()) {
+            (EventType::WatcherEvent, _)
+            | (EventType::OperationStatus, Some("confirmed_latest" | "confirmed_safe" | "confirmed"))
+            | (EventType::QueryStatus, Some("completed")) => true,
+            (EventType::QueryStatus, Some("failed")) => self.signed.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether this kind of event can be proved at all.
+    #[must_use]
+    pub fn can_be_proved(&self) -> bool {
+        matches!(self.kind, EventType::WatcherEvent | EventType::OperationStatus | EventType::QueryStatus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_malformed_record_is_still_located_by_its_offset() {
+        let json = Bytes::from_static(br#"{"event_id":7,"headers":{"offset":5,"type":null},"payload":3}"#);
+        let raw = RawEvent::locate(json.clone()).expect("the offset is readable");
+        assert_eq!((raw.offset.get(), raw.id, &raw.json), (5, None, &json));
+        assert!(Event::parse(json).is_err());
+    }
+
+    #[test]
+    fn no_offset_no_place() {
+        for json in ["{}", "7", r#"{"headers":{}}"#, r#"{"headers":{"offset":-1}}"#, r#"{"headers":{"offset":5.0}}"#] {
+            assert_eq!(RawEvent::locate(Bytes::from(json)), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn unknown_kinds_and_fields_are_tolerated() {
+        let json = r#"{"new":[1e400],"headers":{"type":"comet.sighted","offset":1,"more":{}},"payload":{"x":1}}"#;
+        let event = Event::parse(Bytes::from(json)).expect("well formed");
+        assert_eq!(event.kind(), &EventType::Other("comet.sighted".into()));
+        assert!(!event.proof_is_due());
+    }
+}

@@ -1,0 +1,3 @@
+//! The `channeld` program.
+
+fn main() {}

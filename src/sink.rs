@@ -1,0 +1,87 @@
+//! Where events go: one trait, one file a sink.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::event::Offset;
+use crate::record::{ChannelRef, Record};
+
+/// Somewhere events go.
+///
+/// `Ok` means the sink has taken responsibility for the whole batch, so its cursor may move past it. A batch is never
+/// empty and never reordered within a channel; after a crash it may come twice, with the same ids. Several channels may
+/// deliver at the same time, each one batch at a time.
+#[async_trait]
+pub trait Sink: Send + Sync + fmt::Debug {
+    /// Says what is recorded as delivered, before the first batch of a channel: a sink that can see what it already
+    /// holds passes over the rest of it.
+    ///
+    /// # Errors
+    /// If the sink cannot be used now: it is asked again.
+    async fn resume(&self, recorded: &Recorded) -> Result<(), SinkError> {
+        let _ = recorded;
+        Ok(())
+    }
+
+    /// Takes a batch of one channel, in ascending offset order.
+    ///
+    /// # Errors
+    /// If any event may not have arrived. What [`Undelivered::delivered`] counts is not offered again, the rest is.
+    async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered>;
+}
+
+/// What is durably recorded as delivered by one sink of one channel.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The channel.
+    pub channel: ChannelRef,
+    /// Every event up to this one has been dealt with; `None` where none has.
+    pub through: Option<Offset>,
+    /// Those below it that wait for a late proof, and so have not been delivered after all.
+    pub owed: BTreeSet<Offset>,
+}
+
+impl Recorded {
+    /// Whether the event at `offset` is recorded as delivered, and will not be offered again.
+    #[must_use]
+    pub fn covers(&self, offset: Offset) -> bool {
+        self.through.is_some_and(|through| offset <= through) && !self.owed.contains(&offset)
+    }
+}
+
+/// A batch that was not taken as a whole.
+#[derive(Debug)]
+pub struct Undelivered {
+    /// How many of the batch's first records have arrived for certain.
+    pub delivered: usize,
+    /// Why the next one has not.
+    pub error: SinkError,
+}
+
+/// Why a sink did not take an event.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    /// Nobody reads on the other side, and nobody will: the daemon ends, cleanly.
+    #[error("the reader has gone")]
+    Closed,
+    /// Not now. The same is offered again after a wait.
+    #[error("{message}")]
+    Refused {
+        /// What happened, for an operator. Holds no body and no secret.
+        message: String,
+        /// How long the other side asked to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The system did not let us. The same is offered again after a wait.
+    #[error("{doing}")]
+    Io {
+        /// What was being done, and to what.
+        doing: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}

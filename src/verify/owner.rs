@@ -1,0 +1,31 @@
+//! The workflow owner of an organisation: what binds an event to its owner.
+
+use super::hash::{Address, Hash, keccak256};
+
+const DOMAIN: &[u8] = b"Chainlink Runtime Environment GenerateWorkflowOwnerAddress\0";
+const PADDING: [u8; 84] = [0; 84];
+
+/// What an empty tenant id means.
+const DEFAULT_TENANT: &str = "1";
+
+/// Derives the owner that reports name for an organisation's workflows (spec/wire.md, "Workflow owner").
+#[must_use]
+pub fn workflow_owner(org_id: &str, tenant_id: &str) -> Address {
+    let prefix = if tenant_id.is_empty() { DEFAULT_TENANT } else { tenant_id };
+    let Hash(hash) = keccak256([
+        &[0xff][..],
+        &PADDING,
+        DOMAIN,
+        &length(prefix),
+        prefix.as_bytes(),
+        &length(org_id),
+        org_id.as_bytes(),
+    ]);
+    let mut owner = [0; 20];
+    owner.copy_from_slice(&hash[..20]);
+    Address(owner)
+}
+
+fn length(text: &str) -> [u8; 8] {
+    (text.len() as u64).to_be_bytes()
+}

@@ -1,0 +1,43 @@
+//! The OCR report: what the network signed.
+
+use super::hash::{Address, Hash, keccak256};
+
+const OWNER: std::ops::Range<usize> = 87..107;
+const PAYLOAD: usize = 109;
+
+/// The shortest report: the header's 109 bytes and a hash.
+pub const OCR_REPORT_LENGTH: usize = PAYLOAD + 32;
+
+/// A report's fields, as far as a verdict depends on them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report<'a> {
+    /// Whose workflow emitted it.
+    pub workflow_owner: Address,
+    /// What it is about: an event hash.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Report<'a> {
+    /// `None` where it is shorter than [`OCR_REPORT_LENGTH`].
+    #[must_use]
+    pub fn parse(report: &'a [u8]) -> Option<Self> {
+        if report.len() < OCR_REPORT_LENGTH {
+            return None;
+        }
+        let workflow_owner = Address(report[OWNER].try_into().ok()?);
+        Some(Self { workflow_owner, payload: &report[PAYLOAD..] })
+    }
+}
+
+/// The hash that a report about this text carries: of the text itself, not of what its base64 decodes to.
+#[must_use]
+pub fn event_hash(signed: &str) -> Hash {
+    keccak256([signed.as_bytes()])
+}
+
+/// What each signature of a proof is over.
+#[must_use]
+pub fn signed_digest(report: &[u8], context: &[u8]) -> Hash {
+    let report_hash = keccak256([report]);
+    keccak256([&report_hash.0[..], context])
+}
