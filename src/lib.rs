@@ -2,5 +2,7 @@
 
 pub mod event;
 pub mod record;
+pub mod retry;
 pub mod sink;
+pub mod state;
 pub mod verify;

@@ -1,0 +1,263 @@
+//! What the daemon remembers: cursors, late proofs and quarantined events, in sled, with a readable mirror.
+//!
+//! # Invariants
+//!
+//! * **One transaction a commit.** A lane's cursor moves together with the late proofs and quarantined events that the
+//!   move produced, or not at all.
+//! * **On disk before it counts.** [`State::commit`] answers after the database file, and then the mirror, have been
+//!   synced. sled's own flush ends in `sync_file_range`, which is no durability barrier.
+//! * **Cursors never go back.** A commit that would move one backwards is refused.
+//! * **One process.** The directory is locked as long as a [`State`] lives.
+//!
+//! A failed write is final for this process: what a failed sync left on disk is unknown, and sled refuses to go on. The
+//! daemon ends, and the next start reads what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::event::{ChannelId, EventId, Offset};
+
+mod codec;
+mod committer;
+mod directory;
+mod mirror;
+mod store;
+
+pub use codec::{Late, Quarantined};
+
+use committer::Committer;
+use directory::Directory;
+use store::Store;
+
+/// One sink of one channel: what a cursor belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneKey {
+    /// The channel's id at the service, so that renaming a channel keeps its cursors.
+    pub channel: ChannelId,
+    /// The sink's name in the configuration.
+    pub sink: Arc<str>,
+}
+
+/// How far a lane has got: everything up to here was delivered, set aside for its late proof, or quarantined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// `None` is before the first event.
+    pub through: Option<Offset>,
+}
+
+/// An event to be set aside until its proof comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Its place.
+    pub offset: Offset,
+    /// What it is read again by.
+    pub event_id: EventId,
+    /// When it was first seen, Unix seconds.
+    pub first_seen: i64,
+    /// The record as it came.
+    pub json: bytes::Bytes,
+}
+
+/// An event to be kept as evidence instead of delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// What is known about it.
+    pub facts: Quarantined,
+    /// The record as it came.
+    pub json: bytes::Bytes,
+}
+
+/// What one step of one channel changes, all of it or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    /// The lane's new position.
+    pub cursor: Option<(LaneKey, Cursor)>,
+    /// Events that the lane has passed without their proof: it is owed them.
+    pub pending: Vec<(LaneKey, Pending)>,
+    /// Late events that the lane has now got.
+    pub settled: Vec<(LaneKey, Offset)>,
+    /// Events condemned. One that waited for its proof waits no longer.
+    pub quarantined: Vec<(ChannelId, Evidence)>,
+}
+
+/// Why the state could not be opened, read or written.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StateError {
+    /// Another process uses the directory.
+    #[error(
+        "{path} is in use by another channeld (process {holder}): end that one, or give this one its own state.path"
+    )]
+    InUse {
+        /// The directory.
+        path: String,
+        /// Its process id, as far as it said so.
+        holder: String,
+    },
+    /// The file system did not let us.
+    #[error("{doing}")]
+    Io {
+        /// What was being done, and to what.
+        doing: String,
+        /// What the system said.
+        #[source]
+        source: Arc<std::io::Error>,
+    },
+    /// sled did not let us.
+    #[error("the state database failed while {doing}: {message}")]
+    Database {
+        /// What was being done.
+        doing: &'static str,
+        /// What sled said.
+        message: String,
+    },
+    /// The database does not open and nothing says where we were.
+    #[error(
+        "the state database in {path} cannot be opened ({message}) and there is no cursors.json to restore the cursors \
+         from: restore the directory from a backup, or move it away and set `start` of each channel"
+    )]
+    Lost {
+        /// The directory.
+        path: String,
+        /// What sled said.
+        message: String,
+    },
+    /// Written by a version that this one does not know.
+    #[error("the state has format {found}, this version knows {known}: run the version that wrote it, or a newer one")]
+    Format {
+        /// What stands there.
+        found: String,
+        /// What we write.
+        known: &'static str,
+    },
+    /// A stored entry or the mirror cannot be read.
+    #[error("the state is damaged: {0}")]
+    Damaged(String),
+    /// A commit would move a cursor back. A defect: nothing was written.
+    #[error(
+        "cursor of sink {sink} in channel {channel} would go back from {from} to {to}: this is a defect, nothing was written"
+    )]
+    Backwards {
+        /// The channel.
+        channel: ChannelId,
+        /// The sink.
+        sink: String,
+        /// The recorded offset.
+        from: String,
+        /// The refused one.
+        to: String,
+    },
+    /// The state is being closed.
+    #[error("the state is closed")]
+    Closed,
+}
+
+impl StateError {
+    fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io { doing: doing.into(), source: Arc::new(source) }
+    }
+}
+
+/// What one lane finds when it starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaneState {
+    /// Where it is; `None` where it has never been.
+    pub cursor: Option<Cursor>,
+    /// The late events that it is owed.
+    pub owed: BTreeSet<Offset>,
+}
+
+/// The open state of this process.
+#[derive(Debug)]
+pub struct State {
+    store: Store,
+    commits: mpsc::Sender<committer::Request>,
+    committer: Option<std::thread::JoinHandle<()>>,
+    _directory: Directory,
+}
+
+/// Commits that may wait for the one being written.
+const QUEUE: usize = 256;
+
+impl State {
+    /// Opens the state in `path`, creating it where there is none, restoring the cursors from their mirror where the
+    /// database does not open. Blocks.
+    ///
+    /// # Errors
+    /// [`StateError`]: nothing is started on a state that is not known to be right.
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        let directory = Directory::lock(path)?;
+        let store = directory.open_store()?;
+        let (commits, requests) = mpsc::channel(QUEUE);
+        let committer = Committer::new(store.clone(), directory.database_files(), directory.mirror())?;
+        let committer = std::thread::Builder::new()
+            .name("state".to_owned())
+            .spawn(move || committer.run(requests))
+            .map_err(|error| StateError::io("starting the state's thread", error))?;
+        Ok(Self { store, commits, committer: Some(committer), _directory: directory })
+    }
+
+    /// Writes `commit`, and answers once it is on disk.
+    ///
+    /// # Errors
+    /// [`StateError`]: it is not known to be on disk, and nothing more can be written.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not stop the write.
+    pub async fn commit(&self, commit: Commit) -> Result<(), StateError> {
+        let (done, answer) = oneshot::channel();
+        self.commits.send((commit, done)).await.map_err(|_| StateError::Closed)?;
+        answer.await.map_err(|_| StateError::Closed)?
+    }
+
+    /// What is recorded about a lane.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn lane(&self, lane: &LaneKey) -> Result<LaneState, StateError> {
+        let owed = self.late(lane.channel)?.into_iter().filter(|(_, late)| late.owed.contains(&*lane.sink));
+        Ok(LaneState { cursor: self.store.cursor(lane)?, owed: owed.map(|(offset, _)| offset).collect() })
+    }
+
+    /// The events of a channel that wait for their proof.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn late(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Late>, StateError> {
+        self.store.late(channel)
+    }
+
+    /// The quarantined events of a channel.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn quarantined(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Quarantined>, StateError> {
+        self.store.quarantined(channel)
+    }
+
+    /// The bytes of an event that waits or is quarantined.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn json(&self, channel: ChannelId, offset: Offset) -> Result<Option<bytes::Bytes>, StateError> {
+        self.store.json(channel, offset)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // The thread ends when the last sender is gone; a commit in hand is finished first.
+        let (closed, _) = mpsc::channel(1);
+        self.commits = closed;
+        if let Some(committer) = self.committer.take()
+            && committer.join().is_err()
+        {
+            tracing::error!("the state's thread panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Keys and values as they stand in the database.
+
+use std::collections::BTreeSet;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{LaneKey, StateError};
+use crate::event::{ChannelId, EventId, Offset};
+
+const UUID_LENGTH: usize = 16;
+
+/// An event that waits for its proof.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Late {
+    /// What it is read again by.
+    pub event_id: EventId,
+    /// When it was first seen, Unix seconds.
+    pub first_seen: i64,
+    /// The sinks that have passed its offset and are owed it.
+    pub owed: BTreeSet<String>,
+}
+
+/// What is known about a quarantined event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// Its place.
+    pub offset: Offset,
+    /// Its id, where it has one that can be read.
+    pub event_id: Option<EventId>,
+    /// The reason's constant name.
+    pub reason: String,
+    /// The reason in words.
+    pub detail: String,
+    /// When it was condemned, Unix seconds.
+    pub at: i64,
+}
+
+/// The key of a lane's cursor: the channel's 16 bytes and the sink's name.
+pub(super) fn lane_key(lane: &LaneKey) -> Vec<u8> {
+    [lane.channel.0.as_bytes(), lane.sink.as_bytes()].concat()
+}
+
+/// The lane of a key.
+pub(super) fn lane_of(key: &[u8]) -> Result<LaneKey, StateError> {
+    let (channel, sink) = split_channel(key)?;
+    let sink = std::str::from_utf8(sink).map_err(|_| damaged("a cursor's key"))?;
+    Ok(LaneKey { channel, sink: sink.into() })
+}
+
+/// The key of an event: the channel's 16 bytes and the offset, big endian, so that keys sort as offsets do.
+pub(super) fn event_key(channel: ChannelId, offset: Offset) -> Vec<u8> {
+    [&channel.0.as_bytes()[..], &offset.get().to_be_bytes()].concat()
+}
+
+/// The channel and offset of an event's key.
+pub(super) fn event_of(key: &[u8]) -> Result<(ChannelId, Offset), StateError> {
+    let (channel, offset) = split_channel(key)?;
+    let offset = offset.try_into().ok().map(i64::from_be_bytes).and_then(Offset::new);
+    Ok((channel, offset.ok_or_else(|| damaged("an event's key"))?))
+}
+
+fn split_channel(key: &[u8]) -> Result<(ChannelId, &[u8]), StateError> {
+    let (channel, rest) = key.split_at_checked(UUID_LENGTH).ok_or_else(|| damaged("a key"))?;
+    Ok((ChannelId(Uuid::from_slice(channel).map_err(|_| damaged("a key"))?), rest))
+}
+
+/// Values are JSON: small, and readable with nothing but a database dump.
+pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("state values have text keys and no value that can fail")
+}
+
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StateError> {
+    serde_json::from_slice(bytes).map_err(|_| damaged("a stored value"))
+}
+
+fn damaged(what: &str) -> StateError {
+    StateError::Damaged(format!("{what} cannot be read"))
+}

@@ -1,0 +1,218 @@
+//! The database behind the few operations that the rest needs. The only file that knows sled.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+
+use bytes::Bytes;
+use sled::Transactional;
+use sled::transaction::{ConflictableTransactionError, TransactionError, TransactionalTree};
+
+use super::codec::{self, Late, Quarantined};
+use super::{Commit, Cursor, LaneKey, Pending, StateError};
+use crate::event::{ChannelId, Offset};
+
+const FORMAT: &str = "1";
+const FORMAT_KEY: &str = "format";
+
+/// sled would take a gigabyte; the state of a thousand channels is far below a megabyte.
+const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The open database.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    db: sled::Db,
+    cursors: sled::Tree,
+    late: sled::Tree,
+    quarantine: sled::Tree,
+    json: sled::Tree,
+}
+
+type Aborted = ConflictableTransactionError<StateError>;
+
+impl Store {
+    /// Opens the database in `path`. sled has been seen to panic on a damaged one: that is an error like any other.
+    pub(super) fn open(path: &Path) -> Result<Self, StateError> {
+        let open = || -> Result<Self, sled::Error> {
+            let db = sled::Config::new()
+                .path(path)
+                .cache_capacity(CACHE_BYTES)
+                .mode(sled::Mode::LowSpace)
+                .flush_every_ms(None)
+                .open()?;
+            let tree = |name: &str| db.open_tree(name);
+            Ok(Self {
+                cursors: tree("cursors")?,
+                late: tree("late")?,
+                quarantine: tree("quarantine")?,
+                json: tree("json")?,
+                db,
+            })
+        };
+        match std::panic::catch_unwind(AssertUnwindSafe(open)) {
+            Ok(opened) => opened.map_err(|error| database("opening", &error))?.of_our_format(),
+            Err(_) => Err(StateError::Database { doing: "opening", message: "it panicked".to_owned() }),
+        }
+    }
+
+    fn of_our_format(self) -> Result<Self, StateError> {
+        match self.db.get(FORMAT_KEY).map_err(|error| database("reading", &error))? {
+            Some(format) if format == FORMAT.as_bytes() => Ok(self),
+            Some(format) => {
+                Err(StateError::Format { found: String::from_utf8_lossy(&format).into_owned(), known: FORMAT })
+            }
+            None => {
+                self.db.insert(FORMAT_KEY, FORMAT.as_bytes()).map_err(|error| database("writing", &error))?;
+                Ok(self)
+            }
+        }
+    }
+
+    /// Applies commits as one transaction and hands them to the operating system. Not yet on disk: see
+    /// [`Directory::sync`](super::directory::Directory).
+    pub(super) fn apply(&self, commits: &[Commit]) -> Result<(), StateError> {
+        let trees = (&self.cursors, &self.late, &self.quarantine, &self.json);
+        let applied = trees.transaction(|(cursors, late, quarantine, json)| {
+            let trees = Trees { cursors, late, quarantine, json };
+            commits.iter().try_for_each(|commit| trees.apply(commit))
+        });
+        match applied {
+            Ok(()) => self.db.flush().map(drop).map_err(|error| database("writing", &error)),
+            Err(TransactionError::Abort(error)) => Err(error),
+            Err(TransactionError::Storage(error)) => Err(database("writing", &error)),
+        }
+    }
+
+    /// Writes cursors and late proofs as a mirror has them, over whatever stands there.
+    pub(super) fn restore(&self, cursors: &BTreeMap<LaneKey, Cursor>, late: &LateEvents) -> Result<(), StateError> {
+        let write = || -> Result<(), sled::Error> {
+            for (lane, cursor) in cursors {
+                self.cursors.insert(codec::lane_key(lane), codec::encode(&cursor.through))?;
+            }
+            for ((channel, offset), entry) in late {
+                self.late.insert(codec::event_key(*channel, *offset), codec::encode(entry))?;
+            }
+            self.db.flush().map(drop)
+        };
+        write().map_err(|error| database("restoring", &error))
+    }
+
+    pub(super) fn cursor(&self, lane: &LaneKey) -> Result<Option<Cursor>, StateError> {
+        let stored = self.cursors.get(codec::lane_key(lane)).map_err(|error| database("reading", &error))?;
+        stored.map(|value| Ok(Cursor { through: codec::decode(&value)? })).transpose()
+    }
+
+    pub(super) fn cursors(&self) -> Result<BTreeMap<LaneKey, Cursor>, StateError> {
+        entries(&self.cursors, &[], |key, value| Ok((codec::lane_of(key)?, Cursor { through: codec::decode(value)? })))
+    }
+
+    pub(super) fn all_late(&self) -> Result<LateEvents, StateError> {
+        entries(&self.late, &[], |key, value| Ok((codec::event_of(key)?, codec::decode(value)?)))
+    }
+
+    pub(super) fn late(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Late>, StateError> {
+        entries(&self.late, channel.0.as_bytes(), |key, value| Ok((codec::event_of(key)?.1, codec::decode(value)?)))
+    }
+
+    pub(super) fn quarantined(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Quarantined>, StateError> {
+        let entry = |key: &[u8], value: &[u8]| Ok((codec::event_of(key)?.1, codec::decode(value)?));
+        entries(&self.quarantine, channel.0.as_bytes(), entry)
+    }
+
+    pub(super) fn json(&self, channel: ChannelId, offset: Offset) -> Result<Option<Bytes>, StateError> {
+        let stored = self.json.get(codec::event_key(channel, offset)).map_err(|error| database("reading", &error))?;
+        Ok(stored.map(|json| Bytes::copy_from_slice(&json)))
+    }
+}
+
+/// Every event that waits for its proof.
+pub(super) type LateEvents = BTreeMap<(ChannelId, Offset), Late>;
+
+fn entries<K: Ord, V>(
+    tree: &sled::Tree,
+    prefix: &[u8],
+    read: impl Fn(&[u8], &[u8]) -> Result<(K, V), StateError>,
+) -> Result<BTreeMap<K, V>, StateError> {
+    tree.scan_prefix(prefix)
+        .map(|entry| {
+            let (key, value) = entry.map_err(|error| database("reading", &error))?;
+            read(&key, &value)
+        })
+        .collect()
+}
+
+fn database(doing: &'static str, error: &sled::Error) -> StateError {
+    StateError::Database { doing, message: error.to_string() }
+}
+
+/// The trees inside a transaction.
+struct Trees<'t> {
+    cursors: &'t TransactionalTree,
+    late: &'t TransactionalTree,
+    quarantine: &'t TransactionalTree,
+    json: &'t TransactionalTree,
+}
+
+impl Trees<'_> {
+    fn apply(&self, commit: &Commit) -> Result<(), Aborted> {
+        for (lane, pending) in &commit.pending {
+            self.owe(lane, pending)?;
+        }
+        for (lane, offset) in &commit.settled {
+            self.settle(lane, *offset)?;
+        }
+        for (channel, evidence) in &commit.quarantined {
+            let key = codec::event_key(*channel, evidence.facts.offset);
+            self.late.remove(key.as_slice())?;
+            self.quarantine.insert(key.as_slice(), codec::encode(&evidence.facts))?;
+            self.json.insert(key.as_slice(), &evidence.json[..])?;
+        }
+        match &commit.cursor {
+            Some((lane, cursor)) => self.advance(lane, *cursor),
+            None => Ok(()),
+        }
+    }
+
+    fn owe(&self, lane: &LaneKey, pending: &Pending) -> Result<(), Aborted> {
+        let key = codec::event_key(lane.channel, pending.offset);
+        let mut late: Late = match self.late.get(&key)? {
+            Some(stored) => codec::decode(&stored).map_err(ConflictableTransactionError::Abort)?,
+            None => Late { event_id: pending.event_id, first_seen: pending.first_seen, owed: [].into() },
+        };
+        late.owed.insert(lane.sink.to_string());
+        self.late.insert(key.as_slice(), codec::encode(&late))?;
+        self.json.insert(key.as_slice(), &pending.json[..])?;
+        Ok(())
+    }
+
+    fn settle(&self, lane: &LaneKey, offset: Offset) -> Result<(), Aborted> {
+        let key = codec::event_key(lane.channel, offset);
+        let Some(stored) = self.late.get(&key)? else { return Ok(()) };
+        let mut late: Late = codec::decode(&stored).map_err(ConflictableTransactionError::Abort)?;
+        late.owed.remove(&*lane.sink);
+        if late.owed.is_empty() {
+            self.late.remove(key.as_slice())?;
+            self.json.remove(key.as_slice())?;
+        } else {
+            self.late.insert(key.as_slice(), codec::encode(&late))?;
+        }
+        Ok(())
+    }
+
+    fn advance(&self, lane: &LaneKey, cursor: Cursor) -> Result<(), Aborted> {
+        let key = codec::lane_key(lane);
+        if let Some(stored) = self.cursors.get(&key)? {
+            let recorded: Option<Offset> = codec::decode(&stored).map_err(ConflictableTransactionError::Abort)?;
+            if recorded > cursor.through {
+                return Err(ConflictableTransactionError::Abort(backwards(lane, recorded, cursor.through)));
+            }
+        }
+        self.cursors.insert(key, codec::encode(&cursor.through))?;
+        Ok(())
+    }
+}
+
+fn backwards(lane: &LaneKey, from: Option<Offset>, to: Option<Offset>) -> StateError {
+    let show = |offset: Option<Offset>| offset.map_or_else(|| "the start".to_owned(), |offset| offset.to_string());
+    StateError::Backwards { channel: lane.channel, sink: lane.sink.to_string(), from: show(from), to: show(to) }
+}

@@ -1,0 +1,197 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+
+fn lane(sink: &str) -> LaneKey {
+    LaneKey { channel: ChannelId(Uuid::from_u128(7)), sink: sink.into() }
+}
+
+fn offset(value: i64) -> Offset {
+    Offset::new(value).unwrap()
+}
+
+fn at(value: i64) -> Cursor {
+    Cursor { through: Some(offset(value)) }
+}
+
+fn moved(sink: &str, to: i64) -> Commit {
+    Commit { cursor: Some((lane(sink), at(to))), ..Commit::default() }
+}
+
+fn pending(value: i64) -> Pending {
+    let event_id = EventId(Uuid::from_u128(u128::try_from(value).unwrap()));
+    Pending { offset: offset(value), event_id, first_seen: 1_700_000_000, json: Bytes::from_static(b"{}") }
+}
+
+fn evidence(value: i64, json: &'static [u8]) -> Evidence {
+    let facts = Quarantined {
+        offset: offset(value),
+        event_id: None,
+        reason: "malformed".to_owned(),
+        detail: "`headers` is missing".to_owned(),
+        at: 1_700_000_000,
+    };
+    Evidence { facts, json: Bytes::from_static(json) }
+}
+
+struct Fixture {
+    directory: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn open(&self) -> State {
+        State::open(self.directory.path()).unwrap()
+    }
+
+    fn database(&self) -> PathBuf {
+        self.directory.path().join("sled")
+    }
+}
+
+#[tokio::test]
+async fn a_commit_is_there_after_a_restart_as_a_whole() {
+    let fixture = Fixture::new();
+    let state = fixture.open();
+    let commit = Commit {
+        pending: vec![(lane("a"), pending(3))],
+        quarantined: vec![(lane("a").channel, evidence(4, b"\xff{"))],
+        ..moved("a", 5)
+    };
+    state.commit(commit).await.unwrap();
+    drop(state);
+
+    let state = fixture.open();
+    let found = state.lane(&lane("a")).unwrap();
+    assert_eq!(found, LaneState { cursor: Some(at(5)), owed: [offset(3)].into() });
+    assert_eq!(state.quarantined(lane("a").channel).unwrap()[&offset(4)].reason, "malformed");
+    assert_eq!(state.json(lane("a").channel, offset(4)).unwrap().unwrap(), Bytes::from_static(b"\xff{"));
+    assert_eq!(state.lane(&lane("b")).unwrap(), LaneState::default());
+}
+
+#[tokio::test]
+async fn a_late_event_is_owed_to_each_lane_that_passed_it_until_each_has_it() {
+    let fixture = Fixture::new();
+    let state = fixture.open();
+    for sink in ["a", "b"] {
+        let commit = Commit { pending: vec![(lane(sink), pending(3))], ..moved(sink, 3) };
+        state.commit(commit).await.unwrap();
+    }
+    let settled = |sink: &str| Commit { settled: vec![(lane(sink), offset(3))], ..Commit::default() };
+
+    state.commit(settled("a")).await.unwrap();
+    assert_eq!(state.late(lane("a").channel).unwrap()[&offset(3)].owed, ["b".to_owned()].into());
+
+    state.commit(settled("b")).await.unwrap();
+    assert!(state.late(lane("a").channel).unwrap().is_empty());
+    assert_eq!(state.json(lane("a").channel, offset(3)).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_condemned_event_waits_for_no_proof_any_more() {
+    let fixture = Fixture::new();
+    let state = fixture.open();
+    state.commit(Commit { pending: vec![(lane("a"), pending(3))], ..moved("a", 3) }).await.unwrap();
+    let condemned = Commit { quarantined: vec![(lane("a").channel, evidence(3, b"{}"))], ..Commit::default() };
+    state.commit(condemned).await.unwrap();
+
+    assert!(state.late(lane("a").channel).unwrap().is_empty());
+    assert!(state.json(lane("a").channel, offset(3)).unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_cursor_never_goes_back_and_others_in_the_same_group_still_move() {
+    let fixture = Fixture::new();
+    let state = fixture.open();
+    state.commit(moved("a", 5)).await.unwrap();
+
+    let (back, other) = tokio::join!(state.commit(moved("a", 4)), state.commit(moved("b", 4)));
+
+    assert!(matches!(back, Err(StateError::Backwards { .. })), "{back:?}");
+    other.unwrap();
+    assert_eq!(state.lane(&lane("a")).unwrap().cursor, Some(at(5)));
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused_and_told_who_holds_the_state() {
+    let fixture = Fixture::new();
+    let _state = fixture.open();
+    let refused = State::open(fixture.directory.path()).unwrap_err().to_string();
+    assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+}
+
+/// Ways to spoil a database, by what sled makes of them: some it refuses, some it opens as if nothing had been there.
+const DAMAGES: [(&str, fn(&Path)); 4] = [
+    ("log overwritten", |database| fs::write(database.join("db"), "nonsense".repeat(100_000)).unwrap()),
+    ("log emptied", |database| fs::write(database.join("db"), "").unwrap()),
+    ("log not a file", |database| not_a_file(&database.join("db"))),
+    ("all gone", |database| fs::remove_dir_all(database).unwrap()),
+];
+
+fn not_a_file(path: &Path) {
+    fs::remove_file(path).unwrap();
+    fs::create_dir(path).unwrap();
+}
+
+#[tokio::test]
+async fn whatever_happens_to_the_database_the_mirror_holds() {
+    for (damage, spoil) in DAMAGES {
+        let fixture = Fixture::new();
+        let state = fixture.open();
+        state.commit(Commit { pending: vec![(lane("a"), pending(3))], ..moved("a", 5) }).await.unwrap();
+        drop(state);
+        spoil(&fixture.database());
+
+        let state = fixture.open();
+
+        let found = state.lane(&lane("a")).unwrap();
+        assert_eq!(found, LaneState { cursor: Some(at(5)), owed: [offset(3)].into() }, "{damage}");
+        state.commit(moved("a", 6)).await.unwrap();
+        drop(state);
+        assert_eq!(fixture.open().lane(&lane("a")).unwrap().cursor, Some(at(6)), "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_open_is_kept_aside() {
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    not_a_file(&fixture.database().join("db"));
+
+    drop(fixture.open());
+
+    let mut names = fs::read_dir(fixture.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.any(|name| name.to_string_lossy().starts_with("sled.damaged-")));
+}
+
+#[tokio::test]
+async fn without_a_mirror_a_damaged_database_is_an_error_and_not_a_fresh_start() {
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    not_a_file(&fixture.database().join("db"));
+    fs::remove_file(fixture.directory.path().join("cursors.json")).unwrap();
+
+    let refused = State::open(fixture.directory.path()).unwrap_err();
+    assert!(matches!(refused, StateError::Lost { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn evidence_too_large_for_the_log_survives_too() {
+    let fixture = Fixture::new();
+    let state = fixture.open();
+    let large: &'static [u8] = vec![b'x'; 3 << 20].leak();
+    let condemned = Commit { quarantined: vec![(lane("a").channel, evidence(1, large))], ..Commit::default() };
+    state.commit(condemned).await.unwrap();
+    assert!(fs::read_dir(fixture.database().join("blobs")).unwrap().count() > 0, "it is not a blob");
+    drop(state);
+
+    assert_eq!(fixture.open().json(lane("a").channel, offset(1)).unwrap().unwrap(), large);
+}
