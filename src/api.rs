@@ -1,0 +1,154 @@
+//! The service's API: its three ways of reading events, a watcher's state, and its health.
+//!
+//! # Invariants
+//!
+//! * **Classified by status alone.** What an error's body says is shown to people and decides nothing: a proxy in
+//!   between can answer anything.
+//! * **The key goes to the service and nowhere else.** Redirects are not followed, and no `Debug`, error or log has the
+//!   key in it, not even where the service repeats it.
+//! * **Bounded.** A body is read up to [`MAX_BODY`], after decompression, and a page up to [`MAX_RECORDS`].
+//! * **Bytes survive.** A [`RawEvent`] holds the service's bytes as they came, valid UTF-8 or not.
+//! * **Nothing is tried twice.** Waiting and asking again are the caller's: [`ApiError`] says what to do next.
+//!
+//! # Cancellation
+//!
+//! Every call may be dropped at any point; the connection it used is then closed or drained by the pool.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use url::Url;
+use uuid::Uuid;
+
+use crate::event::{ChannelId, EventId, Offset, RawEvent};
+
+mod envelope;
+mod error;
+mod filter;
+mod page;
+mod retry_after;
+mod transport;
+mod watcher;
+
+pub use error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
+pub use filter::{Created, Filter, FilterError};
+pub use page::{MAX_RECORDS, Page};
+pub use retry_after::MAX_RETRY_AFTER;
+pub use watcher::Watcher;
+
+use error::Missing;
+use transport::Transport;
+
+/// No answer is read beyond this, counted after decompression.
+pub const MAX_BODY: usize = 64 * 1024 * 1024;
+
+/// How to reach the service.
+pub struct Settings {
+    /// `http` or `https`, with the version segment at its end (`…/v1`); a slash after it makes no difference.
+    pub base_url: Url,
+    /// The key, as the service gave it. A secret.
+    pub api_key: String,
+    /// How long connecting may take, TLS included.
+    pub connect_timeout: Duration,
+    /// How long a whole request may take, from connecting to the last byte of the body.
+    pub request_timeout: Duration,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("base_url", &self.base_url.as_str())
+            .field("connect_timeout", &self.connect_timeout)
+            .field("request_timeout", &self.request_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A client of the service. Cheap to clone; all clones share one connection pool.
+#[derive(Clone, Debug)]
+pub struct Client {
+    transport: Transport,
+}
+
+impl Client {
+    /// A client by these settings. Nothing is asked of the service yet.
+    ///
+    /// # Errors
+    /// [`SettingsError`], where the settings could never work.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        Self::with_max_body(settings, MAX_BODY)
+    }
+
+    /// The same with another bound on bodies, which a test can reach.
+    pub(crate) fn with_max_body(settings: Settings, max_body: usize) -> Result<Self, SettingsError> {
+        Transport::new(settings, max_body).map(|transport| Self { transport })
+    }
+
+    /// Reads a page of a channel's newest events, or of those after `offset` (spec/wire.md, "`offset` on poll", says
+    /// what is not known about it). `limit` is 1 to 200.
+    ///
+    /// # Errors
+    /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`].
+    pub async fn poll(&self, channel: ChannelId, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
+        let id = channel.to_string();
+        let query = paging(limit, offset);
+        let body = self.transport.get(&["channels", &id, "events"], &query, Missing::Channel).await?;
+        page::read(&body).map_err(ApiError::Malformed)
+    }
+
+    /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200.
+    ///
+    /// # Errors
+    /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`], a filter that the service refuses [`ApiError::Refused`].
+    pub async fn search(
+        &self,
+        channel: ChannelId,
+        filter: &Filter,
+        limit: u16,
+        offset: Option<Offset>,
+    ) -> Result<Page, ApiError> {
+        let id = channel.to_string();
+        let mut query = filter.query();
+        query.extend(paging(limit, offset));
+        let body = self.transport.get(&["channels", &id, "events", "search"], &query, Missing::Channel).await?;
+        page::read(&body).map_err(ApiError::Malformed)
+    }
+
+    /// Reads one event by its id.
+    ///
+    /// # Errors
+    /// [`ApiError`]; a 404 is [`ApiError::NotFound`], and another event than the one asked for
+    /// [`ApiError::Malformed`].
+    pub async fn event(&self, channel: ChannelId, id: EventId) -> Result<RawEvent, ApiError> {
+        let (channel, event) = (channel.to_string(), id.to_string());
+        let path = ["channels", &channel, "events", "search", &event];
+        let body = self.transport.get(&path, &[], Missing::Resource).await?;
+        page::read_one(&body, id).map_err(ApiError::Malformed)
+    }
+
+    /// Reads a watcher's state.
+    ///
+    /// # Errors
+    /// [`ApiError`]; a 404 is [`ApiError::NotFound`].
+    pub async fn watcher(&self, channel: ChannelId, id: Uuid) -> Result<Watcher, ApiError> {
+        let (channel, watcher) = (channel.to_string(), id.to_string());
+        let body = self.transport.get(&["channels", &channel, "watchers", &watcher], &[], Missing::Resource).await?;
+        Watcher::read(body).map_err(ApiError::Malformed)
+    }
+
+    /// Asks whether the service is up. Needs no key, so none is sent and a wrong one goes unnoticed.
+    ///
+    /// # Errors
+    /// [`ApiError`], unless the answer is a 2xx.
+    pub async fn health(&self) -> Result<(), ApiError> {
+        let answered: Result<Bytes, _> = self.transport.get_anonymously(&["health-check"]).await;
+        answered.map(drop)
+    }
+}
+
+fn paging(limit: u16, offset: Option<Offset>) -> Vec<(&'static str, String)> {
+    let mut query = vec![("limit", limit.to_string())];
+    query.extend(offset.map(|offset| ("offset", offset.to_string())));
+    query
+}

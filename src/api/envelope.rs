@@ -1,0 +1,67 @@
+//! The error envelope: shown to people, never decided upon.
+
+use serde_json::Value;
+
+use super::Answer;
+
+/// More of an error's body than this is not read; an envelope is a few hundred bytes.
+pub(super) const MAX_ENVELOPE: usize = 64 * 1024;
+
+/// The characters of a `message` that are shown.
+const MAX_MESSAGE: usize = 200;
+
+/// The characters of a `code` that are shown.
+const MAX_CODE: usize = 64;
+
+/// What stands in the place of the key.
+const REDACTED: &str = "[api key]";
+
+/// Reads what there is of the envelope. Anything may be missing, new, or no envelope at all.
+pub(super) fn read(status: u16, body: &[u8], key: &str) -> Answer {
+    let envelope: Value = serde_json::from_slice(body).unwrap_or_default();
+    let field = |name, bound| envelope.get(name)?.as_str().and_then(|text| presentable(text, key, bound));
+    Answer { status, code: field("code", MAX_CODE), message: field("message", MAX_MESSAGE) }
+}
+
+/// A text of the service as it may be shown: no control characters, not the key, no longer than `bound` characters.
+///
+/// The key is replaced before the text is cut, so that no half of it stays at the end.
+fn presentable(text: &str, key: &str, bound: usize) -> Option<Box<str>> {
+    let text = text.replace(key, REDACTED).replace(char::is_control, " ").replace(key, REDACTED);
+    let text: String = text.trim().chars().take(bound).collect();
+    (!text.is_empty()).then(|| text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "k3y-secret";
+
+    #[test]
+    fn a_partial_new_or_absent_envelope_is_no_error() {
+        for body in ["", "<html>", "{", "[]", "7", r#"{"code":7,"message":null}"#, r#"{"code":" "}"#] {
+            let bare = Answer { status: 503, code: None, message: None };
+            assert_eq!(read(503, body.as_bytes(), KEY), bare, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_bounded_free_of_control_characters_and_of_the_key() {
+        let message = format!("no\n\u{1b}[31mkey {KEY}: {}", "x".repeat(500));
+        let body = serde_json::json!({"code": "NEW_CODE", "message": message}).to_string();
+        let answer = read(401, body.as_bytes(), KEY);
+        assert_eq!(answer.code.as_deref(), Some("NEW_CODE"));
+        let shown = answer.message.expect("there is a message");
+        assert!(shown.starts_with("no  [31mkey [api key]: xx"), "{shown}");
+        assert_eq!(shown.chars().count(), MAX_MESSAGE);
+    }
+
+    #[test]
+    fn a_key_at_the_cut_leaves_no_half_of_itself() {
+        let message = format!("{}{KEY}", "x".repeat(MAX_MESSAGE - 3));
+        let body = serde_json::json!({ "message": message, "code": KEY }).to_string();
+        let answer = read(400, body.as_bytes(), KEY);
+        assert!(!answer.to_string().contains("k3y"), "{answer}");
+    }
+}

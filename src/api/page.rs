@@ -1,0 +1,140 @@
+//! Pages and single events: each record a slice of the body, nothing of it changed.
+//!
+//! # Invariants
+//!
+//! * **One bad record costs only itself**, as long as its offset can be read: no more than its place is looked at, and
+//!   bytes that are not UTF-8 spoil no other record.
+//! * **A page without its order is no page.** A record that has no readable offset, or is not below the one before it,
+//!   could be anywhere; taking the rest would be a guess about what lies between.
+//! * **Nothing is made up.** A page that lacks `events` or `has_more`, or has `null` there, is malformed: an empty page
+//!   that was never sent would look like the end of the channel.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::BadAnswer;
+use crate::event::{EventId, RawEvent};
+
+/// A page with more records than this is refused. The service's own maximum is 200; more than were asked for are taken.
+pub const MAX_RECORDS: usize = 10_000;
+
+/// A page of poll or search.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Newest first: offsets are strictly descending.
+    pub events: Vec<RawEvent>,
+    /// The service's `has_more`. Whether it speaks of newer or of older events is not known (spec/wire.md).
+    pub has_more: bool,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    events: Records<'a>,
+    has_more: bool,
+}
+
+/// Reads the body of poll or search.
+pub(super) fn read(body: &Bytes) -> Result<Page, BadAnswer> {
+    match std::str::from_utf8(body) {
+        Ok(text) => {
+            let wire: Wire<'_> = parse(text)?;
+            page(&wire, |record| RawEvent::locate(body.slice_ref(record.as_bytes())))
+        }
+        Err(_) => read_damaged(body),
+    }
+}
+
+/// Reads the body of a single event: the record itself.
+pub(super) fn read_one(body: &Bytes, asked_for: EventId) -> Result<RawEvent, BadAnswer> {
+    let text = latin1(body);
+    let record: &RawValue = parse(&text)?;
+    let located = RawEvent::locate(Bytes::copy_from_slice(record.get().as_bytes()));
+    let raw = RawEvent { json: body.slice_ref(body.trim_ascii()), ..located.ok_or(BadAnswer::NoOffset { index: 0 })? };
+    // A record without a readable id is passed on: the schema allows it, and the verifier judges it.
+    if raw.id.is_some_and(|id| id != asked_for) {
+        return Err(BadAnswer::AnotherEvent);
+    }
+    Ok(raw)
+}
+
+/// Reads a body that is not UTF-8 as if every byte were a character, which leaves JSON's own characters where they are,
+/// and gives each record its exact bytes. Needs the body's length once more, twice at the most.
+fn read_damaged(body: &Bytes) -> Result<Page, BadAnswer> {
+    let text = latin1(body);
+    let wire: Wire<'_> = parse(&text)?;
+    let (mut seen, mut start) = (0, 0);
+    page(&wire, |record| {
+        let at = record.as_ptr().addr() - text.as_ptr().addr();
+        start += text[seen..at].chars().count();
+        seen = at;
+        let json = body.slice(start..start + record.chars().count());
+        let raw = RawEvent::locate(Bytes::copy_from_slice(record.as_bytes()))?;
+        Some(RawEvent { json, ..raw })
+    })
+}
+
+fn latin1(body: &[u8]) -> String {
+    body.iter().copied().map(char::from).collect()
+}
+
+/// Locates every record and checks their order.
+fn page(wire: &Wire<'_>, mut locate: impl FnMut(&str) -> Option<RawEvent>) -> Result<Page, BadAnswer> {
+    let records = &wire.events.0;
+    if records.len() > MAX_RECORDS {
+        return Err(BadAnswer::TooManyRecords);
+    }
+    let mut events: Vec<RawEvent> = Vec::with_capacity(records.len());
+    for (index, record) in records.iter().enumerate() {
+        let raw = locate(record.get()).ok_or(BadAnswer::NoOffset { index })?;
+        if events.last().is_some_and(|above| above.offset <= raw.offset) {
+            return Err(BadAnswer::NotDescending { index });
+        }
+        events.push(raw);
+    }
+    Ok(Page { events, has_more: wire.has_more })
+}
+
+/// Reads a text as JSON, and says in which way it is none.
+pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
+    serde_json::from_str(text).map_err(|error| match error.classify() {
+        _ if text.trim_ascii().is_empty() => BadAnswer::Empty,
+        Category::Eof => BadAnswer::CutShort,
+        Category::Data => BadAnswer::WrongShape,
+        Category::Syntax | Category::Io => BadAnswer::NotJson,
+    })
+}
+
+/// The page's records; of more than [`MAX_RECORDS`] no more than that there are more.
+struct Records<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Records<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Each)
+    }
+}
+
+struct Each;
+
+impl<'de> Visitor<'de> for Each {
+    type Value = Records<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of records")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut records = Vec::new();
+        while let Some(record) = list.next_element()? {
+            if records.len() <= MAX_RECORDS {
+                records.push(record);
+            }
+        }
+        Ok(Records(records))
+    }
+}
