@@ -19,6 +19,8 @@ use serde_json::value::RawValue;
 use crate::event::{ChannelId, Event, EventId, Offset, RawEvent};
 use crate::verify::{Address, Hash, Unsigned, Verdict, Verified};
 
+const VERIFIED: &str = "verified";
+
 /// A channel, by the operator's name for it and the service's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelRef {
@@ -33,6 +35,7 @@ pub struct ChannelRef {
 pub struct Record {
     offset: Offset,
     event_id: Option<EventId>,
+    verified: bool,
     json: Bytes,
 }
 
@@ -50,8 +53,9 @@ impl Record {
     }
 
     fn new(channel: &ChannelRef, event: &Event, verification: Verification<'_>) -> Self {
+        let verified = verification.status == VERIFIED;
         let json = render(channel, event.raw(), Some(event), verification);
-        Self { offset: event.offset(), event_id: event.id(), json: json.into() }
+        Self { offset: event.offset(), event_id: event.id(), verified, json: json.into() }
     }
 
     /// The event's place in its channel.
@@ -64,6 +68,12 @@ impl Record {
     #[must_use]
     pub fn event_id(&self) -> Option<EventId> {
         self.event_id
+    }
+
+    /// Whether it was proved; otherwise it is a notice that nobody signs.
+    #[must_use]
+    pub fn is_verified(&self) -> bool {
+        self.verified
     }
 
     /// What a consumer deduplicates on: the event's id, or else its channel and offset.
@@ -146,7 +156,7 @@ impl<'a> Verification<'a> {
     fn verified(verified: &'a Verified) -> Self {
         let proof = verified.proof();
         Self {
-            status: "verified",
+            status: VERIFIED,
             reason: None,
             signers: Some(&proof.signers),
             required: Some(proof.required),
@@ -158,7 +168,7 @@ impl<'a> Verification<'a> {
 
 fn render(channel: &ChannelRef, raw: &RawEvent, event: Option<&Event>, verification: Verification<'_>) -> String {
     let json = one_line(String::from_utf8_lossy(&raw.json));
-    let signed = event.filter(|_| verification.status == "verified").and_then(Event::signed);
+    let signed = event.filter(|_| verification.status == VERIFIED).and_then(Event::signed);
     let decoded = signed.and_then(decode);
     let line = Line {
         channel: &channel.name,

@@ -22,7 +22,7 @@ pub enum ApiError {
         retry_after: Option<Duration>,
     },
     /// A 5xx or the network: ask again after a wait.
-    #[error("{trouble}")]
+    #[error("the request failed")]
     Transient {
         /// What happened.
         #[source]

@@ -1,0 +1,93 @@
+//! From a checked configuration to the parts that run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{self, Client};
+use crate::channel::{Channel, Outlet, Settings};
+use crate::config::{self, Config};
+use crate::retry::RetryPolicy;
+use crate::sink::{File, Sink, SinkError, Stdout, Webhook};
+use crate::state::State;
+
+/// Waits of a sink that has no schedule of its own in the configuration.
+const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
+
+/// A configuration that is right in itself, but not on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum AssemblyError {
+    /// The client of the service.
+    #[error("the client of the service could not be set up")]
+    Client(#[from] api::SettingsError),
+    /// A sink.
+    #[error("sink {name} could not be set up")]
+    Sink {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: SinkError,
+    },
+}
+
+/// The configured sinks, by name.
+pub type Sinks = BTreeMap<String, Outlet>;
+
+/// The client of the configured service.
+///
+/// # Errors
+/// If TLS or HTTP cannot be set up.
+pub fn client(api: &config::Api) -> Result<Client, AssemblyError> {
+    Ok(Client::new(api::Settings {
+        base_url: api.base_url.clone(),
+        api_key: api.api_key.expose().to_owned(),
+        connect_timeout: api.connect_timeout,
+        request_timeout: api.request_timeout,
+    })?)
+}
+
+/// The configured sinks. Nothing is opened or sent yet.
+///
+/// # Errors
+/// If one cannot be made.
+pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
+    let sink = |(name, sink): (&String, &config::Sink)| {
+        let failed = |source| AssemblyError::Sink { name: name.clone(), source };
+        let (sink, retry): (Arc<dyn Sink>, _) = match sink {
+            config::Sink::Stdout => (Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
+            config::Sink::File { path } => (Arc::new(File::at(path.clone())), SINK_RETRY),
+            config::Sink::Webhook(webhook) => {
+                let retry = RetryPolicy { wait: webhook.retry_wait, max_wait: webhook.retry_wait_max };
+                (Arc::new(Webhook::new(webhook.url.clone(), webhook.secret.as_ref().map(config::Secret::expose), webhook.timeout).map_err(failed)?), retry)
+            }
+        };
+        Ok((name.clone(), Outlet { name: name.as_str().into(), sink, retry }))
+    };
+    config.sinks.iter().map(sink).collect()
+}
+
+/// The configured channels, each with its outlets.
+#[must_use]
+pub fn channels(config: &Config, client: &Client, sinks: &Sinks, state: &Arc<State>) -> Vec<Channel> {
+    let channel = |channel: &config::Channel| {
+        let outlets = channel.sinks.iter().filter_map(|name| sinks.get(name)).cloned().collect();
+        Channel::new(settings(&config.api, channel), client.clone(), state.clone(), outlets)
+    };
+    config.channels.iter().map(channel).collect()
+}
+
+fn settings(api: &config::Api, channel: &config::Channel) -> Settings {
+    let verification = &channel.verification;
+    Settings {
+        channel: channel.channel.clone(),
+        start: channel.start,
+        verifier: Arc::new(verification.verifier.clone()),
+        unsigned: verification.unsigned,
+        ordering: verification.ordering,
+        proof_timeout: verification.proof_timeout,
+        page_limit: api.page_limit,
+        retry: RetryPolicy { wait: api.retry_wait, max_wait: api.retry_wait_max },
+        idle_wait: api.idle_wait,
+    }
+}

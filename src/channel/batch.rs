@@ -1,0 +1,98 @@
+//! A range of judged events, sorted by what follows from each verdict.
+
+use std::sync::Arc;
+
+use crate::config::Ordering;
+use crate::event::Offset;
+use crate::record::Record;
+use crate::state::{Evidence, Pending};
+
+use super::Settings;
+
+/// What becomes of one event.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It goes to the sinks.
+    Deliver(Record),
+    /// A notice that the configuration leaves out.
+    Dropped(Offset),
+    /// Its proof has not come.
+    Pending(Pending),
+    /// It is kept as evidence.
+    Condemned(Evidence),
+}
+
+/// What a lane is given to do.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    /// The next range.
+    Batch(Arc<Batch>),
+    /// An event whose proof has come after the lane had passed it.
+    Late(Arc<Record>),
+}
+
+/// A range with everything that recording it has to say.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// To be delivered, ascending.
+    pub(super) records: Vec<Record>,
+    /// To be set aside.
+    pub(super) pending: Vec<Pending>,
+    /// To be quarantined.
+    pub(super) condemned: Vec<Evidence>,
+    /// The last offset of the range, whatever became of it.
+    pub(super) through: Offset,
+}
+
+/// A range, as far as it may go on.
+#[derive(Debug)]
+pub(super) struct Sorted {
+    /// What goes on now.
+    pub(super) batch: Option<Batch>,
+    /// In strict ordering, the event without its proof that everything after it waits for.
+    pub(super) held: Option<Pending>,
+    /// What waits for it.
+    pub(super) rest: Vec<Outcome>,
+}
+
+impl Batch {
+    /// Sorts an ascending range.
+    pub(super) fn sort(settings: &Settings, outcomes: Vec<Outcome>) -> Sorted {
+        let mut batch = None;
+        let mut outcomes = outcomes.into_iter();
+        while let Some(outcome) = outcomes.next() {
+            match outcome {
+                Outcome::Pending(pending) if settings.ordering == Ordering::Strict => {
+                    return Sorted { batch, held: Some(pending), rest: outcomes.collect() };
+                }
+                outcome => batch.get_or_insert_with(|| Self::empty(Offset::ZERO)).push(outcome),
+            }
+        }
+        Sorted { batch, held: None, rest: Vec::new() }
+    }
+
+    fn empty(through: Offset) -> Self {
+        Self { records: Vec::new(), pending: Vec::new(), condemned: Vec::new(), through }
+    }
+
+    fn push(&mut self, outcome: Outcome) {
+        self.through = outcome.offset();
+        match outcome {
+            Outcome::Deliver(record) => self.records.push(record),
+            Outcome::Dropped(_) => {}
+            Outcome::Pending(pending) => self.pending.push(pending),
+            Outcome::Condemned(evidence) => self.condemned.push(evidence),
+        }
+    }
+}
+
+impl Outcome {
+    fn offset(&self) -> Offset {
+        match self {
+            Self::Deliver(record) => record.offset(),
+            Self::Dropped(offset) => *offset,
+            Self::Pending(pending) => pending.offset,
+            Self::Condemned(evidence) => evidence.facts.offset,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Verdicts and what follows from them, with the second look that condemning an event takes.
+//!
+//! # Invariants
+//!
+//! * **Nobody is condemned on one reading.** A rejected event is read once more by its id, because a proxy may have
+//!   damaged it; what the service says then holds. Where the service does not answer, judging waits.
+//! * **Off the async threads.** Signatures are checked, and records made, on blocking threads.
+//!
+//! # Cancellation
+//!
+//! Nothing is changed here: stopped at any point, the same events are read and judged again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+use crate::api::{ApiError, Client};
+use crate::config::UnsignedPolicy;
+use crate::event::{EventId, Offset, RawEvent};
+use crate::record::{ChannelRef, Record};
+use crate::retry::{Retry, RetryPolicy};
+use crate::state::{Evidence, Pending, Quarantined};
+use crate::verify::{Reason, Verdict, Verifier};
+
+use super::batch::Outcome;
+use super::reader::ReadError;
+use super::trouble::Trouble;
+use super::{ChannelError, Settings, pause};
+
+/// Rejected events of one page that are read again at the same time.
+const SECOND_LOOKS: usize = 8;
+
+/// Waits for a readable answer about one event, before the lack of one holds up its channel no longer.
+const STUBBORN_ANSWERS: u32 = 3;
+
+/// Waits between two questions for a proof that has not come.
+pub(super) const PROOF_RETRY: RetryPolicy =
+    RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
+
+/// An event whose proof is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Awaited {
+    pub(super) offset: Offset,
+    pub(super) event_id: EventId,
+    /// Unix seconds.
+    pub(super) first_seen: i64,
+}
+
+impl From<&Pending> for Awaited {
+    fn from(pending: &Pending) -> Self {
+        Self { offset: pending.offset, event_id: pending.event_id, first_seen: pending.first_seen }
+    }
+}
+
+/// What came of asking for a proof.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// `stop` fired first.
+    Stopped,
+    /// Still without.
+    NotYet,
+    /// It came, or the event turned out to be something else.
+    Settled(Outcome),
+}
+
+/// Gives a channel's events their outcome.
+#[derive(Debug)]
+pub(super) struct Judge {
+    api: Client,
+    channel: ChannelRef,
+    verifier: Arc<Verifier>,
+    unsigned: UnsignedPolicy,
+    proof_timeout: Duration,
+    retry: RetryPolicy,
+}
+
+impl Judge {
+    pub(super) fn new(settings: &Settings, api: Client) -> Self {
+        Self {
+            api,
+            channel: settings.channel.clone(),
+            verifier: settings.verifier.clone(),
+            unsigned: settings.unsigned,
+            proof_timeout: settings.proof_timeout,
+            retry: settings.retry,
+        }
+    }
+
+    /// Judges a range, in its order; `None` where `stop` fired first.
+    pub(super) async fn page(
+        &self,
+        events: Vec<RawEvent>,
+        stop: &CancellationToken,
+    ) -> Result<Option<Vec<Outcome>>, ChannelError> {
+        let judged = self.verdicts(events).await?;
+        let outcomes: Vec<_> =
+            stream::iter(judged).map(|first| self.outcome(first, stop)).buffered(SECOND_LOOKS).collect().await;
+        outcomes.into_iter().collect()
+    }
+
+    /// Waits for the proof of an event that everything else waits for; `None` where `stop` fired first.
+    pub(super) async fn hold(
+        &self,
+        pending: Pending,
+        stop: &CancellationToken,
+    ) -> Result<Option<Outcome>, ChannelError> {
+        warn!(channel = %self.channel.name, offset = %pending.offset, "proof pending: later events wait for it");
+        let mut retry = Retry::new(PROOF_RETRY);
+        let awaited = Awaited::from(&pending);
+        while !self.timed_out(&awaited) {
+            if !pause(retry.next_wait(None), stop).await {
+                return Ok(None);
+            }
+            match self.ask_for_proof(&awaited, stop).await? {
+                Answer::Stopped => return Ok(None),
+                Answer::NotYet => {}
+                Answer::Settled(outcome) => return Ok(Some(outcome)),
+            }
+        }
+        Ok(Some(Outcome::Condemned(self.proof_timeout(&awaited, pending.json))))
+    }
+
+    /// Reads an event without its proof once more. One that is nowhere to be found may still come.
+    pub(super) async fn ask_for_proof(
+        &self,
+        awaited: &Awaited,
+        stop: &CancellationToken,
+    ) -> Result<Answer, ChannelError> {
+        let again = match self.read_again(awaited.offset, awaited.event_id, stop).await {
+            None => return Ok(Answer::Stopped),
+            Some(None) => return Ok(Answer::NotYet),
+            Some(Some(again)) => again,
+        };
+        for verdict in self.verdicts(vec![again]).await? {
+            return Ok(match self.outcome(verdict, stop).await? {
+                None => Answer::Stopped,
+                Some(Outcome::Pending(_)) => Answer::NotYet,
+                Some(settled) => Answer::Settled(settled),
+            });
+        }
+        Ok(Answer::NotYet)
+    }
+
+    /// Whether an event has waited for its proof as long as the configuration allows.
+    pub(super) fn timed_out(&self, awaited: &Awaited) -> bool {
+        let waited = u64::try_from(now() - awaited.first_seen).unwrap_or(0);
+        waited >= self.proof_timeout.as_secs()
+    }
+
+    /// The evidence of an event whose proof has not come.
+    pub(super) fn proof_timeout(&self, awaited: &Awaited, json: Bytes) -> Evidence {
+        let raw = RawEvent { offset: awaited.offset, id: Some(awaited.event_id), json };
+        self.condemn(raw, "proof-timeout", "its proof has not come in time".to_owned())
+    }
+
+    async fn verdicts(&self, events: Vec<RawEvent>) -> Result<Vec<Verdict>, ChannelError> {
+        let verifier = self.verifier.clone();
+        let judge = move || events.into_iter().map(|raw| verifier.judge(raw)).collect();
+        tokio::task::spawn_blocking(judge).await.map_err(ChannelError::Panicked)
+    }
+
+    async fn outcome(
+        &self,
+        verdict: Verdict,
+        stop: &CancellationToken,
+    ) -> Result<Option<Outcome>, ChannelError> {
+        let Verdict::Rejected(raw, reason) = verdict else { return Ok(Some(self.settle(verdict))) };
+        let again = match raw.id {
+            None => None,
+            Some(id) => match self.read_again(raw.offset, id, stop).await {
+                None => return Ok(None),
+                Some(None) => None,
+                Some(Some(again)) => self.verdicts(vec![again]).await?.pop(),
+            },
+        };
+        Ok(Some(self.settle(again.unwrap_or(Verdict::Rejected(raw, reason)))))
+    }
+
+    /// Reads an event by its id until the service answers. `None` where `stop` fired first, `Some(None)` where there is
+    /// no such event at that offset.
+    async fn read_again(&self, offset: Offset, id: EventId, stop: &CancellationToken) -> Option<Option<RawEvent>> {
+        let (mut retry, mut trouble) = (Retry::new(self.retry), Trouble::new(&self.channel));
+        loop {
+            let answer = tokio::select! {
+                answer = self.api.event(self.channel.id, id) => answer,
+                () = stop.cancelled() => return None,
+            };
+            let error = match answer {
+                Ok(again) => return Some(Some(again).filter(|again| again.offset == offset)),
+                Err(ApiError::NotFound(_)) => return Some(None),
+                Err(error) if retry.attempt() >= STUBBORN_ANSWERS && is_about_this_event(&error) => return Some(None),
+                Err(error) => error,
+            };
+            let wait = retry.next_wait(error.retry_after());
+            trouble.report("reading an event again", &ReadError::Api(error), wait);
+            if !pause(wait, stop).await {
+                return None;
+            }
+        }
+    }
+
+    fn settle(&self, verdict: Verdict) -> Outcome {
+        match verdict {
+            Verdict::Verified(verified) => Outcome::Deliver(Record::verified(&self.channel, &verified)),
+            Verdict::Unsigned(unsigned) if self.unsigned == UnsignedPolicy::Drop => {
+                Outcome::Dropped(unsigned.event().offset())
+            }
+            Verdict::Unsigned(unsigned) => Outcome::Deliver(Record::unsigned(&self.channel, &unsigned)),
+            Verdict::Pending(raw) => self.set_aside(raw),
+            Verdict::Rejected(raw, reason) => Outcome::Condemned(self.reject(raw, &reason)),
+        }
+    }
+
+    /// Without an id there is nothing to ask for again by.
+    fn set_aside(&self, raw: RawEvent) -> Outcome {
+        match raw.id {
+            Some(event_id) => {
+                // A copy: a slice would keep its whole page in memory for as long as it waits.
+                let json = Bytes::copy_from_slice(&raw.json);
+                Outcome::Pending(Pending { offset: raw.offset, event_id, first_seen: now(), json })
+            }
+            None => Outcome::Condemned(self.condemn(
+                raw,
+                "pending-without-id",
+                "a proof is due, and there is no event_id to ask for it by".to_owned(),
+            )),
+        }
+    }
+
+    fn reject(&self, raw: RawEvent, reason: &Reason) -> Evidence {
+        self.condemn(raw, reason.name(), reason.to_string())
+    }
+
+    fn condemn(&self, raw: RawEvent, reason: &'static str, detail: String) -> Evidence {
+        let RawEvent { offset, id, json } = raw;
+        let event_id = id.map(tracing::field::display);
+        error!(channel = %self.channel.name, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
+        Evidence { facts: Quarantined { offset, event_id: id, reason: reason.to_owned(), detail, at: now() }, json }
+    }
+}
+
+/// Whether the service answers, but not with this event: others may well be read.
+fn is_about_this_event(error: &ApiError) -> bool {
+    match error {
+        ApiError::Malformed(_) => true,
+        ApiError::Refused(answer) => !matches!(answer.status, 401 | 403),
+        _ => false,
+    }
+}
+
+/// Unix seconds.
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}

@@ -1,0 +1,192 @@
+//! One sink of one channel: deliver, then record, with the waits of a sink that refuses.
+//!
+//! # Invariants
+//!
+//! * **Delivered before recorded.** The cursor moves after the sink has said `Ok`, and only as far as that.
+//! * **Nothing twice without a crash.** What a sink took of a batch before it refused the rest is recorded, and only
+//!   the rest is offered again.
+//!
+//! # Cancellation
+//!
+//! `stop` is observed while waiting for work and while waiting for a sink that refuses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::event::Offset;
+use crate::record::{ChannelRef, Record};
+use crate::retry::Retry;
+use crate::sink::{Recorded, SinkError, Undelivered};
+use crate::state::{Commit, Cursor, LaneKey, LaneState, State};
+use crate::telemetry::Chain;
+
+use super::batch::{Batch, Work};
+use super::{ChannelError, Outlet, pause};
+
+pub(super) struct Lane {
+    channel: ChannelRef,
+    key: LaneKey,
+    outlet: Outlet,
+    state: Arc<State>,
+    recorded: Recorded,
+    retry: Retry,
+}
+
+/// Whether the lane goes on.
+#[derive(Debug, PartialEq, Eq)]
+enum Flow {
+    On,
+    Stop,
+}
+
+impl Lane {
+    pub(super) fn new(
+        channel: ChannelRef,
+        key: LaneKey,
+        outlet: Outlet,
+        state: Arc<State>,
+        position: LaneState,
+    ) -> Self {
+        let through = position.cursor.unwrap_or_default().through;
+        let recorded = Recorded { channel: channel.clone(), through, owed: position.owed };
+        let retry = Retry::new(outlet.retry);
+        Self { channel, key, outlet, state, recorded, retry }
+    }
+
+    /// Delivers what comes until there is no more, or `stop` fires.
+    pub(super) async fn run(
+        mut self,
+        mut work: mpsc::Receiver<Work>,
+        stop: CancellationToken,
+    ) -> Result<(), ChannelError> {
+        if self.resume(&stop).await? == Flow::Stop {
+            return Ok(());
+        }
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                next = work.recv() => next,
+            };
+            let flow = match next {
+                None => return Ok(()),
+                Some(Work::Batch(batch)) => self.batch(&batch, &stop).await?,
+                Some(Work::Late(record)) => self.late(&record, &stop).await?,
+            };
+            if flow == Flow::Stop {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn resume(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+        while let Err(error) = self.outlet.sink.resume(&self.recorded).await {
+            if self.refused(error, stop).await? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+        }
+        self.accepted();
+        Ok(Flow::On)
+    }
+
+    async fn batch(&mut self, batch: &Batch, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+        let passed = batch.records.iter().take_while(|record| self.has_passed(record.offset())).count();
+        let mut records = &batch.records[passed..];
+        while !records.is_empty() {
+            match self.outlet.sink.deliver(&self.channel, records).await {
+                Ok(()) => break,
+                Err(Undelivered { delivered, error }) => {
+                    let (arrived, rest) = records.split_at(delivered);
+                    if let Some(last) = arrived.last() {
+                        self.record(batch, last.offset()).await?;
+                        self.retry.reset();
+                    }
+                    records = rest;
+                    if self.refused(error, stop).await? == Flow::Stop {
+                        return Ok(Flow::Stop);
+                    }
+                }
+            }
+        }
+        self.accepted();
+        self.record(batch, batch.through).await?;
+        Ok(Flow::On)
+    }
+
+    /// Delivers a late event, if this lane passed it without its proof. A lane that read it with its proof did not.
+    async fn late(&mut self, record: &Record, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+        if !self.recorded.owed.contains(&record.offset()) {
+            return Ok(Flow::On);
+        }
+        while let Err(Undelivered { error, .. }) =
+            self.outlet.sink.deliver(&self.channel, std::slice::from_ref(record)).await
+        {
+            if self.refused(error, stop).await? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+        }
+        self.accepted();
+        let settled = vec![(self.key.clone(), record.offset())];
+        self.state.commit(Commit { settled, ..Commit::default() }).await?;
+        self.recorded.owed.remove(&record.offset());
+        info!(channel = %self.channel.name, sink = %self.outlet.name, offset = %record.offset(), "late proof came: delivered");
+        Ok(Flow::On)
+    }
+
+    /// Moves the cursor through `through`, together with what became of the batch's other events up to there.
+    async fn record(&mut self, batch: &Batch, through: Offset) -> Result<(), ChannelError> {
+        if self.has_passed(through) {
+            return Ok(());
+        }
+        let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
+        let pending = batch.pending.iter().filter(|pending| new(pending.offset)).cloned();
+        let pending: Vec<_> = pending.map(|pending| (self.key.clone(), pending)).collect();
+        let condemned = batch.condemned.iter().filter(|evidence| new(evidence.facts.offset)).cloned();
+        let quarantined = condemned.map(|evidence| (self.channel.id, evidence)).collect();
+        let owed: Vec<_> = pending.iter().map(|(_, pending)| pending.offset).collect();
+
+        let cursor = Some((self.key.clone(), Cursor { through: Some(through) }));
+        self.state.commit(Commit { cursor, pending, quarantined, ..Commit::default() }).await?;
+        self.recorded.through = Some(through);
+        self.recorded.owed.extend(owed);
+        debug!(channel = %self.channel.name, sink = %self.outlet.name, offset = %through, "batch recorded");
+        Ok(())
+    }
+
+    fn has_passed(&self, offset: Offset) -> bool {
+        self.recorded.through.is_some_and(|through| offset <= through)
+    }
+
+    /// Waits after a refusal. Says so once, not on every turn.
+    async fn refused(&mut self, error: SinkError, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+        let asked = match &error {
+            SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.outlet.name.clone() }),
+            SinkError::Refused { retry_after, .. } => *retry_after,
+            SinkError::Io { .. } => None,
+        };
+        let wait = self.retry.next_wait(asked);
+        self.complain(&error, wait);
+        Ok(if pause(wait, stop).await { Flow::On } else { Flow::Stop })
+    }
+
+    fn complain(&self, error: &SinkError, wait: Duration) {
+        let (channel, sink, attempt) = (&self.channel.name, &self.outlet.name, self.retry.attempt());
+        let (wait_ms, error) = (wait.as_millis(), Chain(error));
+        if attempt == 1 {
+            warn!(%channel, %sink, wait_ms, %error, "sink refused: its events wait and are offered again");
+        } else {
+            debug!(%channel, %sink, attempt, wait_ms, %error, "sink refused again");
+        }
+    }
+
+    fn accepted(&mut self) {
+        if self.retry.attempt() > 0 {
+            info!(channel = %self.channel.name, sink = %self.outlet.name, "sink accepts again");
+            self.retry.reset();
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Late proofs: events set aside are read again by id, with growing waits, until their proof comes or time is up.
+//!
+//! # Invariants
+//!
+//! * **Durable first.** What waits here is in the state, or in a batch whose recording puts it there: a restart reads it
+//!   back and forgets none.
+//! * **In the lane's order.** A late event goes through the same queues as the batch that set it aside, and so behind it.
+//!
+//! # Cancellation
+//!
+//! At any point: what was not settled is still in the state.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::event::Offset;
+use crate::record::ChannelRef;
+use crate::retry::Retry;
+use crate::state::{Commit, Evidence, LaneKey, State};
+
+use super::batch::{Outcome, Work};
+use super::judge::{Answer, Awaited, Judge, PROOF_RETRY};
+use super::{ChannelError, MAX_LATE, Queues, Settings};
+
+/// The events of a channel that wait for their proof.
+#[derive(Debug, Default)]
+pub(super) struct LateBook {
+    waiting: Mutex<BTreeMap<Offset, Waiting>>,
+    came: Notify,
+    left: Notify,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    awaited: Awaited,
+    retry: Retry,
+    due: Instant,
+}
+
+impl Waiting {
+    fn new(awaited: Awaited) -> Self {
+        let mut retry = Retry::new(PROOF_RETRY);
+        let due = Instant::now() + retry.next_wait(None);
+        Self { awaited, retry, due }
+    }
+}
+
+impl LateBook {
+    /// Begins with what an earlier run left.
+    pub(super) fn new(earlier: impl IntoIterator<Item = Awaited>) -> Self {
+        let book = Self::default();
+        book.insert(earlier);
+        book
+    }
+
+    /// Adds events, once there is room; `false` where `stop` fired first.
+    pub(super) async fn add(&self, awaited: Vec<Awaited>, stop: &CancellationToken) -> bool {
+        if awaited.is_empty() {
+            return true;
+        }
+        self.insert(awaited);
+        self.came.notify_one();
+        loop {
+            let left = self.left.notified();
+            if self.lock().len() < MAX_LATE {
+                return true;
+            }
+            tokio::select! { () = left => {}, () = stop.cancelled() => return false }
+        }
+    }
+
+    /// The event that is due first, and when.
+    fn first_due(&self) -> Option<(Instant, Awaited)> {
+        let waiting = self.lock();
+        waiting.values().min_by_key(|waiting| waiting.due).map(|waiting| (waiting.due, waiting.awaited))
+    }
+
+    fn insert(&self, awaited: impl IntoIterator<Item = Awaited>) {
+        self.lock().extend(awaited.into_iter().map(|awaited| (awaited.offset, Waiting::new(awaited))));
+    }
+
+    fn ask_later(&self, offset: Offset) {
+        if let Some(waiting) = self.lock().get_mut(&offset) {
+            waiting.due = Instant::now() + waiting.retry.next_wait(None);
+        }
+    }
+
+    fn remove(&self, offset: Offset) {
+        self.lock().remove(&offset);
+        self.left.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Offset, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks for the proofs of a channel's late events.
+pub(super) struct Late<'a> {
+    channel: &'a ChannelRef,
+    judge: &'a Judge,
+    state: &'a State,
+    book: &'a LateBook,
+    queues: Queues,
+}
+
+impl<'a> Late<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        judge: &'a Judge,
+        state: &'a State,
+        book: &'a LateBook,
+        queues: Queues,
+    ) -> Self {
+        Self { channel: &settings.channel, judge, state, book, queues }
+    }
+
+    /// Runs until `stop` fires.
+    pub(super) async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
+        while let Some(awaited) = self.next_due(stop).await {
+            let settled = match self.judge.ask_for_proof(&awaited, stop).await? {
+                Answer::Stopped => return Ok(()),
+                Answer::NotYet => self.time_out(&awaited).await?,
+                Answer::Settled(outcome) => self.settle(awaited.offset, outcome, stop).await?,
+            };
+            if settled {
+                self.book.remove(awaited.offset);
+            } else {
+                self.book.ask_later(awaited.offset);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next event to ask for, when it is due; `None` when `stop` fires.
+    async fn next_due(&self, stop: &CancellationToken) -> Option<Awaited> {
+        loop {
+            let came = self.book.came.notified();
+            let due = async {
+                match self.book.first_due() {
+                    Some((due, awaited)) => {
+                        tokio::time::sleep_until(due).await;
+                        awaited
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                awaited = due => return Some(awaited),
+                () = came => {}
+                () = stop.cancelled() => return None,
+            }
+        }
+    }
+
+    /// Quarantines an event that has waited too long; `false` where it may wait on.
+    async fn time_out(&self, awaited: &Awaited) -> Result<bool, ChannelError> {
+        if !self.judge.timed_out(awaited) {
+            return Ok(false);
+        }
+        // Not there yet where the batch that sets it aside is still in a queue: then it waits for that.
+        let Some(json) = self.state.json(self.channel.id, awaited.offset)? else { return Ok(false) };
+        self.quarantine(self.judge.proof_timeout(awaited, json)).await?;
+        Ok(true)
+    }
+
+    /// Whether the event is dealt with.
+    async fn settle(
+        &self,
+        offset: Offset,
+        outcome: Outcome,
+        stop: &CancellationToken,
+    ) -> Result<bool, ChannelError> {
+        match outcome {
+            Outcome::Deliver(record) => Ok(self.queues.send(&Work::Late(Arc::new(record)), stop).await),
+            Outcome::Condemned(evidence) => self.quarantine(evidence).await.map(|()| true),
+            Outcome::Dropped(_) => self.forget(offset).await.map(|()| true),
+            Outcome::Pending(_) => Ok(false),
+        }
+    }
+
+    async fn quarantine(&self, evidence: Evidence) -> Result<(), ChannelError> {
+        let quarantined = vec![(self.channel.id, evidence)];
+        Ok(self.state.commit(Commit { quarantined, ..Commit::default() }).await?)
+    }
+
+    /// Nobody is owed it any more: what was due a proof has become a notice that the configuration leaves out.
+    async fn forget(&self, offset: Offset) -> Result<(), ChannelError> {
+        let Some(late) = self.state.late(self.channel.id)?.remove(&offset) else { return Ok(()) };
+        let lane = |sink: String| LaneKey { channel: self.channel.id, sink: sink.into() };
+        let settled = late.owed.into_iter().map(|sink| (lane(sink), offset)).collect();
+        Ok(self.state.commit(Commit { settled, ..Commit::default() }).await?)
+    }
+}

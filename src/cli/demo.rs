@@ -1,0 +1,144 @@
+//! `channeld demo`: the service, simulated, and the daemon, in one process, so that events can be watched at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::assembly;
+use crate::channel::Outlet;
+use crate::config::Config;
+use crate::retry::RetryPolicy;
+use crate::signals::Signals;
+use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
+use crate::state::{State, StateError};
+use crate::supervisor::{self, Outcome};
+use crate::telemetry::{self, Chain};
+
+use super::exit::Exit;
+
+mod screen;
+
+use screen::{Screen, Shown};
+
+/// Watch verified events arrive: the simulated service and the daemon, in one process.
+///
+/// Needs no configuration, no network and no key; the state is temporary. Among the events are one whose proof comes
+/// late and one that was changed after it was signed: the first is delivered when its proof is there, the second never.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// End after that many delivered events instead of at Ctrl-C.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    events: Option<u64>,
+}
+
+/// The name of the one channel and its one sink.
+const CHANNEL: &str = "demo";
+const SCREEN: &str = "screen";
+
+/// Pauses of the story that the demonstration tells.
+const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
+const PROOF_DELAY: Duration = Duration::from_secs(3);
+
+const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
+
+type DemoError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs the demonstration to its end and prints what it has shown.
+pub async fn run(args: Args) -> Exit {
+    match demonstrate(args).await {
+        Ok(exit) => exit,
+        Err(error) => {
+            eprintln!("channeld demo: {}", Chain(&*error));
+            Exit::Failure
+        }
+    }
+}
+
+async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
+    let mut signals = Signals::listen()?;
+    let simulator = Simulator::start(Options::default()).await?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("channeld.toml");
+    std::fs::write(&file, configuration(simulator.announcement(), directory.path()))?;
+    let config = Config::load_with(Some(&file), [])?;
+    telemetry::init_plain(&config.log);
+
+    println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);
+    let state = Arc::new(super::run::open_state(config.state.path.clone()).await?);
+    let screen = Arc::new(Screen::new(args.events));
+    let outlet = Outlet { name: SCREEN.into(), sink: screen.clone(), retry: SINK_RETRY };
+    let sinks = [(SCREEN.to_owned(), outlet)].into();
+    let channels = assembly::channels(&config, &assembly::client(&config.api)?, &sinks, &state);
+
+    let began = Instant::now();
+    let stop = CancellationToken::new();
+    let running = supervisor::run(channels, stop.clone(), config.shutdown_grace);
+    tokio::pin!(running);
+    let outcome = tokio::select! {
+        outcome = &mut running => outcome,
+        () = tell(&simulator) => running.await,
+        _ = signals.next() => {
+            stop.cancel();
+            running.await
+        }
+    };
+    summarise(&screen.shown(), rejected(&config, &state)?, began.elapsed());
+    Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failure })
+}
+
+/// What the service does meanwhile: a backlog with a late proof and a forgery in it, then one event after another. Goes
+/// on until it is dropped.
+async fn tell(simulator: &Simulator) {
+    simulator.publish(0, 5);
+    let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
+    simulator.publish(0, 3);
+    simulator.publish_one(0, EventSpec::Forged(Tampering::Content));
+    simulator.publish(0, 2);
+    simulator.publish_one(0, EventSpec::Honest(Kind::WalletStatus));
+    let proof_comes = Instant::now() + PROOF_DELAY;
+    let mut proof = Some(late);
+    loop {
+        tokio::time::sleep(BETWEEN_EVENTS).await;
+        simulator.publish(0, 1);
+        if let Some(late) = proof.take_if(|_| Instant::now() >= proof_comes) {
+            simulator.prove(0, late);
+        }
+    }
+}
+
+fn configuration(service: &Announcement, directory: &std::path::Path) -> String {
+    let signers: Vec<_> = service.valid_signers.iter().map(ToString::to_string).collect();
+    format!(
+        "[api]\nbase_url = {:?}\napi_key = {:?}\nidle_wait = \"500ms\"\n\n\
+         [verification]\norg_id = {:?}\nvalid_signers = {signers:?}\nmin_required_signatures = {}\n\n\
+         [state]\npath = {:?}\n\n\
+         [admin]\nlisten = \"\"\n\n\
+         [channels.{CHANNEL}]\nid = \"{}\"\nsinks = [{SCREEN:?}]\n\n\
+         [sinks.{SCREEN}]\ntype = \"stdout\"\n",
+        service.base_url,
+        service.api_key,
+        service.org_id,
+        service.min_required_signatures,
+        directory.join("state").display(),
+        service.channels[0],
+    )
+}
+
+fn rejected(config: &Config, state: &State) -> Result<usize, StateError> {
+    config.channels.iter().map(|channel| state.quarantined(channel.channel.id).map(|found| found.len())).sum()
+}
+
+fn summarise(shown: &Shown, rejected: usize, took: Duration) {
+    println!(
+        "\n{} events delivered in {:.1} s: {} proved by the oracle network's signatures ({} of them by a proof that came \
+         late), {} notices that nobody signs, marked as such. {rejected} rejected: kept as evidence, not delivered. \
+         To read a real channel, copy config/channeld.example.toml, fill in its four values, and run \
+         `channeld run --config FILE`.",
+        shown.verified + shown.unsigned,
+        took.as_secs_f64(),
+        shown.verified,
+        shown.late,
+        shown.unsigned,
+    );
+}

@@ -1,0 +1,165 @@
+//! `channeld run`: the daemon.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::assembly;
+use crate::channel::Channel;
+use crate::config::Config;
+use crate::signals::{Signal, Signals};
+use crate::state::{State, StateError};
+use crate::supervisor::{self, Outcome};
+use crate::telemetry::{self, Chain, LogLevel};
+
+use super::exit::Exit;
+
+/// Read the configured channels and deliver their verified events, until told to stop.
+///
+/// Events go to the configured sinks, logs to standard error. SIGTERM and SIGINT let the batch in hand finish and be
+/// recorded; a second one ends at once. SIGHUP reads the configuration and the secrets again.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the daemon until a signal, or until nothing is left to do.
+pub async fn run(file: Option<PathBuf>) -> Exit {
+    let config = match Config::load(file.as_deref()) {
+        Ok(config) => config,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return Exit::Config;
+        }
+    };
+    let level = telemetry::init(&config.log);
+    info!(version = env!("CARGO_PKG_VERSION"), channels = config.channels.len(), "channeld starts");
+    for note in &config.notes {
+        warn!(note, "configuration");
+    }
+    match Daemon::start(file, config, level).await {
+        Ok((daemon, channels)) => daemon.serve(channels).await,
+        Err(error) => {
+            error!(error = %Chain(&*error), "channeld could not start");
+            Exit::Failure
+        }
+    }
+}
+
+type StartError = Box<dyn std::error::Error + Send + Sync>;
+
+struct Daemon {
+    file: Option<PathBuf>,
+    config: Config,
+    level: LogLevel,
+    state: Arc<State>,
+    signals: Signals,
+}
+
+/// A configuration that was read again, and its channels, ready to run.
+type Reloaded = Option<(Config, Vec<Channel>)>;
+
+/// What ended the channels of one configuration.
+enum Ended {
+    /// They themselves, or a signal.
+    With(Outcome),
+    /// The next configuration.
+    For(Config, Vec<Channel>),
+    /// A second signal.
+    Killed,
+}
+
+impl Daemon {
+    async fn start(file: Option<PathBuf>, config: Config, level: LogLevel) -> Result<(Self, Vec<Channel>), StartError> {
+        let signals = Signals::listen()?;
+        let state = Arc::new(open_state(config.state.path.clone()).await?);
+        let channels = assemble(&config, &state)?;
+        Ok((Self { file, config, level, state, signals }, channels))
+    }
+
+    async fn serve(mut self, mut channels: Vec<Channel>) -> Exit {
+        loop {
+            match self.run(channels).await {
+                Ended::With(outcome) => return exit(outcome),
+                Ended::Killed => return Exit::Failure,
+                Ended::For(config, next) => {
+                    self.level.set(&config.log);
+                    info!(channels = next.len(), "configuration read again: in force");
+                    (self.config, channels) = (config, next);
+                }
+            }
+        }
+    }
+
+    async fn run(&mut self, channels: Vec<Channel>) -> Ended {
+        let stop = CancellationToken::new();
+        let (mut next, mut stopping) = (None, false);
+        let running = supervisor::run(channels, stop.clone(), self.config.shutdown_grace);
+        tokio::pin!(running);
+        let outcome = loop {
+            let signal = tokio::select! {
+                outcome = &mut running => break outcome,
+                signal = self.signals.next() => signal,
+            };
+            match signal {
+                Signal::Stop if stopping => {
+                    warn!("second signal: ending at once");
+                    return Ended::Killed;
+                }
+                Signal::Stop => {
+                    info!("stopping: the batch in hand is finished and recorded first");
+                    (next, stopping) = (None, true);
+                }
+                // One that comes while an earlier one is being carried out is answered by the same new reading.
+                Signal::Reload if stopping || next.is_some() => continue,
+                Signal::Reload => next = self.read_again().await,
+            }
+            if stopping || next.is_some() {
+                stop.cancel();
+            }
+        };
+        match next {
+            Some((config, channels)) if outcome == Outcome::Drained => Ended::For(config, channels),
+            _ => Ended::With(outcome),
+        }
+    }
+
+    /// Reads everything again; `None`, and nothing changes, where any of it is wrong.
+    async fn read_again(&self) -> Reloaded {
+        let file = self.file.clone();
+        let loaded = tokio::task::spawn_blocking(move || Config::load(file.as_deref())).await;
+        let read = loaded.map_err(StartError::from).and_then(|config| {
+            let config = config?;
+            if config.state.path != self.config.state.path {
+                return Err("state.path cannot change while channeld runs".into());
+            }
+            let channels = assemble(&config, &self.state)?;
+            Ok((config, channels))
+        });
+        read.inspect_err(|error| error!(error = %Chain(&**error), "configuration rejected: nothing changes")).ok()
+    }
+}
+
+fn assemble(config: &Config, state: &Arc<State>) -> Result<Vec<Channel>, StartError> {
+    let client = assembly::client(&config.api)?;
+    let sinks = assembly::sinks(config)?;
+    Ok(assembly::channels(config, &client, &sinks, state))
+}
+
+/// Opens the state off the async threads.
+///
+/// # Errors
+/// [`StateError`].
+pub(super) async fn open_state(path: PathBuf) -> Result<State, StateError> {
+    let open = move || State::open(&path);
+    tokio::task::spawn_blocking(open).await.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
+}
+
+fn exit(outcome: Outcome) -> Exit {
+    info!(?outcome, "channeld ends");
+    match outcome {
+        Outcome::Drained | Outcome::SinkClosed => Exit::Done,
+        Outcome::AllGone => Exit::Unavailable,
+        Outcome::GraceExpired | Outcome::StateFailed => Exit::Failure,
+    }
+}
