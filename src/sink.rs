@@ -20,10 +20,12 @@ use async_trait::async_trait;
 use crate::event::Offset;
 use crate::record::{ChannelRef, Record};
 
+mod file;
 #[cfg(test)]
 mod sample;
 mod stdout;
 
+pub use file::File;
 pub use stdout::Stdout;
 
 /// Somewhere events go.
