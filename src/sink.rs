@@ -24,9 +24,11 @@ mod file;
 #[cfg(test)]
 mod sample;
 mod stdout;
+mod webhook;
 
 pub use file::File;
 pub use stdout::Stdout;
+pub use webhook::{SecretError, Webhook, signing_key};
 
 /// Somewhere events go.
 ///
