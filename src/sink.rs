@@ -1,4 +1,15 @@
 //! Where events go: one trait, one file a sink.
+//!
+//! # Invariants
+//!
+//! * **`Ok` is a promise.** A sink answers `Ok` when the batch has left its hands for good: written to the pipe, synced
+//!   to the disk, or answered with 2xx. Never earlier.
+//! * **Sinks do not wait.** A refusal is returned at once; when to offer the rest again is for the lane to decide.
+//!
+//! # Cancellation
+//!
+//! A delivery whose future is dropped may or may not have happened: the caller must not drop it between delivering and
+//! recording. What a sink guards by a lock stays locked until the work in hand has ended.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,6 +19,16 @@ use async_trait::async_trait;
 
 use crate::event::Offset;
 use crate::record::{ChannelRef, Record};
+
+mod file;
+#[cfg(test)]
+mod sample;
+mod stdout;
+mod webhook;
+
+pub use file::File;
+pub use stdout::Stdout;
+pub use webhook::{SecretError, Webhook, signing_key};
 
 /// Somewhere events go.
 ///
@@ -84,4 +105,14 @@ pub enum SinkError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// Runs blocking work off the async threads. A panic in it goes on in the caller.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await.map_err(tokio::task::JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // Work is refused only by a runtime that is being torn down, and that will not poll us again either.
+        Err(Err(_cancelled)) => std::future::pending().await,
+    }
 }

@@ -1,0 +1,309 @@
+//! What the file holds after crashes, faults and other people's hands.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::record::ChannelRef;
+use crate::sink::sample::{channel, lines, offset, record, records};
+
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    /// In memory where the system has such a place: syncing thousands of times to a disk takes its time.
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Self { directory }
+    }
+
+    fn holding(bytes: &[u8]) -> Self {
+        let place = Self::new();
+        fs::write(place.path(), bytes).unwrap();
+        place
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("events.jsonl")
+    }
+
+    fn open(&self) -> Journal {
+        Journal::open(self.path()).unwrap()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(self.path()).unwrap()
+    }
+}
+
+fn recorded(channel: &ChannelRef, through: Option<i64>, owed: &[i64]) -> Recorded {
+    let owed = owed.iter().map(|&number| offset(number)).collect();
+    Recorded { channel: channel.clone(), through: through.map(offset), owed }
+}
+
+fn resume(journal: &mut Journal, recorded: &Recorded) {
+    let unrecorded = journal.written().unwrap().unrecorded(recorded).unwrap();
+    journal.pass_over(recorded.channel.id, unrecorded);
+}
+
+fn reason(error: &SinkError) -> String {
+    match error {
+        SinkError::Io { doing, source } => format!("{doing}: {source}"),
+        other => other.to_string(),
+    }
+}
+
+fn whole_lines(bytes: &[u8]) -> Vec<Vec<u8>> {
+    bytes.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect()
+}
+
+#[test]
+fn wherever_a_crash_cuts_a_batch_it_ends_up_in_the_file_exactly_once() {
+    let ours = channel(1);
+    let kept = lines(&records(&ours, 1..4));
+    // Event 2 was set aside, so that its late delivery comes first in the batch, below the cursor.
+    for (recorded, batch) in [
+        (recorded(&ours, Some(3), &[]), records(&ours, [4, 5])),
+        (recorded(&ours, Some(9), &[5]), records(&ours, [5, 10])),
+    ] {
+        let bytes = lines(&batch);
+        for cut in 0..=bytes.len() {
+            for rest in [&b""[..], &[0], &[0; 700], b"\0\0\n\0"] {
+                let place = Place::holding(&[&kept, &bytes[..cut], rest].concat());
+                let mut journal = place.open();
+                resume(&mut journal, &recorded);
+                journal.append(ours.id, &batch).unwrap();
+                journal.append(ours.id, &records(&ours, [11])).unwrap();
+                let expected = [&kept[..], &bytes, &lines(&records(&ours, [11]))].concat();
+                assert!(place.bytes() == expected, "cut at {cut}, then {rest:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hole_before_lines_that_reached_the_disk_costs_no_line_and_repeats_none() {
+    let ours = channel(1);
+    let kept = lines(&records(&ours, 1..4));
+    let batch = records(&ours, 4..7);
+    let bytes = lines(&batch);
+    for start in 0..bytes.len() {
+        let mut holed = bytes.clone();
+        holed[start..bytes.len().min(start + 64)].fill(0);
+        let place = Place::holding(&[&kept[..], &holed].concat());
+        let mut journal = place.open();
+        resume(&mut journal, &recorded(&ours, Some(3), &[]));
+        journal.append(ours.id, &batch).unwrap();
+        let mut found = whole_lines(&place.bytes());
+        found.retain(|line| Content::of(&line[..line.len() - 1]) != Content::Remains);
+        found.sort();
+        assert_eq!(found, whole_lines(&[&kept[..], &bytes].concat()), "{start}");
+    }
+}
+
+#[test]
+fn a_crash_between_two_channels_repeats_neither() {
+    let (one, two) = (channel(1), channel(2));
+    let mut held = Vec::new();
+    for (of, offsets) in [(&one, [1, 2]), (&two, [1, 2]), (&one, [3, 4]), (&two, [3, 4])] {
+        held.extend(lines(&records(of, offsets)));
+    }
+    // One has recorded everything but its last batch, two has recorded nothing at all.
+    let place = Place::holding(&held);
+    let mut journal = place.open();
+    resume(&mut journal, &recorded(&one, Some(2), &[]));
+    resume(&mut journal, &recorded(&two, None, &[]));
+    journal.append(two.id, &records(&two, 1..4)).unwrap();
+    journal.append(one.id, &records(&one, 3..6)).unwrap();
+    journal.append(two.id, &records(&two, 4..6)).unwrap();
+    held.extend(lines([&record(&one, 5), &record(&two, 5)]));
+    assert_eq!(place.bytes(), held);
+}
+
+#[test]
+fn an_event_is_passed_over_once() {
+    let ours = channel(1);
+    let place = Place::holding(&lines(&records(&ours, [7])));
+    let mut journal = place.open();
+    resume(&mut journal, &recorded(&ours, None, &[]));
+    journal.append(ours.id, &records(&ours, [7])).unwrap();
+    journal.append(ours.id, &records(&ours, [7])).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, [7, 7])));
+}
+
+#[test]
+fn reading_back_ends_at_the_first_recorded_line_of_the_channel() {
+    let (ours, other) = (channel(1), channel(2));
+    let held: Vec<u8> = [
+        lines(&records(&ours, [1, 2, 9])),
+        lines(&records(&other, [9])),
+        b"# somebody's note\n".to_vec(),
+        lines(&records(&ours, [3])),
+        b"{\"somebody\":\"else's\"}\n".to_vec(),
+        lines(&records(&ours, [2, 10])),
+    ]
+    .concat();
+    let place = Place::holding(&held);
+    let found = place.open().written().unwrap().unrecorded(&recorded(&ours, Some(3), &[2])).unwrap();
+    assert_eq!(found, [offset(2), offset(10)].into());
+}
+
+#[test]
+fn what_others_wrote_is_kept() {
+    let ours = channel(1);
+    let ending = lines(&records(&ours, [2]));
+    for (text, between) in [
+        (&b"{\"a\":1}\n"[..], ""),
+        (b"{\"a\":1}", "\n"),
+        (b"{}\n# a note\n", ""),
+        (b"{}\n# a note", "\n"),
+        (b"{\n  \"pretty\": 1\n}\n", ""),
+        (b"{}\n\n", ""),
+    ] {
+        let place = Place::holding(text);
+        place.open().append(ours.id, &records(&ours, [2])).unwrap();
+        assert_eq!(place.bytes(), [text, between.as_bytes(), &ending].concat());
+    }
+}
+
+#[test]
+fn a_file_of_something_else_is_refused_and_untouched() {
+    for bytes in [&b"127.0.0.1 localhost\n\0"[..], b"\x7fELF\0\0", b"[1,2]", b"\n{}"] {
+        let place = Place::holding(bytes);
+        let error = Journal::open(place.path()).unwrap_err();
+        assert!(reason(&error).contains("something other than lines of JSON"), "{}", reason(&error));
+        assert_eq!(place.bytes(), bytes);
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused() {
+    let place = Place::new();
+    fs::create_dir(place.path()).unwrap();
+    let gone = place.directory.path().join("gone/events.jsonl");
+    let file = place.directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    for (path, words) in [
+        (Path::new("/dev/null"), "device"),
+        (Path::new("/dev/full"), "device"),
+        (Path::new("/dev/stdout"), ""),
+        (&place.path(), "directory"),
+        (&gone, "directory does not exist"),
+        (&file.join("events.jsonl"), ""),
+    ] {
+        // Standard output may be a file while tests run.
+        if path.ends_with("stdout") && fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+            continue;
+        }
+        let error = Journal::open(path.to_owned()).unwrap_err();
+        assert!(reason(&error).contains(words), "{}", reason(&error));
+        assert!(reason(&error).contains(path.to_str().unwrap()), "{}", reason(&error));
+    }
+}
+
+#[test]
+fn a_second_writer_is_refused_until_the_first_has_gone() {
+    let place = Place::new();
+    let first = place.open();
+    let error = Journal::open(place.path()).unwrap_err();
+    assert!(reason(&error).contains("another channeld"), "{}", reason(&error));
+    drop(first);
+    place.open();
+}
+
+#[test]
+fn a_new_file_is_closed_to_others() {
+    let place = Place::new();
+    place.open();
+    assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o137, 0);
+}
+
+#[test]
+fn a_link_is_followed_and_its_file_created() {
+    let place = Place::new();
+    let target = place.directory.path().join("target");
+    symlink(&target, place.path()).unwrap();
+    let batch = records(&channel(1), [1]);
+    place.open().append(channel(1).id, &batch).unwrap();
+    assert_eq!(fs::read(target).unwrap(), lines(&batch));
+    assert!(place.path().is_symlink());
+}
+
+#[test]
+fn a_file_that_was_moved_or_removed_is_made_anew() {
+    let ours = channel(1);
+    let place = Place::new();
+    let moved = place.directory.path().join("events.1.jsonl");
+    let mut journal = place.open();
+
+    journal.append(ours.id, &records(&ours, [1])).unwrap();
+    fs::rename(place.path(), &moved).unwrap();
+    journal.append(ours.id, &records(&ours, [2])).unwrap();
+    assert_eq!(fs::read(&moved).unwrap(), lines(&records(&ours, [1])));
+    assert_eq!(place.bytes(), lines(&records(&ours, [2])));
+
+    fs::remove_file(place.path()).unwrap();
+    journal.append(ours.id, &records(&ours, [3])).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, [3])));
+
+    fs::rename(&moved, place.path()).unwrap();
+    journal.append(ours.id, &records(&ours, [4])).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, [1, 4])));
+}
+
+#[test]
+fn a_batch_whose_file_is_removed_while_it_is_written_is_not_accepted() {
+    let ours = channel(1);
+    let place = Place::new();
+    let mut journal = place.open();
+    fs::remove_file(place.path()).unwrap();
+    // Past the look at the path, which would have noticed.
+    let error = journal.open.append(b"{}\n").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    journal.append(ours.id, &records(&ours, [1])).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, [1])));
+}
+
+#[test]
+fn a_file_that_was_emptied_in_place_is_filled_from_its_beginning() {
+    let ours = channel(1);
+    let place = Place::new();
+    let mut journal = place.open();
+    journal.append(ours.id, &records(&ours, [1])).unwrap();
+    OpenOptions::new().write(true).open(place.path()).unwrap().set_len(0).unwrap();
+    journal.append(ours.id, &records(&ours, [2])).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, [2])));
+}
+
+#[test]
+fn while_the_path_is_unusable_nothing_is_accepted_and_nothing_is_forgotten() {
+    let ours = channel(1);
+    let place = Place::holding(&lines(&records(&ours, [1])));
+    let mut journal = place.open();
+    resume(&mut journal, &recorded(&ours, None, &[]));
+    fs::remove_file(place.path()).unwrap();
+    fs::create_dir(place.path()).unwrap();
+    let error = journal.append(ours.id, &records(&ours, [1, 2])).unwrap_err();
+    assert!(reason(&error).contains("directory"), "{}", reason(&error));
+
+    fs::remove_dir(place.path()).unwrap();
+    journal.append(ours.id, &records(&ours, [1, 2])).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, [2])));
+}
+
+#[test]
+fn a_full_disk_is_refused() {
+    // The device refuses to be opened as a sink, so it is put in the file's place.
+    let mut full = OpenOptions::new().read(true).append(true).open("/dev/full").unwrap();
+    assert_eq!(Write::write(&mut full, b"x").unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let place = Place::new();
+    let mut journal = place.open();
+    journal.open.tail = Tail::new(full);
+    let error = journal.append(channel(1).id, &records(&channel(1), [1])).unwrap_err();
+    let SinkError::Io { source, .. } = error else { panic!("{error:?}") };
+    assert_eq!(source.kind(), io::ErrorKind::StorageFull);
+}

@@ -1,0 +1,66 @@
+//! The async face: channels share a file, and a delivery that is abandoned is still whole.
+
+use std::collections::BTreeSet;
+
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::sink::sample::{channel, lines, offset, records};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channels_share_a_file_and_each_keeps_its_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let sink = Arc::new(File::open(&path).await.unwrap());
+
+    let mut lanes = JoinSet::new();
+    for number in 1..=4 {
+        let sink = Arc::clone(&sink);
+        lanes.spawn(async move {
+            for start in 0..10 {
+                sink.deliver(&channel(number), &records(&channel(number), start * 5..(start + 1) * 5)).await.unwrap();
+            }
+        });
+    }
+    lanes.join_all().await;
+
+    let text = std::fs::read_to_string(path).unwrap();
+    for number in 1..=4 {
+        let name = format!("\"channel-{number}\"");
+        let of_channel: String =
+            text.lines().filter(|line| line.contains(&name)).flat_map(|line| [line, "\n"]).collect();
+        assert_eq!(of_channel.into_bytes(), lines(&records(&channel(number), 0..50)));
+    }
+}
+
+#[tokio::test]
+async fn a_delivery_that_nobody_awaited_is_found_at_the_next_resume() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let (ours, batch) = (channel(1), records(&channel(1), 1..100));
+    let recorded = Recorded { channel: ours.clone(), through: Some(offset(0)), owed: BTreeSet::new() };
+    let sink = File::open(&path).await.unwrap();
+
+    {
+        let delivery = std::pin::pin!(sink.deliver(&ours, &batch));
+        assert!(futures_util::poll!(delivery).is_pending());
+    }
+    sink.resume(&recorded).await.unwrap();
+    sink.deliver(&ours, &batch).await.unwrap();
+
+    assert_eq!(std::fs::read(path).unwrap(), lines(&batch));
+}
+
+#[tokio::test]
+async fn a_refused_batch_counts_as_wholly_undelivered() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let sink = File::open(&path).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+
+    let refused = sink.deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap_err();
+
+    assert_eq!(refused.delivered, 0);
+    assert!(matches!(refused.error, SinkError::Io { .. }), "{:?}", refused.error);
+}

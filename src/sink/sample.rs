@@ -1,0 +1,48 @@
+//! Records for tests: notices that nobody signs, judged as any event is.
+
+use uuid::Uuid;
+
+use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::record::{ChannelRef, Record};
+use crate::verify::{Address, SignerSet, Verdict, Verifier};
+
+/// A channel; the same number gives the same channel.
+pub(super) fn channel(number: u128) -> ChannelRef {
+    ChannelRef { name: format!("channel-{number}").into(), id: ChannelId(Uuid::from_u128(number)) }
+}
+
+/// The record of a notice at `offset`. No two channels and offsets share an event id.
+pub(super) fn record(channel: &ChannelRef, offset: i64) -> Record {
+    let id = EventId(Uuid::from_u128((channel.id.0.as_u128() << 64) | u128::from(offset.unsigned_abs())));
+    notice(channel, offset, &format!(r#""event_id":"{id}","#))
+}
+
+/// The record of a notice to which the service gave no id.
+pub(super) fn record_without_id(channel: &ChannelRef, offset: i64) -> Record {
+    notice(channel, offset, "")
+}
+
+/// The records of notices at `offsets`.
+pub(super) fn records(channel: &ChannelRef, offsets: impl IntoIterator<Item = i64>) -> Vec<Record> {
+    offsets.into_iter().map(|offset| record(channel, offset)).collect()
+}
+
+/// The offset of that number.
+pub(super) fn offset(number: i64) -> Offset {
+    Offset::new(number).expect("tests use no negative offsets")
+}
+
+/// The records as lines, each with its line break.
+pub(super) fn lines<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<u8> {
+    records.into_iter().flat_map(|record| [record.json(), &b"\n"[..]].concat()).collect()
+}
+
+fn notice(channel: &ChannelRef, offset: i64, id: &str) -> Record {
+    let json = format!(r#"{{{id}"headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{{}}}}"#);
+    let raw = RawEvent::locate(json.into()).expect("a notice has an offset");
+    let signers = SignerSet::new(vec![Address([1; 20])], 1).expect("one of one is a signer set");
+    match Verifier::new(signers, Address([2; 20])).judge(raw) {
+        Verdict::Unsigned(unsigned) => Record::unsigned(channel, &unsigned),
+        other => panic!("a notice is {}", other.name()),
+    }
+}

@@ -1,0 +1,176 @@
+//! Standard output: one line an event.
+//!
+//! # Invariants
+//!
+//! * **Whole lines.** Channels take turns, a batch is written in one go, and a line whose writing failed half-way is
+//!   finished before anything else is written. No reader ever sees two events on one line.
+//! * **Once.** What the writer has taken is not offered again, so a writer that fails in the middle of a batch (a full
+//!   disk behind it, a pipe that would block) causes no duplicates.
+//!
+//! # Cancellation
+//!
+//! A delivery that was begun writes its batch to the end, whether or not it is still awaited. A reader that has stopped
+//! reading without closing its end holds the writing thread: whoever tears the runtime down must not wait for it.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+
+use super::{Sink, SinkError, Undelivered, blocking};
+use crate::event::{ChannelId, Offset};
+use crate::record::{ChannelRef, Record};
+
+/// Delivers to standard output, or to any other writer in its place.
+///
+/// The writer must not buffer: what it has taken counts as delivered once it has been flushed.
+pub struct Stdout<W = fs::File> {
+    printer: Arc<Mutex<Printer<W>>>,
+}
+
+impl Stdout {
+    /// The process's standard output, without a buffer in between.
+    ///
+    /// # Errors
+    /// If the system does not hand out another descriptor of it.
+    pub fn new() -> Result<Self, SinkError> {
+        let out = io::stdout().as_fd().try_clone_to_owned().map_err(io_error)?;
+        Ok(Self::over(out.into()))
+    }
+}
+
+impl<W: Write + Send + 'static> Stdout<W> {
+    /// Delivers to `out`.
+    #[must_use]
+    pub fn over(out: W) -> Self {
+        let printer = Printer { out, torn: None, finished: HashSet::new() };
+        Self { printer: Arc::new(Mutex::new(printer)) }
+    }
+}
+
+impl<W> fmt::Debug for Stdout<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stdout").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<W: Write + Send + 'static> Sink for Stdout<W> {
+    async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {
+        let (channel, batch) = (channel.id, batch.to_vec());
+        let mut printer = Arc::clone(&self.printer).lock_owned().await;
+        blocking(move || printer.print(channel, &batch)).await
+    }
+}
+
+/// Where an event belongs.
+type Place = (ChannelId, Offset);
+
+/// Writes lines, and knows where it was interrupted.
+struct Printer<W> {
+    out: W,
+    torn: Option<Torn>,
+    /// Lines that were torn and have been finished since; their records are still to be offered again.
+    finished: HashSet<Place>,
+}
+
+/// A line of which the reader has seen the beginning.
+struct Torn {
+    of: Place,
+    rest: Vec<u8>,
+}
+
+impl<W: Write> Printer<W> {
+    fn print(&mut self, channel: ChannelId, batch: &[Record]) -> Result<(), Undelivered> {
+        self.finish_torn().map_err(|error| undelivered(0, error))?;
+        let fresh: Vec<usize> =
+            (0..batch.len()).filter(|&at| !self.finished.contains(&(channel, batch[at].offset()))).collect();
+        let lines = Lines::of(fresh.iter().map(|&at| &batch[at]));
+        let (written, result) = write_counted(&mut self.out, &lines.bytes);
+        let whole = lines.whole_within(written);
+        let delivered = fresh.get(whole).copied().unwrap_or(batch.len());
+        if let Some(rest) = lines.rest_of_torn(written) {
+            self.torn = Some(Torn { of: (channel, batch[delivered].offset()), rest: rest.to_vec() });
+        }
+        for record in &batch[..delivered] {
+            self.finished.remove(&(channel, record.offset()));
+        }
+        result.map_err(|error| undelivered(delivered, error))?;
+        self.out.flush().map_err(|error| undelivered(0, error))
+    }
+
+    fn finish_torn(&mut self) -> io::Result<()> {
+        let Some(mut torn) = self.torn.take() else { return Ok(()) };
+        let (written, result) = write_counted(&mut self.out, &torn.rest);
+        torn.rest.drain(..written);
+        if torn.rest.is_empty() {
+            self.finished.insert(torn.of);
+        } else {
+            self.torn = Some(torn);
+        }
+        result
+    }
+}
+
+/// Records as one run of bytes, and where each of their lines ends in it.
+struct Lines {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Lines {
+    fn of<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
+        let mut lines = Self { bytes: Vec::new(), ends: Vec::new() };
+        for record in records {
+            lines.bytes.extend_from_slice(record.json());
+            lines.bytes.push(b'\n');
+            lines.ends.push(lines.bytes.len());
+        }
+        lines
+    }
+
+    /// How many lines lie completely within the first `written` bytes.
+    fn whole_within(&self, written: usize) -> usize {
+        self.ends.partition_point(|&end| end <= written)
+    }
+
+    /// The end of the line that `written` bytes break off in; `None` where they break off between lines.
+    fn rest_of_torn(&self, written: usize) -> Option<&[u8]> {
+        let whole = self.whole_within(written);
+        let start = whole.checked_sub(1).map_or(0, |last| self.ends[last]);
+        (written > start).then(|| &self.bytes[written..self.ends[whole]])
+    }
+}
+
+/// As `write_all`, but says how far it came.
+fn write_counted(out: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match out.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(ErrorKind::WriteZero.into())),
+            Ok(more) => written += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+fn undelivered(delivered: usize, error: io::Error) -> Undelivered {
+    Undelivered { delivered, error: io_error(error) }
+}
+
+fn io_error(source: io::Error) -> SinkError {
+    match source.kind() {
+        ErrorKind::BrokenPipe => SinkError::Closed,
+        _ => SinkError::Io { doing: "writing to standard output".to_owned(), source },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! What a reader of standard output may rely on.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::sink::sample::{channel, lines, records};
+
+/// Takes `room` bytes at most, then fails with `kind` until it is given more.
+#[derive(Clone)]
+struct Narrow(Arc<Mutex<State>>);
+
+struct State {
+    taken: Vec<u8>,
+    room: usize,
+    kind: ErrorKind,
+    writes: usize,
+}
+
+impl Narrow {
+    fn new(room: usize, kind: ErrorKind) -> Self {
+        Self(Arc::new(Mutex::new(State { taken: Vec::new(), room, kind, writes: 0 })))
+    }
+
+    fn give(&self, room: usize) {
+        self.0.lock().unwrap().room = room;
+    }
+
+    fn taken(&self) -> Vec<u8> {
+        self.0.lock().unwrap().taken.clone()
+    }
+}
+
+impl Write for Narrow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.0.lock().unwrap();
+        let fits = bytes.len().min(state.room);
+        if fits == 0 {
+            return Err(state.kind.into());
+        }
+        state.taken.extend_from_slice(&bytes[..fits]);
+        state.room -= fits;
+        state.writes += 1;
+        Ok(fits)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_one_write_of_whole_lines() {
+    let out = Narrow::new(usize::MAX, ErrorKind::Other);
+    let batch = records(&channel(1), 1..4);
+
+    Stdout::over(out.clone()).deliver(&channel(1), &batch).await.unwrap();
+
+    assert_eq!(out.taken(), lines(&batch));
+    assert_eq!(out.0.lock().unwrap().writes, 1);
+}
+
+#[tokio::test]
+async fn a_closed_pipe_is_closed() {
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+
+    let refused = Stdout::over(writer).deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
+
+    assert_eq!(refused.delivered, 0);
+    assert!(matches!(refused.error, SinkError::Closed), "{:?}", refused.error);
+}
+
+#[tokio::test]
+async fn a_pipe_carries_every_channel_and_no_line_is_torn() {
+    let (reader, writer) = io::pipe().unwrap();
+    let reading = tokio::task::spawn_blocking(move || io::read_to_string(reader).unwrap());
+    let sink = Arc::new(Stdout::over(writer));
+
+    let mut lanes = tokio::task::JoinSet::new();
+    for number in 1..=4 {
+        let sink = Arc::clone(&sink);
+        lanes.spawn(async move {
+            for start in 0..20 {
+                let batch = records(&channel(number), start * 50..(start + 1) * 50);
+                sink.deliver(&channel(number), &batch).await.unwrap();
+            }
+        });
+    }
+    lanes.join_all().await;
+    drop(sink);
+
+    let text = reading.await.unwrap();
+    assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
+    for number in 1..=4 {
+        let name = format!("\"channel-{number}\"");
+        let of_channel: String =
+            text.lines().filter(|line| line.contains(&name)).flat_map(|line| [line, "\n"]).collect();
+        assert_eq!(of_channel.into_bytes(), lines(&records(&channel(number), 0..1000)));
+    }
+}
+
+#[test]
+fn wherever_writing_stops_the_rest_is_offered_again_without_a_torn_or_repeated_line() {
+    let (ours, other) = (channel(1), channel(2));
+    let batch = records(&ours, 1..4);
+    let between = records(&other, [9]);
+    for room in 0..lines(&batch).len() {
+        let out = Narrow::new(room, ErrorKind::WouldBlock);
+        let mut printer = Printer { out: out.clone(), torn: None, finished: HashSet::new() };
+
+        let refused = printer.print(ours.id, &batch).unwrap_err();
+        assert_eq!(refused.delivered, out.taken().split(|&byte| byte == b'\n').count() - 1, "{room}");
+        assert!(matches!(refused.error, SinkError::Io { .. }), "{:?}", refused.error);
+        out.give(usize::MAX);
+        printer.print(other.id, &between).unwrap();
+        printer.print(ours.id, &batch[refused.delivered..]).unwrap();
+
+        let text = String::from_utf8(out.taken()).unwrap();
+        let of_ours: String =
+            text.lines().filter(|line| line.contains("channel-1")).flat_map(|line| [line, "\n"]).collect();
+        assert_eq!(of_ours.into_bytes(), lines(&batch), "{room}");
+        assert_eq!(text.len(), lines(batch.iter().chain(&between)).len(), "{room}");
+        assert!(printer.finished.is_empty() && printer.torn.is_none(), "{room}");
+    }
+}
+
+#[tokio::test]
+async fn standard_output_can_be_opened_twice() {
+    assert!(Stdout::new().is_ok() && Stdout::new().is_ok());
+}

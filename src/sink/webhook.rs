@@ -1,0 +1,171 @@
+//! Webhooks: one signed POST an event, in order.
+//!
+//! Follows Standard Webhooks 1.0 (standardwebhooks.com): `webhook-id` is the event's own id, the same at each attempt;
+//! `webhook-timestamp` is the time of the attempt; `webhook-signature` is there where a key is given.
+//!
+//! # Invariants
+//!
+//! * **2xx or it did not arrive.** Redirects are not followed: an event must not go where no operator sent it.
+//! * **In order.** An event is posted when the one before it has been answered with 2xx, and not earlier.
+//! * **Nothing leaks.** Neither the URL (it may carry credentials), nor the key, nor a body shows in an error or `Debug`.
+//! * **Bounded.** A request ends within the timeout; of an answer's body at most [`DRAINED`] bytes are read, for at most
+//!   [`DRAINING`], and only so that the connection can be used again.
+//!
+//! # Cancellation
+//!
+//! A delivery that is dropped leaves it unknown whether the event in hand arrived; posted again it carries the same id.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response};
+use url::Url;
+
+use super::{Sink, SinkError, Undelivered};
+use crate::record::{ChannelRef, Record};
+
+mod signature;
+
+pub use signature::{SecretError, signing_key};
+
+const USER_AGENT: &str = concat!("channeld/", env!("CARGO_PKG_VERSION"));
+
+/// The longest wait that an answer may ask for. Whoever asks for more is asked again after this.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
+
+/// The largest body for which a connection is kept.
+const DRAINED: usize = 64 * 1024;
+
+/// The longest time spent on a body: the answer itself is known by then.
+const DRAINING: Duration = Duration::from_secs(1);
+
+/// Posts each event to a URL.
+pub struct Webhook {
+    client: Client,
+    url: Url,
+    key: Option<Vec<u8>>,
+    timeout: Duration,
+}
+
+impl Webhook {
+    /// Posts to `url`, signing with `key` where there is one; `timeout` bounds each request from connecting to the end
+    /// of the answer. Credentials in the URL are sent as basic authentication.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up: reqwest needs the system's root certificates, for plain `http` too.
+    pub fn new(url: Url, key: Option<Vec<u8>>, timeout: Duration) -> Result<Self, SinkError> {
+        let failed = |error: reqwest::Error| SinkError::Io {
+            doing: "setting up TLS for webhooks".to_owned(),
+            source: io::Error::other(root_cause(&error.without_url())),
+        };
+        Ok(Self { client: client(timeout).map_err(failed)?, url, key, timeout })
+    }
+
+    async fn post(&self, channel: &ChannelRef, record: &Record) -> Result<(), SinkError> {
+        let id = record.key(channel);
+        let now = SystemTime::now();
+        let timestamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut request = self
+            .client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("webhook-id", &id)
+            .header("webhook-timestamp", timestamp)
+            .body(record.json().clone());
+        if let Some(key) = &self.key {
+            request = request.header("webhook-signature", signature::sign(key, &id, timestamp, record.json()));
+        }
+        let response = request.send().await.map_err(|error| self.not_answered(error))?;
+        let outcome = judge(&response);
+        drain(response).await;
+        outcome
+    }
+
+    fn not_answered(&self, error: reqwest::Error) -> SinkError {
+        let message = if error.is_timeout() {
+            format!("did not answer within {:?}", self.timeout)
+        } else {
+            let doing = if error.is_connect() { "could not connect" } else { "could not send the event" };
+            format!("{doing}: {}", root_cause(&error.without_url()))
+        };
+        SinkError::Refused { message, retry_after: None }
+    }
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook").field("host", &self.url.host_str()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Sink for Webhook {
+    async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {
+        for (delivered, record) in batch.iter().enumerate() {
+            self.post(channel, record).await.map_err(|error| Undelivered { delivered, error })?;
+        }
+        Ok(())
+    }
+}
+
+/// A client that talks TLS, follows no redirect and unpacks nothing.
+fn client(timeout: Duration) -> reqwest::Result<Client> {
+    // It fails only where a provider is installed already, which then serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder().user_agent(USER_AGENT).timeout(timeout).redirect(Policy::none()).no_gzip().build()
+}
+
+fn judge(response: &Response) -> Result<(), SinkError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
+    Err(SinkError::Refused {
+        message: format!("answered {}{hint}", status.as_u16()),
+        retry_after: retry_after(response.headers(), SystemTime::now()),
+    })
+}
+
+/// The wait that an answer asks for, in seconds or as a date (RFC 9110, 10.2.3).
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        text.parse().map_or(Duration::MAX, Duration::from_secs)
+    } else {
+        httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default()
+    };
+    Some(wait.min(LONGEST_RETRY_AFTER))
+}
+
+/// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.
+async fn drain(mut response: Response) {
+    let to_the_end = async {
+        let mut read = 0;
+        while let Ok(Some(chunk)) = response.chunk().await {
+            read += chunk.len();
+            if read > DRAINED {
+                break;
+            }
+        }
+    };
+    // Whatever comes of it, the status has been seen.
+    let _ = tokio::time::timeout(DRAINING, to_the_end).await;
+}
+
+/// The innermost error: what the system or the TLS library said.
+fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests;

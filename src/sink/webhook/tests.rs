@@ -1,0 +1,247 @@
+//! Webhooks against a real server on a real socket.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::header::HeaderValue;
+use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::sink::sample::{channel, record_without_id, records};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the server does with a request.
+enum Answer {
+    Status(u16, &'static [(&'static str, &'static str)]),
+    Never,
+    EndlessBody(u16),
+}
+
+/// Answers as it was told, one answer a request, and then with 204.
+struct Server {
+    url: Url,
+    seen: Arc<Mutex<Seen>>,
+    serving: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Seen {
+    answers: VecDeque<Answer>,
+    requests: Vec<(HeaderMap, Bytes)>,
+}
+
+impl Server {
+    async fn answering(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let seen = Arc::new(Mutex::new(Seen { answers: answers.into_iter().collect(), requests: Vec::new() }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap()).parse().unwrap();
+        let app = Router::new().fallback(answer).with_state(Arc::clone(&seen));
+        let serving = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { url, seen, serving }
+    }
+
+    fn webhook(&self, key: Option<&[u8]>) -> Webhook {
+        Webhook::new(self.url.clone(), key.map(<[u8]>::to_vec), PATIENCE).unwrap()
+    }
+
+    fn requests(&self) -> Vec<(HeaderMap, Bytes)> {
+        self.seen.lock().unwrap().requests.clone()
+    }
+
+    fn bodies(&self) -> Vec<Bytes> {
+        self.requests().into_iter().map(|(_, body)| body).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn answer(State(seen): State<Arc<Mutex<Seen>>>, headers: HeaderMap, body: Bytes) -> axum::response::Response {
+    let answer = {
+        let mut seen = seen.lock().unwrap();
+        seen.requests.push((headers, body));
+        seen.answers.pop_front().unwrap_or(Answer::Status(204, &[]))
+    };
+    let respond = |status| axum::response::Response::builder().status(StatusCode::from_u16(status).unwrap());
+    match answer {
+        Answer::Status(status, headers) => {
+            let named = headers.iter().fold(respond(status), |response, (name, value)| response.header(*name, *value));
+            named.body(Body::from("some words")).unwrap()
+        }
+        Answer::Never => std::future::pending().await,
+        Answer::EndlessBody(status) => {
+            let chunks = futures_util::stream::repeat_with(|| Ok::<_, io::Error>(vec![b'x'; 4096]));
+            respond(status).body(Body::from_stream(chunks)).unwrap()
+        }
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).unwrap().to_str().unwrap()
+}
+
+fn refusal(refused: &Undelivered) -> (usize, &str, Option<Duration>) {
+    match &refused.error {
+        SinkError::Refused { message, retry_after } => (refused.delivered, message, *retry_after),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// RFC 2104, written out.
+fn hmac_sha256(key: &[u8], message: &[u8]) -> Vec<u8> {
+    assert!(key.len() <= 64);
+    let pad = |with: u8| (0..64).map(|at| key.get(at).unwrap_or(&0) ^ with).collect::<Vec<u8>>();
+    let inner = Sha256::digest([&pad(0x36), message].concat());
+    Sha256::digest([&pad(0x5c)[..], &inner].concat()).to_vec()
+}
+
+#[tokio::test]
+async fn every_event_is_posted_once_and_in_order() {
+    let server = Server::answering([]).await;
+    let batch = records(&channel(1), 1..20);
+
+    server.webhook(None).deliver(&channel(1), &batch).await.unwrap();
+
+    assert_eq!(server.bodies(), batch.iter().map(|record| record.json().clone()).collect::<Vec<_>>());
+    for (headers, _) in server.requests() {
+        assert_eq!(header(&headers, "content-type"), "application/json");
+        assert_eq!(header(&headers, "user-agent"), USER_AGENT);
+        assert!(headers.get("webhook-signature").is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_refused_event_keeps_its_id_and_those_before_it_are_not_sent_again() {
+    let ok = || Answer::Status(200, &[]);
+    let server = Server::answering([ok(), ok(), Answer::Status(503, &[])]).await;
+    let webhook = server.webhook(None);
+    let mut batch = records(&channel(1), 1..4);
+    batch.push(record_without_id(&channel(1), 4));
+
+    let refused = webhook.deliver(&channel(1), &batch).await.unwrap_err();
+    assert_eq!(refusal(&refused), (2, "answered 503", None));
+    webhook.deliver(&channel(1), &batch[refused.delivered..]).await.unwrap();
+
+    let ids: Vec<String> = server.requests().iter().map(|(headers, _)| header(headers, "webhook-id").into()).collect();
+    let keys: Vec<String> = [0, 1, 2, 2, 3].map(|at: usize| batch[at].key(&channel(1))).to_vec();
+    assert_eq!(ids, keys);
+}
+
+#[tokio::test]
+async fn the_signature_is_over_the_bytes_that_were_sent() {
+    let server = Server::answering([]).await;
+    let key = b"0123456789abcdef0123456789abcdef";
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+
+    server.webhook(Some(key)).deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap();
+
+    assert_eq!(server.requests().len(), 3);
+    for (headers, body) in server.requests() {
+        let timestamp = header(&headers, "webhook-timestamp");
+        assert!((before..before + 60).contains(&timestamp.parse().unwrap()));
+        let signed = [header(&headers, "webhook-id").as_bytes(), b".", timestamp.as_bytes(), b".", &body].concat();
+        let expected = format!("v1,{}", STANDARD.encode(hmac_sha256(key, &signed)));
+        assert_eq!(header(&headers, "webhook-signature"), expected);
+    }
+}
+
+#[tokio::test]
+async fn nothing_but_2xx_is_success() {
+    let hour = Some(LONGEST_RETRY_AFTER);
+    for (status, headers, message, retry_after) in [
+        (500, &[][..], "answered 500", None),
+        (429, &[("retry-after", "7")], "answered 429", Some(Duration::from_secs(7))),
+        (503, &[("retry-after", "86400")], "answered 503", hour),
+        (410, &[], "answered 410", None),
+        (400, &[], "answered 400", None),
+        (302, &[("location", "/elsewhere")], "answered 302, and redirects are not followed: name the final URL", None),
+        (307, &[("location", "/elsewhere")], "answered 307, and redirects are not followed: name the final URL", None),
+    ] {
+        let server = Server::answering([Answer::Status(status, headers)]).await;
+        let refused = server.webhook(None).deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
+        assert_eq!(refusal(&refused), (0, message, retry_after));
+        assert_eq!(server.requests().len(), 1, "{status}");
+    }
+    for status in [200, 201, 202, 204] {
+        let server = Server::answering([Answer::Status(status, &[])]).await;
+        server.webhook(None).deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_given_up() {
+    let server = Server::answering([Answer::Never]).await;
+    let timeout = Duration::from_millis(100);
+    let webhook = Webhook::new(server.url.clone(), None, timeout).unwrap();
+    let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
+    assert_eq!(refusal(&refused), (0, "did not answer within 100ms", None));
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_still_an_answer() {
+    let server = Server::answering([Answer::EndlessBody(200), Answer::EndlessBody(500)]).await;
+    let batch = records(&channel(1), 1..3);
+    let refused = server.webhook(None).deliver(&channel(1), &batch).await.unwrap_err();
+    assert_eq!(refusal(&refused), (1, "answered 500", None));
+}
+
+#[tokio::test]
+async fn no_error_shows_what_the_url_holds() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url: Url = format!("http://me:hunter2@{}/path?token=hunter2", listener.local_addr().unwrap()).parse().unwrap();
+    drop(listener);
+    let nowhere = "https://me:hunter2@name.invalid/hunter2".parse().unwrap();
+    for (url, words) in [(url, "Connection refused"), (nowhere, "")] {
+        let webhook = Webhook::new(url, Some(b"hunter2".to_vec()), PATIENCE).unwrap();
+        let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
+        let (delivered, message, _) = refusal(&refused);
+        assert_eq!(delivered, 0);
+        assert!(message.starts_with("could not connect: ") && message.contains(words), "{message}");
+        assert!(!format!("{refused:?} {webhook:?}").contains("hunter2"));
+    }
+}
+
+#[tokio::test]
+async fn credentials_in_the_url_are_sent_as_basic_authentication() {
+    let server = Server::answering([]).await;
+    let mut url = server.url.clone();
+    url.set_username("me").unwrap();
+    url.set_password(Some("secret")).unwrap();
+    let webhook = Webhook::new(url, None, PATIENCE).unwrap();
+    webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap();
+    let expected = format!("Basic {}", STANDARD.encode("me:secret"));
+    assert_eq!(header(&server.requests()[0].0, "authorization"), expected);
+}
+
+#[test]
+fn retry_after_is_read_in_both_forms_and_bounded() {
+    let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
+    for (text, seconds) in [
+        ("0", Some(0)),
+        (" 120 ", Some(120)),
+        ("3601", Some(3600)),
+        ("99999999999999999999999", Some(3600)),
+        ("Sun, 06 Nov 1994 08:49:47 GMT", Some(10)),
+        ("Sun, 06 Nov 1994 08:49:27 GMT", Some(0)),
+        ("Sun, 06 Nov 2044 08:49:37 GMT", Some(3600)),
+        ("", None),
+        ("-1", None),
+        ("soon", None),
+    ] {
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_str(text).unwrap())]);
+        assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{text}");
+    }
+    assert_eq!(retry_after(&HeaderMap::new(), now), None);
+}
