@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs;
 
-
 use tempfile::TempDir;
 
 use super::*;
