@@ -167,6 +167,18 @@ impl Verifier {
         Self { signers, workflow_owner }
     }
 
+    /// Whose signatures count.
+    #[must_use]
+    pub fn signers(&self) -> &SignerSet {
+        &self.signers
+    }
+
+    /// Whose events these are.
+    #[must_use]
+    pub fn workflow_owner(&self) -> Address {
+        self.workflow_owner
+    }
+
     /// Gives a record its verdict. Costs one key recovery per signature up to the threshold; run pages of it off the
     /// async threads.
     #[must_use]

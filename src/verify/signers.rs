@@ -55,6 +55,12 @@ impl SignerSet {
         self.required
     }
 
+    /// The signers, in the order they were listed.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
     /// The distinct members that signed `digest`, exactly as many as are required.
     ///
     /// Signatures are read in order, and reading stops at the threshold: what comes after it is never looked at.

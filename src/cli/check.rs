@@ -1,0 +1,222 @@
+//! `channeld check`: says what would run, or everything that is wrong.
+//!
+//! # Invariants
+//!
+//! * **No effects.** Nothing is opened but the configuration and the secret files it names.
+//! * **No secrets.** Neither the summary nor the JSON has a place for one.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, UnsignedPolicy};
+
+/// What the system calls a wrong configuration (`EX_CONFIG`).
+const EXIT_CONFIG: u8 = 78;
+
+/// Check the configuration without starting anything.
+///
+/// Prints what would run, or every problem there is, and exits with 78 if there is one.
+#[derive(Debug, clap::Args)]
+pub struct Check {
+    /// The configuration file; without it, the defaults and the environment (`CHANNELD_…`) alone
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    /// Loads the configuration and prints what came of it: problems to standard error, the rest to standard output.
+    ///
+    /// # Errors
+    /// If nothing can be printed.
+    pub fn run(&self) -> io::Result<ExitCode> {
+        let loaded = Config::load(self.config.as_deref());
+        self.print(&loaded, &mut anstream::stdout().lock(), &mut anstream::stderr().lock())
+    }
+
+    fn print(
+        &self,
+        loaded: &Result<Config, ConfigError>,
+        out: &mut impl Write,
+        errors: &mut impl Write,
+    ) -> io::Result<ExitCode> {
+        match loaded {
+            Ok(config) if self.json => writeln!(out, "{}", json_of(config))?,
+            Ok(config) => write!(out, "{}", Summary(config))?,
+            Err(error) => {
+                writeln!(errors, "{error}")?;
+                if self.json {
+                    writeln!(out, "{}", json!({"valid": false, "problems": error.problems()}))?;
+                }
+            }
+        }
+        Ok(if loaded.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CONFIG) })
+    }
+}
+
+/// A configuration for people.
+struct Summary<'a>(&'a Config);
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = self.0;
+        writeln!(f, "The configuration is valid.\n")?;
+        writeln!(f, "service  {}", config.api.base_url)?;
+        writeln!(f, "state    {}", config.state.path.display())?;
+        writeln!(f, "admin    {}", config.admin.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
+        for channel in &config.channels {
+            write_channel(f, channel)?;
+        }
+        f.write_char('\n')?;
+        for (name, sink) in &config.sinks {
+            writeln!(f, "sink {name}: {}", shown_sink(sink))?;
+        }
+        config.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+fn write_channel(f: &mut fmt::Formatter<'_>, channel: &Channel) -> fmt::Result {
+    let verification = &channel.verification;
+    let signers = verification.verifier.signers();
+    writeln!(f, "\nchannel {} ({})", channel.channel.name, channel.channel.id)?;
+    writeln!(f, "  start     {}", shown_start(channel.start))?;
+    writeln!(f, "  sinks     {}", channel.sinks.join(", "))?;
+    writeln!(f, "  owner     {}", verification.verifier.workflow_owner())?;
+    writeln!(f, "  proof     {} of {} signers", signers.required(), signers.addresses().len())?;
+    writeln!(f, "  unsigned  {}", shown_policy(verification.unsigned))?;
+    writeln!(f, "  ordering  {}", shown_ordering(verification.ordering))
+}
+
+fn shown_start(start: Start) -> String {
+    match start {
+        Start::Earliest => "earliest".to_owned(),
+        Start::Latest => "latest".to_owned(),
+        Start::Offset(offset) => format!("offset {offset}"),
+    }
+}
+
+fn shown_policy(policy: UnsignedPolicy) -> &'static str {
+    match policy {
+        UnsignedPolicy::Deliver => "deliver",
+        UnsignedPolicy::Drop => "drop",
+    }
+}
+
+fn shown_ordering(ordering: Ordering) -> &'static str {
+    match ordering {
+        Ordering::Available => "available",
+        Ordering::Strict => "strict",
+    }
+}
+
+fn shown_sink(sink: &Sink) -> String {
+    match sink {
+        Sink::Stdout => "stdout".to_owned(),
+        Sink::File { path } => format!("file {}", path.display()),
+        Sink::Webhook(webhook) => {
+            let signed = if webhook.secret.is_some() { "signed" } else { "not signed" };
+            format!("webhook {} ({signed})", webhook.shown_url())
+        }
+    }
+}
+
+fn json_of(config: &Config) -> Value {
+    let sinks: serde_json::Map<_, _> =
+        config.sinks.iter().map(|(name, sink)| (name.clone(), json_sink(sink))).collect();
+    json!({
+        "valid": true,
+        "base_url": config.api.base_url.as_str(),
+        "state_path": config.state.path.display().to_string(),
+        "admin_listen": config.admin.listen,
+        "channels": config.channels.iter().map(json_channel).collect::<Vec<_>>(),
+        "sinks": sinks,
+        "notes": config.notes,
+    })
+}
+
+fn json_channel(channel: &Channel) -> Value {
+    let verification = &channel.verification;
+    let signers = verification.verifier.signers();
+    let start = match channel.start {
+        Start::Offset(offset) => json!(offset),
+        word => json!(shown_start(word)),
+    };
+    json!({
+        "name": &*channel.channel.name,
+        "id": channel.channel.id,
+        "start": start,
+        "sinks": channel.sinks,
+        "workflow_owner": verification.verifier.workflow_owner(),
+        "min_required_signatures": signers.required(),
+        "valid_signers": signers.addresses(),
+        "unsigned": shown_policy(verification.unsigned),
+        "ordering": shown_ordering(verification.ordering),
+    })
+}
+
+fn json_sink(sink: &Sink) -> Value {
+    match sink {
+        Sink::Stdout => json!({"type": "stdout"}),
+        Sink::File { path } => json!({"type": "file", "path": path.display().to_string()}),
+        Sink::Webhook(webhook) => {
+            json!({"type": "webhook", "url": webhook.shown_url().as_str(), "signed": webhook.secret.is_some()})
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    const GOOD: [(&str, &str); 8] = [
+        ("CHANNELD_API__API_KEY", "key-do-not-show"),
+        ("CHANNELD_VERIFICATION__ORG_ID", "org_1"),
+        ("CHANNELD_CHANNELS__A__ID", "7c9e6679-7425-40de-944b-e07fc1f90ae7"),
+        ("CHANNELD_CHANNELS__A__SINKS", "hook"),
+        ("CHANNELD_CHANNELS__A__START", "15520"),
+        ("CHANNELD_SINKS__HOOK__TYPE", "webhook"),
+        ("CHANNELD_SINKS__HOOK__URL", "https://ledger.internal/hooks?token=do-not-show"),
+        ("CHANNELD_SINKS__HOOK__SECRET", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="),
+    ];
+
+    fn printed(json: bool, variables: &[(&str, &str)]) -> (ExitCode, String, String) {
+        let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let (mut out, mut errors) = (Vec::new(), Vec::new());
+        let check = Check { config: None, json };
+        let code = check.print(&Config::load_with(None, variables), &mut out, &mut errors).expect("memory takes it");
+        (code, String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
+    }
+
+    #[test]
+    fn a_valid_configuration_is_summed_up_without_its_secrets() {
+        for json in [false, true] {
+            let (code, out, errors) = printed(json, &GOOD);
+            assert_eq!((code, errors.as_str()), (ExitCode::SUCCESS, ""), "{out}");
+            for shown in ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "hook", "15520", "/var/lib/channeld", "0x"] {
+                assert!(out.contains(shown), "{shown} in {out}");
+            }
+            assert!(!out.contains("do-not-show") && !out.contains("whsec_"), "{out}");
+        }
+        assert!(printed(false, &GOOD).1.contains("4 of 10 signers"));
+    }
+
+    #[test]
+    fn an_invalid_one_exits_with_78_and_every_problem() {
+        let (code, out, errors) = printed(false, &GOOD[2..]);
+        assert_eq!((code, out.as_str()), (ExitCode::from(78), ""));
+        assert_eq!(errors.lines().count(), 2, "{errors}");
+
+        let (_, out, _) = printed(true, &GOOD[2..]);
+        let object: Value = serde_json::from_str(&out).expect("one JSON object");
+        assert_eq!(object["problems"][0]["key"], "api.api_key");
+    }
+}
