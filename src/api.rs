@@ -28,6 +28,10 @@ mod error;
 mod filter;
 mod page;
 mod retry_after;
+#[cfg(test)]
+pub(crate) mod scripted;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod watcher;
 

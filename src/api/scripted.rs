@@ -1,0 +1,94 @@
+//! A local server that answers as a test tells it to, and remembers what it was asked.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinHandle};
+use url::Url;
+
+use super::{Client, Settings};
+
+/// The key that [`Scripted::client`] sends.
+pub(crate) const KEY: &str = "k3y-secret";
+
+/// What a request was: its path with its query, and its headers.
+pub(crate) type Asked = (String, axum::http::HeaderMap);
+
+/// The server; it ends with this.
+pub(crate) struct Scripted {
+    /// Its address, `/v1` at the end.
+    pub(crate) base_url: Url,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    task: AbortHandle,
+}
+
+impl Scripted {
+    /// Answers each request by the function, which is given the path with its query.
+    pub(crate) async fn start(answer: impl Fn(&str) -> Response + Clone + Send + Sync + 'static) -> Self {
+        let (listener, base_url) = listen().await;
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let app = Router::new().fallback(move |request: Request| {
+            let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+            let answer = answer(&path);
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push((path, request.headers().clone()));
+            async { answer }
+        });
+        let task = tokio::spawn(async { axum::serve(listener, app).await.unwrap() });
+        Self { base_url, asked, task: task.abort_handle() }
+    }
+
+    /// Answers every request with these bytes, whatever they are, and closes the connection.
+    pub(crate) async fn raw(bytes: &'static [u8]) -> Self {
+        let (listener, base_url) = listen().await;
+        let task: JoinHandle<()> = tokio::spawn(async move {
+            loop {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                let _ = connection.read(&mut [0; 4096]).await;
+                let _ = connection.write_all(bytes).await;
+            }
+        });
+        Self { base_url, asked: Arc::default(), task: task.abort_handle() }
+    }
+
+    /// A client of this server.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.settings()).unwrap()
+    }
+
+    /// A client, and this to keep alive as long.
+    pub(crate) fn client_and_server(self) -> (Client, Self) {
+        (self.client(), self)
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            base_url: self.base_url.clone(),
+            api_key: KEY.to_owned(),
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// What it has been asked so far, in order.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn listen() -> (TcpListener, Url) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap()).parse().unwrap();
+    (listener, base_url)
+}

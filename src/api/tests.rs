@@ -1,0 +1,373 @@
+//! The client against a server that answers as badly as servers and proxies do.
+
+use std::error::Error;
+use std::io::Write;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::scripted::{KEY, Scripted};
+use super::*;
+
+const PAGE: &str = r#"{"events":[{"headers":{"offset":5}},{"headers":{"offset":3}}],"has_more":true}"#;
+
+fn channel() -> ChannelId {
+    "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap()
+}
+
+fn event_id() -> EventId {
+    "d290f1ee-6c54-4b01-90e6-d701748f0851".parse().unwrap()
+}
+
+fn answer(status: u16, body: impl Into<Body>) -> Response {
+    Response::builder().status(status).body(body.into()).unwrap()
+}
+
+async fn answering(status: u16, body: impl Into<Vec<u8>>) -> Scripted {
+    let body = body.into();
+    Scripted::start(move |_| answer(status, body.clone())).await
+}
+
+async fn polled(status: u16, body: impl Into<Vec<u8>>) -> Result<Page, ApiError> {
+    answering(status, body).await.client().poll(channel(), None, 200).await
+}
+
+fn offsets(page: &Page) -> Vec<i64> {
+    page.events.iter().map(|event| event.offset.get()).collect()
+}
+
+fn gzip(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Everything an error says, as a log would show it.
+fn said(error: &ApiError) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(format!("{error} {error:?}"), |said, cause| format!("{said} {cause} {cause:?}"))
+}
+
+#[tokio::test]
+async fn requests_are_what_the_contract_says() {
+    let service = answering(200, PAGE).await;
+    let settings = Settings { base_url: format!("{}//", service.base_url).parse().unwrap(), ..service.settings() };
+    let client = Client::new(settings).unwrap();
+    let filter = Filter {
+        types: vec!["watcher.event".into(), "operation.status".into()],
+        created: Created { gte: Some(7), lt: Some(9), ..Created::default() },
+        services: vec!["a&b".to_owned()],
+        ..Filter::default()
+    };
+
+    client.poll(channel(), Offset::new(15), 200).await.unwrap();
+    client.search(channel(), &filter, 50, None).await.unwrap();
+    client.health().await.unwrap();
+
+    let base = "/v1/channels/7c9e6679-7425-40de-944b-e07fc1f90ae7/events";
+    let asked = service.asked();
+    let query = "type=watcher.event&type=operation.status&created.gte=7&created.lt=9&service=a%26b&limit=50";
+    let paths: Vec<_> = asked.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(paths, [&format!("{base}?limit=200&offset=15"), &format!("{base}/search?{query}"), "/v1/health-check"]);
+    for (path, headers) in &asked {
+        assert_eq!(headers["accept"], "application/json");
+        assert_eq!(headers["accept-encoding"], "gzip");
+        assert_eq!(headers["user-agent"], concat!("channeld/", env!("CARGO_PKG_VERSION")));
+        let key = headers.get("authorization").map(|key| key.to_str().unwrap());
+        assert_eq!(key, (!path.contains("health")).then_some("Apikey k3y-secret"), "health is asked without the key");
+    }
+}
+
+#[tokio::test]
+async fn a_page_keeps_every_record_byte_for_byte() {
+    let body = "{\"new\":1, \"has_more\":false,\"events\":[ {\"headers\" : {\"offset\":9,\"x\":1e400}, \"π\":\"€\"} ,\n\
+                {\"headers\":{\"offset\":0},\"event_id\":\"d290f1ee-6c54-4b01-90e6-d701748f0851\"}]}\n";
+    let page = polled(200, body).await.unwrap();
+    assert!(!page.has_more);
+    assert_eq!(page.events[0].json, "{\"headers\" : {\"offset\":9,\"x\":1e400}, \"π\":\"€\"}");
+    assert_eq!((offsets(&page), page.events[1].id), (vec![9, 0], Some(event_id())));
+}
+
+#[tokio::test]
+async fn one_malformed_record_costs_only_itself() {
+    let body =
+        r#"{"events":[{"headers":{"offset":3}},{"headers":{"offset":2,"offset":2},"payload":7}],"has_more":true}"#;
+    assert!(matches!(polled(200, body).await, Err(ApiError::Malformed(BadAnswer::NoOffset { index: 1 }))));
+    let body =
+        r#"{"events":[{"headers":{"offset":3}},{"headers":{"offset":2},"event_id":[],"payload":7}],"has_more":true}"#;
+    assert_eq!(offsets(&polled(200, body).await.unwrap()), [3, 2]);
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_utf8_spoil_no_other_record_and_survive() {
+    let mut body = "{\"events\":[{\"headers\":{\"offset\":3},\"a\":\"é€\"},{\"headers\":{\"offset\":2},\"a\":\""
+        .as_bytes()
+        .to_vec();
+    body.extend_from_slice(
+        b"\xff\xc3\x80\x9f\"},{\"headers\":{\"offset\":1},\"a\":\"\xe2\x82\xac\"}],\"has_more\":true}",
+    );
+    let page = polled(200, body).await.unwrap();
+    let records: Vec<&[u8]> = page.events.iter().map(|event| event.json.as_ref()).collect();
+    assert_eq!(offsets(&page), [3, 2, 1]);
+    assert_eq!(records[0], "{\"headers\":{\"offset\":3},\"a\":\"é€\"}".as_bytes());
+    assert_eq!(records[1], b"{\"headers\":{\"offset\":2},\"a\":\"\xff\xc3\x80\x9f\"}");
+    assert_eq!(records[2], "{\"headers\":{\"offset\":1},\"a\":\"€\"}".as_bytes());
+
+    let one = answering(200, b" {\"headers\":{\"offset\":2},\"a\":\"\xff\"}\n").await;
+    let event = one.client().event(channel(), event_id()).await.unwrap();
+    assert_eq!(event.json, &b"{\"headers\":{\"offset\":2},\"a\":\"\xff\"}"[..]);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_page_is_malformed_and_says_how() {
+    let many = (0..=MAX_RECORDS).rev().map(|offset| format!(r#"{{"headers":{{"offset":{offset}}}}}"#));
+    let many = format!(r#"{{"events":[{}],"has_more":true}}"#, many.collect::<Vec<_>>().join(","));
+    for (status, body, expected) in [
+        (200, "", BadAnswer::Empty),
+        (204, "", BadAnswer::Empty),
+        (200, "<html><body>Sign in</body></html>", BadAnswer::NotJson),
+        (200, &PAGE[..40], BadAnswer::CutShort),
+        (200, &format!("{PAGE}{PAGE}"), BadAnswer::NotJson),
+        (200, "[]", BadAnswer::WrongShape),
+        (201, r#"{"events":[]}"#, BadAnswer::WrongShape),
+        (200, r#"{"has_more":false}"#, BadAnswer::WrongShape),
+        (200, r#"{"events":null,"has_more":false}"#, BadAnswer::WrongShape),
+        (200, r#"{"events":[],"has_more":null}"#, BadAnswer::WrongShape),
+        (200, r#"{"events":[],"events":[],"has_more":false}"#, BadAnswer::WrongShape),
+        (200, r#"{"events":[{}],"has_more":false}"#, BadAnswer::NoOffset { index: 0 }),
+        (200, &PAGE.replace('3', "5"), BadAnswer::NotDescending { index: 1 }),
+        (200, &PAGE.replace('3', "6"), BadAnswer::NotDescending { index: 1 }),
+        (200, &many, BadAnswer::TooManyRecords),
+        (304, "", BadAnswer::Redirect(304)),
+        (600, "", BadAnswer::Status(600)),
+    ] {
+        match polled(status, body).await {
+            Err(ApiError::Malformed(bad)) => assert_eq!(bad, expected),
+            other => panic!("{status} {body:.60}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn more_records_than_asked_for_are_taken() {
+    let service = answering(200, PAGE).await;
+    assert_eq!(offsets(&service.client().poll(channel(), None, 1).await.unwrap()), [5, 3]);
+}
+
+#[tokio::test]
+async fn a_status_decides_whatever_the_body_says() {
+    let envelope = r#"{"type":"NOT_FOUND","code":"CHANNEL_NOT_FOUND","message":"no such channel"}"#;
+    for body in ["", "<html>", "{\"type\":", envelope, PAGE] {
+        for (status, poll, event, health) in [
+            (404, "channel-gone", "not-found", "refused"),
+            (400, "refused", "refused", "refused"),
+            (401, "refused", "refused", "refused"),
+            (403, "refused", "refused", "refused"),
+            (409, "refused", "refused", "refused"),
+            (410, "refused", "refused", "refused"),
+            (429, "rate-limited", "rate-limited", "rate-limited"),
+            (500, "transient", "transient", "transient"),
+            (502, "transient", "transient", "transient"),
+            (503, "transient", "transient", "transient"),
+            (599, "transient", "transient", "transient"),
+            (302, "malformed", "malformed", "malformed"),
+        ] {
+            let (client, _server) = answering(status, body).await.client_and_server();
+            let kinds = [
+                client.poll(channel(), None, 200).await.unwrap_err().kind(),
+                client.search(channel(), &Filter::default(), 50, None).await.unwrap_err().kind(),
+                client.event(channel(), event_id()).await.unwrap_err().kind(),
+                client.watcher(channel(), event_id().0).await.unwrap_err().kind(),
+                client.health().await.unwrap_err().kind(),
+            ];
+            assert_eq!(kinds, [poll, poll, event, event, health], "{status} {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_envelope_says_reaches_the_operator() {
+    let body = r#"{"type":"NOT_FOUND","code":"WATCHER_NOT_FOUND","message":"gone\nfor good"}"#;
+    let (client, _server) = answering(404, body).await.client_and_server();
+    let error = client.watcher(channel(), event_id().0).await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no such thing in this channel (HTTP 404 WATCHER_NOT_FOUND: gone for good)");
+    let ApiError::NotFound(answer) = error else { panic!("{error:?}") };
+    assert_eq!(answer.code.as_deref(), Some("WATCHER_NOT_FOUND"));
+}
+
+#[tokio::test]
+async fn the_key_is_in_no_error_and_no_debug_text() {
+    let echo = format!(r#"{{"code":"{KEY}","message":"bad key {KEY}","type":"{KEY}"}}"#);
+    for (status, body) in [(401, echo.clone()), (500, echo.clone()), (404, echo.clone()), (200, echo)] {
+        let (client, server) = answering(status, body).await.client_and_server();
+        let error = client.poll(channel(), None, 1).await.unwrap_err();
+        let everything = format!("{} {client:?} {:?}", said(&error), server.settings());
+        assert!(!everything.contains(KEY), "{everything}");
+    }
+    let nobody = Settings { base_url: "http://127.0.0.1:9/v1".parse().unwrap(), ..answering(200, "").await.settings() };
+    let error = Client::new(nobody).unwrap().poll(channel(), None, 1).await.unwrap_err();
+    assert!(!said(&error).contains(KEY), "{}", said(&error));
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let service = Scripted::start(|_| {
+        Response::builder().status(307).header("location", "/v1/elsewhere").body(Body::empty()).unwrap()
+    });
+    let service = service.await;
+    let error = service.client().poll(channel(), None, 1).await.unwrap_err();
+    assert!(matches!(error, ApiError::Malformed(BadAnswer::Redirect(307))), "{error:?}");
+    assert_eq!(service.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn retry_after_is_read_from_429_and_5xx() {
+    for status in [429, 503] {
+        let service = Scripted::start(move |_| {
+            Response::builder().status(status).header("retry-after", "7").body(Body::from("<html>")).unwrap()
+        });
+        let error = service.await.client_and_server().0.poll(channel(), None, 1).await.unwrap_err();
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)), "{error:?}");
+    }
+    assert_eq!(polled(429, "").await.unwrap_err().retry_after(), None);
+    assert_eq!(polled(404, "").await.unwrap_err().retry_after(), None);
+}
+
+#[tokio::test]
+async fn a_compressed_page_is_read_and_its_bound_counts_what_comes_out() {
+    let zipped = |body: Vec<u8>| {
+        Scripted::start(move |_| {
+            Response::builder().header("content-encoding", "gzip").body(Body::from(body.clone())).unwrap()
+        })
+    };
+    let service = zipped(gzip(PAGE.as_bytes())).await;
+    assert_eq!(offsets(&service.client().poll(channel(), None, 2).await.unwrap()), [5, 3]);
+
+    let service = zipped(gzip(&vec![0; 1_000_000])).await;
+    let client = Client::with_max_body(service.settings(), 10_000).unwrap();
+    let error = client.poll(channel(), None, 2).await.unwrap_err();
+    assert!(matches!(error, ApiError::Malformed(BadAnswer::TooLong { bound: 10_000 })), "{error:?}");
+
+    let service = zipped(b"this is no gzip".to_vec()).await;
+    let error = service.client().poll(channel(), None, 2).await.unwrap_err();
+    assert!(matches!(error, ApiError::Malformed(BadAnswer::Compression)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_body_is_read_up_to_its_bound_and_not_beyond() {
+    let service = answering(200, PAGE).await;
+    let exact = Client::with_max_body(service.settings(), PAGE.len()).unwrap();
+    exact.poll(channel(), None, 2).await.unwrap();
+    let short = Client::with_max_body(service.settings(), PAGE.len() - 1).unwrap();
+    let error = short.poll(channel(), None, 2).await.unwrap_err();
+    assert!(matches!(error, ApiError::Malformed(BadAnswer::TooLong { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_broken_connection_is_transient_wherever_it_breaks() {
+    for bytes in [
+        &b""[..],
+        b"HTTP/1.1 200 OK\r\ncontent-le",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"events\":[",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"eve",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 100\r\n\r\n\x1f\x8b\x08\x00",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ] {
+        let service = Scripted::raw(bytes).await;
+        let error = service.client().poll(channel(), None, 1).await.unwrap_err();
+        assert!(matches!(error, ApiError::Transient { trouble: Trouble::Network(_), .. }), "{}", said(&error));
+    }
+}
+
+#[tokio::test]
+async fn no_connection_and_no_answer_are_transient() {
+    let service = Scripted::start(|_| unreachable!()).await;
+    let gone = service.settings();
+    drop(service);
+    tokio::task::yield_now().await;
+    let error = Client::new(gone).unwrap().health().await.unwrap_err();
+    assert_eq!(error.kind(), "transient", "{}", said(&error));
+
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let settings = Settings {
+        base_url: format!("http://{}", silent.local_addr().unwrap()).parse().unwrap(),
+        api_key: KEY.to_owned(),
+        connect_timeout: Duration::from_secs(5),
+        request_timeout: Duration::from_millis(100),
+    };
+    let error = Client::new(settings).unwrap().health().await.unwrap_err();
+    assert!(matches!(error, ApiError::Transient { trouble: Trouble::Timeout, .. }), "{}", said(&error));
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_requests() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let base_url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    // The second connection would never be accepted.
+    let once = async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut connection, _) = listener.accept().await.unwrap();
+        while connection.read(&mut [0; 4096]).await.unwrap() > 0 {
+            connection.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        }
+    };
+    let second = Duration::from_secs(1);
+    let settings = Settings { base_url, api_key: KEY.to_owned(), connect_timeout: second, request_timeout: 5 * second };
+    let client = Client::new(settings).unwrap();
+    let asking = async {
+        for _ in 0..3 {
+            assert_eq!(client.clone().poll(channel(), None, 1).await.unwrap_err().kind(), "channel-gone");
+        }
+    };
+    tokio::select! { () = asking => (), () = once => panic!("the connection was closed") }
+}
+
+#[tokio::test]
+async fn another_event_than_the_one_asked_for_is_malformed() {
+    let body = r#"{"event_id":"00000000-0000-4000-8000-000000000000","headers":{"offset":1}}"#;
+    let (client, _server) = answering(200, body).await.client_and_server();
+    let error = client.event(channel(), event_id()).await.unwrap_err();
+    assert!(matches!(error, ApiError::Malformed(BadAnswer::AnotherEvent)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_watcher_is_its_status_and_its_bytes() {
+    let body = r#"{"watcher_id":1,"status":"active","new":[]}"#;
+    let (client, _server) = answering(200, body).await.client_and_server();
+    let watcher = client.watcher(channel(), event_id().0).await.unwrap();
+    assert_eq!((watcher.status.as_str(), watcher.status_reason, &watcher.json[..]), ("active", None, body.as_bytes()));
+}
+
+#[test]
+fn settings_that_can_never_work_are_refused() {
+    let with = |base_url: &str, api_key: &str| {
+        let (api_key, timeout) = (api_key.to_owned(), Duration::from_secs(1));
+        let base_url = base_url.parse().unwrap();
+        Client::new(Settings { base_url, api_key, connect_timeout: timeout, request_timeout: timeout })
+    };
+    for url in
+        ["ftp://host/v1", "data:x", "http://me@host/v1", "http://:pw@host/v1", "http://host/?a", "http://host/#a"]
+    {
+        assert!(matches!(with(url, KEY), Err(SettingsError::BaseUrl)), "{url}");
+    }
+    assert!(matches!(with("http://host/v1", ""), Err(SettingsError::NoKey)));
+    assert!(matches!(with("http://host/v1", "a\nb"), Err(SettingsError::KeyCharacters)));
+    assert!(with("http://host", KEY).is_ok());
+}
+
+#[test]
+fn a_filter_that_fits_no_type_is_refused() {
+    let filter = |types: &[&str]| Filter {
+        types: types.iter().map(|&kind| kind.into()).collect(),
+        event_name: Some("Settled".to_owned()),
+        ..Filter::default()
+    };
+    assert_eq!(filter(&[]).check(), Ok(()));
+    assert_eq!(filter(&["watcher.event", "wallet.status"]).check(), Ok(()));
+    assert_eq!(filter(&["comet.sighted"]).check(), Ok(()));
+    let error = filter(&["wallet.status"]).check().unwrap_err();
+    assert_eq!(error.to_string(), "`event_name` applies to watcher.event only");
+}
