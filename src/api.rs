@@ -27,7 +27,6 @@ mod envelope;
 mod error;
 mod filter;
 mod page;
-mod retry_after;
 #[cfg(test)]
 pub(crate) mod scripted;
 #[cfg(test)]
@@ -38,7 +37,6 @@ mod watcher;
 pub use error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
 pub use filter::{Created, Filter, FilterError};
 pub use page::{MAX_RECORDS, Page};
-pub use retry_after::MAX_RETRY_AFTER;
 pub use watcher::Watcher;
 
 use error::Missing;

@@ -8,7 +8,7 @@ use crate::api::{self, Client};
 use crate::channel::{Channel, Outlet, Settings};
 use crate::config::{self, Config};
 use crate::retry::RetryPolicy;
-use crate::sink::{File, Sink, SinkError, Stdout, Webhook};
+use crate::sink::{File, SecretError, Sink, SinkError, Stdout, Webhook, signing_key};
 use crate::state::State;
 
 /// Waits of a sink that has no schedule of its own in the configuration.
@@ -20,6 +20,15 @@ pub enum AssemblyError {
     /// The client of the service.
     #[error("the client of the service could not be set up")]
     Client(#[from] api::SettingsError),
+    /// A webhook's secret.
+    #[error("the secret of sink {name} cannot be used")]
+    Secret {
+        /// The sink's name.
+        name: String,
+        /// Why.
+        #[source]
+        source: SecretError,
+    },
     /// A sink.
     #[error("sink {name} could not be set up")]
     Sink {
@@ -57,14 +66,21 @@ pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
         let (sink, retry): (Arc<dyn Sink>, _) = match sink {
             config::Sink::Stdout => (Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
             config::Sink::File { path } => (Arc::new(File::at(path.clone())), SINK_RETRY),
-            config::Sink::Webhook(webhook) => {
-                let retry = RetryPolicy { wait: webhook.retry_wait, max_wait: webhook.retry_wait_max };
-                (Arc::new(Webhook::new(webhook.url.clone(), webhook.secret.as_ref().map(config::Secret::expose), webhook.timeout).map_err(failed)?), retry)
+            config::Sink::Webhook(settings) => {
+                let retry = RetryPolicy { wait: settings.retry_wait, max_wait: settings.retry_wait_max };
+                (Arc::new(webhook(name, settings)?), retry)
             }
         };
         Ok((name.clone(), Outlet { name: name.as_str().into(), sink, retry }))
     };
     config.sinks.iter().map(sink).collect()
+}
+
+fn webhook(name: &str, settings: &config::Webhook) -> Result<Webhook, AssemblyError> {
+    let secret = settings.secret.as_ref().map(|secret| signing_key(secret.expose()));
+    let key = secret.transpose().map_err(|source| AssemblyError::Secret { name: name.to_owned(), source })?;
+    let webhook = Webhook::new(settings.url.clone(), key, settings.timeout);
+    webhook.map_err(|source| AssemblyError::Sink { name: name.to_owned(), source })
 }
 
 /// The configured channels, each with its outlets.

@@ -6,6 +6,7 @@ pub mod channel;
 pub mod cli;
 pub mod config;
 pub mod event;
+pub mod http;
 pub mod record;
 pub mod retry;
 pub mod signals;

@@ -15,7 +15,6 @@ pub enum Signal {
 }
 
 /// The stream of signals of this process.
-#[derive(Debug)]
 pub struct Signals(signal_hook_tokio::Signals);
 
 impl Signals {

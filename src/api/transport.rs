@@ -4,20 +4,17 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
-use rustls::{ClientConfig, RootCertStore};
-use rustls_platform_verifier::BuilderVerifierExt;
 use url::Url;
 
 use super::envelope::{self, MAX_ENVELOPE};
 use super::error::Missing;
-use super::{ApiError, BadAnswer, Settings, SettingsError, Trouble, retry_after};
-
-const USER_AGENT: &str = concat!("channeld/", env!("CARGO_PKG_VERSION"));
+use super::{ApiError, BadAnswer, Settings, SettingsError, Trouble};
+use crate::http;
 
 /// How often an HTTP/2 connection in use is tried, and how long its answer may take: a connection that died silently
 /// would otherwise cost every request its whole timeout.
@@ -43,10 +40,8 @@ impl Transport {
     pub(super) fn new(settings: Settings, max_body: usize) -> Result<Self, SettingsError> {
         let authorization = authorization(&settings.api_key)?;
         let base_url = base(settings.base_url)?;
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls(&base_url).map_err(SettingsError::Tls)?)
-            .user_agent(USER_AGENT)
-            .redirect(reqwest::redirect::Policy::none())
+        let http = http::client_for(&base_url)
+            .map_err(SettingsError::Tls)?
             .connect_timeout(settings.connect_timeout)
             .timeout(settings.request_timeout)
             .http2_keep_alive_interval(KEEP_ALIVE)
@@ -84,7 +79,7 @@ impl Transport {
         if response.status().is_success() {
             return body(&mut response, self.max_body).await;
         }
-        let retry_after = retry_after_of(response.headers());
+        let retry_after = http::retry_after(response.headers());
         let status = response.status();
         // The body is for people only: one that cannot be read takes nothing from the status.
         let said = body(&mut response, MAX_ENVELOPE).await.unwrap_or_default();
@@ -131,22 +126,6 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
     Ok(url)
 }
 
-/// TLS by ring and the system's certificates, given to this client alone and not to the process.
-///
-/// A client for plain http needs no certificates, and works where none are installed.
-fn tls(base_url: &Url) -> Result<ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let builder = if base_url.scheme() == "https" {
-        builder.with_platform_verifier()?
-    } else {
-        builder.with_root_certificates(RootCertStore::empty())
-    };
-    let mut config = builder.with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
-}
-
 /// Reads a body, decompressed, up to `bound` bytes.
 async fn body(response: &mut Response, bound: usize) -> Result<Bytes, ApiError> {
     let mut body = BytesMut::new();
@@ -181,8 +160,4 @@ fn is_not_gzip(error: &reqwest::Error) -> bool {
     let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
     error.is_decode()
         && causes.any(|cause| cause.downcast_ref().map(io::Error::kind) == Some(io::ErrorKind::InvalidData))
-}
-
-fn retry_after_of(headers: &HeaderMap) -> Option<Duration> {
-    retry_after::read(headers.get(RETRY_AFTER)?.to_str().ok()?, SystemTime::now())
 }

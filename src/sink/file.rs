@@ -38,27 +38,43 @@ use journal::Journal;
 /// Appends events to a file, shared by any number of channels.
 #[derive(Debug)]
 pub struct File {
-    journal: Arc<Mutex<Journal>>,
+    slot: Arc<Mutex<Slot>>,
+}
+
+/// The journal, once it has been opened.
+#[derive(Debug)]
+struct Slot {
+    path: PathBuf,
+    journal: Option<Journal>,
+}
+
+impl Slot {
+    fn journal(&mut self) -> Result<&mut Journal, SinkError> {
+        match &mut self.journal {
+            Some(journal) => Ok(journal),
+            empty => Ok(empty.insert(Journal::open(self.path.clone())?)),
+        }
+    }
 }
 
 impl File {
-    /// Opens the file at `path`, or creates it (mode 0640) in a directory that exists.
+    /// The file at `path`, opened when it is first used, and created (mode 0640) in a directory that exists.
     ///
-    /// What a crash has torn at its end is cut off; everything else is kept.
-    ///
-    /// # Errors
-    /// [`SinkError::Io`], if it cannot be opened, read, synced or locked, is no regular file (a symbolic link to one is
-    /// followed), or holds something other than lines of JSON.
-    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, SinkError> {
-        let path = path.into();
-        let journal = blocking(move || Journal::open(path)).await?;
-        Ok(Self { journal: Arc::new(Mutex::new(journal)) })
+    /// What a crash has torn at its end is cut off; everything else is kept. Until it can be opened, each use of it is a
+    /// [`SinkError::Io`]: it cannot be read, synced or locked, is no regular file (a symbolic link to one is followed),
+    /// or holds something other than lines of JSON.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { slot: Arc::new(Mutex::new(Slot { path: path.into(), journal: None })) }
     }
 
     /// Runs `work` on the journal, and holds the lock until it has ended, awaited or not.
-    async fn locked<T: Send + 'static>(&self, work: impl FnOnce(&mut Journal) -> T + Send + 'static) -> T {
-        let mut journal = Arc::clone(&self.journal).lock_owned().await;
-        blocking(move || work(&mut journal)).await
+    async fn locked<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Journal) -> Result<T, SinkError> + Send + 'static,
+    ) -> Result<T, SinkError> {
+        let mut slot = Arc::clone(&self.slot).lock_owned().await;
+        blocking(move || work(slot.journal()?)).await
     }
 }
 
@@ -70,8 +86,11 @@ impl Sink for File {
         let written = self.locked(Journal::written).await?;
         // Reading back may take a while in a large file, and holds back no other channel.
         let unrecorded = blocking(move || written.unrecorded(&recorded)).await?;
-        self.locked(move |journal| journal.pass_over(channel, unrecorded)).await;
-        Ok(())
+        self.locked(move |journal| {
+            journal.pass_over(channel, unrecorded);
+            Ok(())
+        })
+        .await
     }
 
     async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {

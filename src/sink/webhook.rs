@@ -21,22 +21,17 @@ use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
-use reqwest::redirect::Policy;
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response};
 use url::Url;
 
 use super::{Sink, SinkError, Undelivered};
+use crate::http;
 use crate::record::{ChannelRef, Record};
 
 mod signature;
 
 pub use signature::{SecretError, signing_key};
-
-const USER_AGENT: &str = concat!("channeld/", env!("CARGO_PKG_VERSION"));
-
-/// The longest wait that an answer may ask for. Whoever asks for more is asked again after this.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// The largest body for which a connection is kept.
 const DRAINED: usize = 64 * 1024;
@@ -57,13 +52,15 @@ impl Webhook {
     /// of the answer. Credentials in the URL are sent as basic authentication.
     ///
     /// # Errors
-    /// If TLS cannot be set up: reqwest needs the system's root certificates, for plain `http` too.
+    /// If TLS cannot be set up.
     pub fn new(url: Url, key: Option<Vec<u8>>, timeout: Duration) -> Result<Self, SinkError> {
-        let failed = |error: reqwest::Error| SinkError::Io {
-            doing: "setting up TLS for webhooks".to_owned(),
-            source: io::Error::other(root_cause(&error.without_url())),
+        let failed = |error: &dyn Error| SinkError::Io {
+            doing: "setting up a webhook's client".to_owned(),
+            source: io::Error::other(root_cause(error)),
         };
-        Ok(Self { client: client(timeout).map_err(failed)?, url, key, timeout })
+        let client = http::client_for(&url).map_err(|error| failed(&error))?.timeout(timeout).no_gzip();
+        let client = client.build().map_err(|error| failed(&error.without_url()))?;
+        Ok(Self { client, url, key, timeout })
     }
 
     async fn post(&self, channel: &ChannelRef, record: &Record) -> Result<(), SinkError> {
@@ -113,13 +110,6 @@ impl Sink for Webhook {
     }
 }
 
-/// A client that talks TLS, follows no redirect and unpacks nothing.
-fn client(timeout: Duration) -> reqwest::Result<Client> {
-    // It fails only where a provider is installed already, which then serves as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder().user_agent(USER_AGENT).timeout(timeout).redirect(Policy::none()).no_gzip().build()
-}
-
 fn judge(response: &Response) -> Result<(), SinkError> {
     let status = response.status();
     if status.is_success() {
@@ -128,19 +118,8 @@ fn judge(response: &Response) -> Result<(), SinkError> {
     let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     Err(SinkError::Refused {
         message: format!("answered {}{hint}", status.as_u16()),
-        retry_after: retry_after(response.headers(), SystemTime::now()),
+        retry_after: http::retry_after(response.headers()),
     })
-}
-
-/// The wait that an answer asks for, in seconds or as a date (RFC 9110, 10.2.3).
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        text.parse().map_or(Duration::MAX, Duration::from_secs)
-    } else {
-        httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default()
-    };
-    Some(wait.min(LONGEST_RETRY_AFTER))
 }
 
 /// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.

@@ -2,11 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+
 /// A longer wait than this is not waited out: the service may have recovered, and an operator's settings count too.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
-/// How long to wait from `now` on, at most [`MAX_RETRY_AFTER`]. `None` where the text says nothing.
-pub(super) fn read(text: &str, now: SystemTime) -> Option<Duration> {
+/// How long an answer asks to wait from now on, at most [`MAX_RETRY_AFTER`]. `None` where it says nothing readable.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    read(headers.get(RETRY_AFTER)?.to_str().ok()?, SystemTime::now())
+}
+
+fn read(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // More digits than a number holds are a very long wait all the same.
