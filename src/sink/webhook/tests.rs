@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -24,6 +25,7 @@ enum Answer {
     Status(u16, &'static [(&'static str, &'static str)]),
     Never,
     EndlessBody(u16),
+    StalledBody(u16),
 }
 
 /// Answers as it was told, one answer a request, and then with 204.
@@ -84,6 +86,10 @@ async fn answer(State(seen): State<Arc<Mutex<Seen>>>, headers: HeaderMap, body: 
         Answer::EndlessBody(status) => {
             let chunks = futures_util::stream::repeat_with(|| Ok::<_, io::Error>(vec![b'x'; 4096]));
             respond(status).body(Body::from_stream(chunks)).unwrap()
+        }
+        Answer::StalledBody(status) => {
+            let never = futures_util::stream::pending::<Result<Vec<u8>, io::Error>>();
+            respond(status).body(Body::from_stream(never)).unwrap()
         }
     }
 }
@@ -192,9 +198,18 @@ async fn a_server_that_does_not_answer_is_given_up() {
 #[tokio::test]
 async fn an_answer_without_end_is_still_an_answer() {
     let server = Server::answering([Answer::EndlessBody(200), Answer::EndlessBody(500)]).await;
-    let batch = records(&channel(1), 1..3);
-    let refused = server.webhook(None).deliver(&channel(1), &batch).await.unwrap_err();
+    let started = Instant::now();
+    let refused = server.webhook(None).deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
     assert_eq!(refusal(&refused), (1, "answered 500", None));
+    assert!(started.elapsed() < DRAINING, "the bound on bytes comes before that on time");
+}
+
+#[tokio::test]
+async fn an_answer_that_stalls_after_its_status_is_still_an_answer() {
+    let server = Server::answering([Answer::StalledBody(200)]).await;
+    let started = Instant::now();
+    server.webhook(None).deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    assert!(started.elapsed() < PATIENCE);
 }
 
 #[tokio::test]
