@@ -1,6 +1,6 @@
 //! The configuration: compiled-in defaults, the operator's file, the environment; merged, then checked once.
 //!
-//! `config/default.toml` documents every key. A value is looked up by [`keys`], which notes each mistake with its key and
+//! `config/default.toml` documents every key. A value is looked up by `Keys`, which notes each mistake with its key and
 //! its place and goes on, so that an operator sees all of them at once. Whoever holds a [`Config`] checks nothing again.
 //!
 //! # Invariants
@@ -87,7 +87,7 @@ impl Config {
         let admin = Admin::read(keys);
         let log = Log::read(keys);
         let shutdown_grace = keys.required(&Key::new("shutdown_grace"), values::duration);
-        let sink_names = keys.names(&Key::new("sinks"));
+        let sink_names = keys.names(&Key::new("sinks")).unwrap_or_default();
         let channels = channel::read_all(keys, &sink_names);
         let sinks = sink::read_all(keys);
         let (channels, sinks) = (channels?, sinks?);

@@ -36,7 +36,7 @@ pub enum Start {
 pub(super) fn read_all(keys: &mut Keys, sinks: &[String]) -> Result<Vec<Channel>, Reported> {
     let table = Key::new("channels");
     let shared = Level::read(keys, Key::new("verification"));
-    let names = keys.names(&table);
+    let names = keys.names(&table)?;
     if names.is_empty() {
         return Err(keys.wrong(&table, "there is no channel; add a [channels.NAME] table with its id and sinks"));
     }

@@ -134,15 +134,12 @@ impl Keys {
     }
 
     /// The names of the tables in a table, in ascending order.
-    pub(super) fn names(&mut self, key: &Key) -> Vec<String> {
+    pub(super) fn names(&mut self, key: &Key) -> Result<Vec<String>, Reported> {
         self.known.tables.insert(key.clone());
         match locate(&self.root, key.names()) {
-            Some(Value::Dict(_, table)) => table.keys().cloned().collect(),
-            Some(_) => {
-                self.wrong(key, "must be a table");
-                Vec::new()
-            }
-            None => Vec::new(),
+            Some(Value::Dict(_, table)) => Ok(table.keys().cloned().collect()),
+            Some(_) => Err(self.wrong(key, "must be a table")),
+            None => Ok(Vec::new()),
         }
     }
 

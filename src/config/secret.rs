@@ -71,11 +71,13 @@ pub(super) fn read(
 }
 
 fn from_file(path: &str) -> Result<String, String> {
-    let text = read_bounded(Path::new(path))
-        .map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))?;
+    // Who puts the secret itself where the path belongs must not find it in a log: only what is clearly a path is shown.
+    let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
+    let text =
+        read_bounded(Path::new(path)).map_err(|error| format!("{shown} {error}; create it, or correct the path"))?;
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() {
-        return Err(format!("the file {path:?} is empty; put the secret into it"));
+        return Err(format!("{shown} is empty; put the secret into it"));
     }
     Ok(text.to_owned())
 }

@@ -97,7 +97,7 @@ const TYPES: [(&str, Type); 3] = [("stdout", Type::Stdout), ("file", Type::File)
 pub(super) fn read_all(keys: &mut Keys) -> Result<BTreeMap<String, Sink>, Reported> {
     let table = Key::new("sinks");
     let mut sinks = Ok(BTreeMap::new());
-    for name in keys.names(&table) {
+    for name in keys.names(&table)? {
         check_name(keys, &table.at(&name));
         match (read(keys, &table.at(&name)), &mut sinks) {
             (Ok(sink), Ok(read)) => {

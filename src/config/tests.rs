@@ -7,9 +7,9 @@ use tempfile::TempDir;
 
 use super::*;
 
-const API_KEY: &str = "sk-0123-do-not-show";
-const WEBHOOK_SECRET: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
-const ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+mod documents;
+mod environment;
+mod secrets;
 
 const GOOD: &str = r#"
 [api]
@@ -57,7 +57,7 @@ fn with(table: &str, key: &str, value: &str) -> String {
         Some(at) => lines[at] = line,
         None => lines.insert(end, line),
     }
-    lines.join("\n")
+    lines.join("\n") + "\n"
 }
 
 #[test]
@@ -112,6 +112,8 @@ fn each_mistake_is_reported_under_its_key() {
         ("channels.a.verification", "min_required_signatures", "11", "channels.a.verification.min_required_signatures"),
         ("channels.a.verification", "signers", "[]", "channels.a.verification.signers"),
         ("channels", "b", "5", "channels.b"),
+        ("channels.a", "verification", "\"strict\"", "channels.a.verification"),
+        ("", "log", "\"info\"", "log"),
         ("sinks.out", "type", "\"kafka\"", "sinks.out.type"),
         ("sinks.out", "path", "\"/tmp/x\"", "sinks.out.path"),
         ("sinks.hook", "url", "\"ledger\"", "sinks.hook.url"),
@@ -131,4 +133,171 @@ fn each_mistake_is_reported_under_its_key() {
         assert_eq!(keys_of(&error), [expected], "[{table}] {key} = {value}\n{error}");
         assert!(!error.problems()[0].message.is_empty());
     }
+}
+
+#[test]
+fn ten_mistakes_are_ten_problems() {
+    let text = r#"
+        shutdown_grace = "soon"
+        [api]
+        base_url = "gopher://host"
+        page_limit = 500
+        idle_wait = "0s"
+        api_key = "k"
+        [verification]
+        org_id = "org_1"
+        min_required_signatures = 0
+        ordering = "none"
+        [log]
+        format = "xml"
+        [admin]
+        lisen = "127.0.0.1:1"
+        [channels.a]
+        id = "?"
+        sinks = ["out"]
+    "#;
+    let error = load(text, &[]).expect_err("ten mistakes");
+    assert_eq!(
+        keys_of(&error),
+        [
+            "api.base_url",
+            "api.page_limit",
+            "api.idle_wait",
+            "log.format",
+            "shutdown_grace",
+            "verification.min_required_signatures",
+            "verification.ordering",
+            "channels.a.id",
+            "channels.a.sinks",
+            "admin.lisen",
+        ],
+        "{error}"
+    );
+    assert_eq!(error.to_string().lines().count(), 10);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let error = load("", &[]).expect_err("nothing is set");
+    assert_eq!(keys_of(&error), ["api.api_key", "channels"], "{error}");
+
+    let error = load("[api]\napi_key = \"k\"\n[channels.a]\n[sinks.s]\n", &[]).expect_err("tables are empty");
+    let expected = ["channels.a.id", "channels.a.sinks", "verification.org_id", "sinks.s.type"];
+    assert_eq!(keys_of(&error), expected, "{error}");
+}
+
+#[test]
+fn a_key_that_was_nearly_right_is_suggested() {
+    let cases = [
+        (with("api", "idle_wiat", "\"1s\""), "api.idle_wait"),
+        (with("", "page_limit", "5"), "api.page_limit"),
+        (with("chanels.b", "id", "\"x\""), "channels"),
+        (with("channels.a", "strat", "\"latest\""), "channels.a.start"),
+        (with("channels.a", "ordering", "\"strict\""), "channels.a.verification.ordering"),
+    ];
+    for (text, meant) in cases {
+        let error = load(&text, &[]).expect_err(meant);
+        assert!(error.to_string().contains(&format!("did you mean {meant}?")), "{error}");
+    }
+}
+
+#[test]
+fn a_signer_twice_is_a_problem_in_any_case_of_its_letters() {
+    let signers = "[\"0xff9b062fccb2f042311343048b9518068370f837\", \"0xFF9B062FCCB2F042311343048B9518068370F837\"]";
+    let error = load(&with("verification", "valid_signers", signers), &[]).expect_err("one signer twice");
+    assert_eq!(keys_of(&error), ["verification.valid_signers"]);
+    assert!(error.to_string().contains("0xff9b062fccb2f042311343048b9518068370f837 twice"), "{error}");
+}
+
+#[test]
+fn two_channels_and_two_files_must_not_be_the_same() {
+    let again = "[channels.b]\nid = \"7C9E6679-7425-40DE-944B-E07FC1F90AE7\"\nsinks = [\"f\", \"g\"]\n";
+    let files = "[sinks.f]\ntype = \"file\"\npath = \"/f\"\n[sinks.g]\ntype = \"file\"\npath = \"/f\"\n";
+    let error = load(&format!("{GOOD}{again}{files}"), &[]).expect_err("two pairs");
+    assert_eq!(keys_of(&error), ["channels.b.id", "sinks.g.path"], "{error}");
+}
+
+#[test]
+fn a_problem_above_the_channels_is_reported_once() {
+    let more = "[channels.b]\nid = \"7c9e6679-7425-40de-944b-e07fc1f90ae8\"\nsinks = [\"out\"]\n";
+    let text = format!("{}{more}", with("verification", "min_required_signatures", "11"));
+    let error = load(&text, &[]).expect_err("eleven of ten");
+    assert_eq!(keys_of(&error), ["verification.min_required_signatures"]);
+    let expected = "11 signatures are required but there are only 10 signers; lower it, or list more in valid_signers";
+    assert_eq!(error.problems()[0].message, expected);
+}
+
+#[test]
+fn what_is_not_set_has_its_default() {
+    let config = load(GOOD, &[]).expect("valid");
+    let channel = &config.channels[0];
+    assert_eq!(config.api.base_url.as_str(), "https://cre-connect.api.chain.link/v1");
+    assert_eq!((config.api.page_limit, config.api.idle_wait), (200, Duration::from_secs(5)));
+    assert_eq!(config.admin.listen.map(|listen| listen.to_string()).as_deref(), Some("127.0.0.1:9464"));
+    assert_eq!((channel.start, &*channel.channel.name), (Start::Earliest, "a"));
+    let signers = channel.verification.verifier.signers();
+    assert_eq!((signers.required(), signers.addresses().len()), (4, 10));
+    assert_eq!(channel.verification.verifier.workflow_owner(), crate::verify::workflow_owner("org_1", "1"));
+    assert!(config.notes.is_empty());
+}
+
+#[test]
+fn values_are_read_as_operators_write_them() {
+    let cases = [
+        ("api", "base_url", "\"http://localhost:8080/v1//\""),
+        ("admin", "listen", "\"\""),
+        ("channels.a", "start", "15520"),
+        ("channels.a", "sinks", "\"hook, out\""),
+        ("verification", "tenant_id", "7"),
+    ];
+    let [base, admin, start, sinks, tenant] =
+        cases.map(|(table, key, value)| load(&with(table, key, value), &[]).unwrap_or_else(|error| panic!("{error}")));
+    assert_eq!(base.api.base_url.as_str(), "http://localhost:8080/v1");
+    assert_eq!(admin.admin.listen, None);
+    assert_eq!(Some(start.channels[0].start), crate::event::Offset::new(15520).map(Start::Offset));
+    assert_eq!(sinks.channels[0].sinks, ["hook", "out"]);
+    let owner = tenant.channels[0].verification.verifier.workflow_owner();
+    assert_eq!(owner, crate::verify::workflow_owner("org_1", "7"));
+}
+
+#[test]
+fn a_channel_overrides_verification_key_by_key() {
+    let owner = "0x00000000000000000000000000000000000000aa";
+    let text = with("channels.a.verification", "workflow_owner", &format!("{owner:?}"));
+    let config = load(&format!("{text}unsigned = \"drop\"\n"), &[]).expect("one owner a level");
+    let verification = &config.channels[0].verification;
+    assert_eq!(verification.verifier.workflow_owner().to_string(), owner);
+    assert_eq!((verification.unsigned, verification.ordering), (UnsignedPolicy::Drop, Ordering::Available));
+
+    let text = GOOD.replace("org_id = \"org_1\"", &format!("workflow_owner = {owner:?}"));
+    let config = load(&format!("{text}[channels.a.verification]\norg_id = \"org_2\"\n"), &[]).expect("the other way");
+    let found = config.channels[0].verification.verifier.workflow_owner();
+    assert_eq!(found, crate::verify::workflow_owner("org_2", "1"));
+}
+
+#[test]
+fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem() {
+    let text = format!("{GOOD}[sinks.spare]\ntype = \"file\"\npath = \"/nowhere/yet/events.jsonl\"\n");
+    let config = load(&text, &[]).expect("valid");
+    assert_eq!(config.notes, ["sinks.spare: no channel uses this sink"]);
+    assert_eq!(config.sinks["spare"], Sink::File { path: "/nowhere/yet/events.jsonl".into() });
+}
+
+#[test]
+fn flags_are_held_to_the_same_rules() {
+    let verifier = verification_from_flags(&VerificationFlags { org_id: Some("org_1"), ..Default::default() });
+    let expected = good(&[]).channels[0].verification.verifier.clone();
+    assert_eq!(verifier.expect("defaults for the rest"), expected);
+
+    let flags = VerificationFlags {
+        valid_signers: Some("0xff9b062fccb2f042311343048b9518068370f837,nobody"),
+        min_required_signatures: Some("0"),
+        org_id: Some("org_1"),
+        workflow_owner: Some("0x00000000000000000000000000000000000000aa"),
+        tenant_id: None,
+    };
+    let error = verification_from_flags(&flags).expect_err("three mistakes");
+    let expected = ["verification.org_id", "verification.valid_signers", "verification.min_required_signatures"];
+    assert_eq!(keys_of(&error), expected);
+    assert_eq!(error.problems()[1].origin.as_deref(), Some("flag --valid-signers"));
 }

@@ -55,12 +55,12 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
 
 /// One of a few words.
 pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, String> {
-    move |text| match words.iter().find(|(word, _)| *word == text.trim()) {
-        Some((_, value)) => Ok(*value),
-        None => {
+    move |text| {
+        let found = words.iter().find(|(word, _)| *word == text.trim());
+        found.map(|(_, value)| *value).ok_or_else(|| {
             let words: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-            Err(format!("must be {}", words.join(" or ")))
-        }
+            format!("must be {}", words.join(" or "))
+        })
     }
 }
 

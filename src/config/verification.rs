@@ -89,16 +89,17 @@ impl Level {
         let mut missing = |name| keys.missing(&shared.table.at(name));
         Ok(Verification {
             verifier: verifier?,
-            unsigned: over(&self.unsigned, &shared.unsigned)?.ok_or_else(|| missing("unsigned"))?,
-            ordering: over(&self.ordering, &shared.ordering)?.ok_or_else(|| missing("ordering"))?,
-            proof_timeout: over(&self.proof_timeout, &shared.proof_timeout)?.ok_or_else(|| missing("proof_timeout"))?,
+            unsigned: inherit(&self.unsigned, &shared.unsigned)?.ok_or_else(|| missing("unsigned"))?,
+            ordering: inherit(&self.ordering, &shared.ordering)?.ok_or_else(|| missing("ordering"))?,
+            proof_timeout: inherit(&self.proof_timeout, &shared.proof_timeout)?
+                .ok_or_else(|| missing("proof_timeout"))?,
         })
     }
 
     fn verifier(&self, shared: &Self, keys: &mut Keys) -> Result<Verifier, Reported> {
         let signers = self.signer_set(shared, keys);
-        let tenant_id = over(&self.tenant_id, &shared.tenant_id)?;
-        let owner = over(&self.owner, &shared.owner)?.ok_or_else(|| {
+        let tenant_id = inherit(&self.tenant_id, &shared.tenant_id)?;
+        let owner = inherit(&self.owner, &shared.owner)?.ok_or_else(|| {
             let (organisation, owner) = (shared.table.at("org_id"), shared.table.at("workflow_owner"));
             let message =
                 format!("is missing; set it, or {owner}, or one of them in each channel's verification table");
@@ -112,8 +113,8 @@ impl Level {
     }
 
     fn signer_set(&self, shared: &Self, keys: &mut Keys) -> Result<SignerSet, Reported> {
-        let signers = over(&self.signers, &shared.signers)?;
-        let required = over(&self.required, &shared.required)?;
+        let signers = inherit(&self.signers, &shared.signers)?;
+        let required = inherit(&self.required, &shared.required)?;
         let signers = signers.ok_or_else(|| keys.missing(&shared.table.at("valid_signers")))?;
         let level = if matches!(self.required, Ok(None)) { shared } else { self };
         let key = level.table.at("min_required_signatures");
@@ -123,7 +124,7 @@ impl Level {
     }
 }
 
-fn over<T: Clone>(own: &Reading<T>, shared: &Reading<T>) -> Reading<T> {
+fn inherit<T: Clone>(own: &Reading<T>, shared: &Reading<T>) -> Reading<T> {
     match own {
         Ok(None) => shared.clone(),
         own => own.clone(),

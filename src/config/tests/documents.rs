@@ -1,0 +1,94 @@
+//! The shipped files say what the code does.
+
+use figment::providers::{Format, Toml};
+use figment::value::Dict;
+
+use super::super::layers::DEFAULTS;
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
+
+/// What `default.toml` documents without a default, and nothing else.
+const WITHOUT_DEFAULTS: &str = r#"
+api.api_key_file = "/run/credentials/channeld.service/api-key"
+verification.org_id = "org_…"
+
+[channels.NAME]
+id = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+sinks = ["NAME-file", "NAME-webhook"]
+
+[sinks]
+NAME-stdout.type = "stdout"
+NAME-file = { type = "file", path = "/var/lib/channeld/events.jsonl" }
+
+[sinks.NAME-webhook]
+type = "webhook"
+url = "https://ledger.internal/hooks/events"
+secret_file = "/run/credentials/channeld.service/ledger-secret"
+"#;
+
+/// Where the shipped files look for secrets.
+const CREDENTIALS: &str = "/run/credentials/channeld.service";
+
+/// `default.toml` with every key that stands there as a comment.
+fn documented() -> String {
+    let line = |line: &'static str| match line.strip_prefix('#') {
+        Some(key) if !key.starts_with(' ') && !key.is_empty() => key,
+        _ => line,
+    };
+    DEFAULTS.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Puts secrets where the text says, below a temporary directory.
+fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
+    let directory = TempDir::new().expect("a temporary directory");
+    fs::write(directory.path().join("api-key"), "k\n").expect("a file");
+    let secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n";
+    fs::write(directory.path().join("ledger-secret"), secret).expect("a file");
+    load(&text.replace(CREDENTIALS, &directory.path().display().to_string()), &[])
+}
+
+fn paths(table: &Dict, above: &[String], found: &mut BTreeSet<Key>) {
+    for (name, value) in table {
+        let names = [above, std::slice::from_ref(name)].concat();
+        match value.as_dict() {
+            Some(inner) => paths(inner, &names, found),
+            None => {
+                found.insert(Key::from(names));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_key_is_documented_and_every_documented_key_is_read() {
+    let table: Dict = Toml::from_str(&documented()).expect("default.toml is TOML with its comments opened");
+    let mut expected = BTreeSet::new();
+    paths(&table, &[], &mut expected);
+
+    let directory = TempDir::new().expect("a temporary directory");
+    let file = directory.path().join("channeld.toml");
+    fs::write(&file, documented()).expect("a file in it");
+    let mut keys = layers::merge(Some(&file), []).expect("TOML");
+    let _ = Config::read(&mut keys);
+    assert_eq!(keys.known().values, expected);
+}
+
+#[test]
+fn the_documented_defaults_are_those_of_the_code() {
+    let placeholders = ["api_key = ", "workflow_owner = ", "secret = ", "valid_signers = [\"0x…"];
+    let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
+    let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");
+    let documented = load_with_credentials(&documented).unwrap_or_else(|error| panic!("{error}"));
+    let defaults = load_with_credentials(WITHOUT_DEFAULTS).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(documented, defaults);
+}
+
+#[test]
+fn the_example_loads_once_its_secrets_are_there() {
+    let config = load_with_credentials(EXAMPLE).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((config.channels.len(), config.sinks.len(), config.notes.len()), (2, 2, 0));
+
+    let error = load(EXAMPLE, &[]).expect_err("no secrets");
+    assert_eq!(keys_of(&error), ["api.api_key_file", "sinks.ledger.secret_file"]);
+}

@@ -1,0 +1,94 @@
+//! Promises about secrets and about files.
+
+use super::*;
+
+const NEVER_SHOWN: [&str; 4] = ["do-not-show", "MDEyMzQ1", "hunter2", "whsec_MD"];
+
+fn assert_silent(shown: &str) {
+    for secret in NEVER_SHOWN {
+        assert!(!shown.contains(secret), "{secret} in {shown}");
+    }
+}
+
+#[test]
+fn a_configuration_can_be_shown() {
+    let config = good(&[]);
+    assert_silent(&format!("{config:?}"));
+    assert_silent(&format!("{config:#?}"));
+}
+
+#[test]
+fn problems_do_not_quote_secrets_however_wrong_they_are() {
+    let cases = [
+        with("api", "api_key", "\"hunter2 do-not-show\""),
+        with("api", "api_key", "[\"hunter2\"]"),
+        with("api", "base_url", "\"https://user:hunter2@host/v1\""),
+        with("api", "base_url", "\"https://:hunter2@:x/v1\""),
+        with("api", "api_kye", "\"hunter2\""),
+        with("sinks.hook", "secret", "\"hunter2\""),
+        with("sinks.hook", "secret", "\"whsec_MDEyMw==\""),
+        with("sinks.hook", "secret_file", "\"hunter2\"").replace("\nsecret = ", "\n#"),
+        with("sinks.hook", "url", "\"ledger?token=hunter2\""),
+        with("sinks.hook", "secret", "hunter2"),
+        with("sinks.hook", "secret", "\"hunter2"),
+        with("sinks.hook", "secret", "'hunter2' hunter2"),
+        format!("{GOOD}\nsecret = \"hunter2\""),
+    ];
+    for text in cases {
+        let error = load(&text, &[]).expect_err(&text);
+        assert_silent(&error.to_string());
+        assert_silent(&format!("{error:?}"));
+    }
+}
+
+#[test]
+fn a_file_that_is_not_toml_is_reported_with_its_line() {
+    let cases = [("a = 1\nb = \n", "line 2"), ("[api]\n\n[api]\n", "line 3"), ("x", "line 1")];
+    for (text, line) in cases {
+        let error = load(text, &[]).expect_err(text);
+        assert_eq!(keys_of(&error), ["--config"]);
+        assert!(error.problems()[0].message.starts_with(line), "{error}");
+        assert_eq!(error.to_string().lines().count(), 1);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_the_only_problem() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let (large, binary) = (directory.path().join("large"), directory.path().join("binary"));
+    fs::write(&large, vec![b'#'; 64 * 1024 + 1]).expect("a file");
+    fs::write(&binary, [0xff, 0xfe]).expect("a file");
+    let missing = directory.path().join("missing");
+    let cases =
+        [(&*missing, "cannot be opened"), (directory.path(), "cannot be read"), (&large, "64 KiB"), (&binary, "UTF-8")];
+    for (path, message) in cases {
+        let error = Config::load_with(Some(path), []).expect_err(message);
+        assert_eq!(keys_of(&error), ["--config"]);
+        assert!(error.to_string().contains(message), "{error}");
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_secret_file_gives_its_content_without_the_line_break() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let key = directory.path().join("key");
+    let text = GOOD.replace("api_key = \"sk-0123-do-not-show\"", &format!("api_key_file = {key:?}"));
+    for (content, expected) in [("k1", "k1"), ("k2\n", "k2"), ("k3\r\n", "k3")] {
+        fs::write(&key, content).expect("a file");
+        let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.api.api_key.expose(), expected);
+    }
+    for (content, message) in [("", "is empty"), ("\n", "is empty"), ("hunter2 \n", "visible ASCII")] {
+        fs::write(&key, content).expect("a file");
+        let error = load(&text, &[]).expect_err(message);
+        assert_eq!(keys_of(&error), ["api.api_key_file"]);
+        assert!(error.to_string().contains(message), "{error}");
+        assert_silent(&error.to_string());
+    }
+    fs::remove_file(&key).expect("it was there");
+    let error = load(&text, &[]).expect_err("no file");
+    assert_eq!(keys_of(&error), ["api.api_key_file"]);
+    assert!(error.to_string().contains("cannot be opened"), "{error}");
+    assert_eq!(load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.api_key.expose(), "k4");
+}
