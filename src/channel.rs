@@ -263,7 +263,8 @@ impl Channel {
         let (mut retry, mut trouble) = (Retry::new(self.settings.retry), Trouble::new(&self.settings.channel));
         let mut position = from.through;
         loop {
-            let range = tokio::select! { range = reader.next(position) => range, () = stop.cancelled() => return Ok(()) };
+            let range =
+                tokio::select! { range = reader.next(position) => range, () = stop.cancelled() => return Ok(()) };
             let wait = match range {
                 Ok(range) => {
                     retry.reset();
@@ -327,7 +328,8 @@ impl Queues {
     /// Puts the same work into every queue, waiting for room; `false` where `stop` fired or a lane has ended.
     async fn send(&self, work: &Work, stop: &CancellationToken) -> bool {
         for queue in &self.0 {
-            let sent = tokio::select! { sent = queue.send(work.clone()) => sent.is_ok(), () = stop.cancelled() => false };
+            let sent =
+                tokio::select! { sent = queue.send(work.clone()) => sent.is_ok(), () = stop.cancelled() => false };
             if !sent {
                 return false;
             }

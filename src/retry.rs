@@ -86,7 +86,9 @@ mod tests {
     #[test]
     fn a_success_starts_over() {
         let mut retry = Retry::new(POLICY);
-        (0..10).for_each(|_| drop(retry.next_wait(None)));
+        for _ in 0..10 {
+            retry.next_wait(None);
+        }
         retry.reset();
         assert!(retry.next_wait(None) < Duration::from_millis(2500));
         assert_eq!(retry.attempt(), 1);

@@ -86,13 +86,13 @@ impl Supervisor {
                 Err(panic) => (panic.id(), Err(ChannelError::Panicked(panic))),
             };
             let Some((channel, retry)) = self.running.remove(&id) else { continue };
-            outcome = self.ended(channel, retry, ended).or(outcome);
+            outcome = self.ended(&channel, retry, ended).or(outcome);
         }
         outcome.unwrap_or(if self.stop.is_cancelled() { Outcome::Drained } else { Outcome::AllGone })
     }
 
     /// What follows for the others from the end of one: an outcome where it ends them all.
-    fn ended(&mut self, channel: Arc<Channel>, mut retry: Retry, ended: Result<(), ChannelError>) -> Option<Outcome> {
+    fn ended(&mut self, channel: &Arc<Channel>, mut retry: Retry, ended: Result<(), ChannelError>) -> Option<Outcome> {
         let name = &channel.channel().name;
         let error = match ended {
             Ok(()) => {

@@ -135,14 +135,11 @@ impl Judge {
             Some(None) => return Ok(Answer::NotYet),
             Some(Some(again)) => again,
         };
-        for verdict in self.verdicts(vec![again]).await? {
-            return Ok(match self.outcome(verdict, stop).await? {
-                None => Answer::Stopped,
-                Some(Outcome::Pending(_)) => Answer::NotYet,
-                Some(settled) => Answer::Settled(settled),
-            });
-        }
-        Ok(Answer::NotYet)
+        Ok(match self.outcome(self.verdict(again).await?, stop).await? {
+            None => Answer::Stopped,
+            Some(Outcome::Pending(_)) => Answer::NotYet,
+            Some(settled) => Answer::Settled(settled),
+        })
     }
 
     /// Whether an event has waited for its proof as long as the configuration allows.
@@ -163,18 +160,19 @@ impl Judge {
         tokio::task::spawn_blocking(judge).await.map_err(ChannelError::Panicked)
     }
 
-    async fn outcome(
-        &self,
-        verdict: Verdict,
-        stop: &CancellationToken,
-    ) -> Result<Option<Outcome>, ChannelError> {
+    async fn verdict(&self, event: RawEvent) -> Result<Verdict, ChannelError> {
+        let verifier = self.verifier.clone();
+        tokio::task::spawn_blocking(move || verifier.judge(event)).await.map_err(ChannelError::Panicked)
+    }
+
+    async fn outcome(&self, verdict: Verdict, stop: &CancellationToken) -> Result<Option<Outcome>, ChannelError> {
         let Verdict::Rejected(raw, reason) = verdict else { return Ok(Some(self.settle(verdict))) };
         let again = match raw.id {
             None => None,
             Some(id) => match self.read_again(raw.offset, id, stop).await {
                 None => return Ok(None),
                 Some(None) => None,
-                Some(Some(again)) => self.verdicts(vec![again]).await?.pop(),
+                Some(Some(again)) => Some(self.verdict(again).await?),
             },
         };
         Ok(Some(self.settle(again.unwrap_or(Verdict::Rejected(raw, reason)))))

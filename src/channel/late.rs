@@ -169,12 +169,7 @@ impl<'a> Late<'a> {
     }
 
     /// Whether the event is dealt with.
-    async fn settle(
-        &self,
-        offset: Offset,
-        outcome: Outcome,
-        stop: &CancellationToken,
-    ) -> Result<bool, ChannelError> {
+    async fn settle(&self, offset: Offset, outcome: Outcome, stop: &CancellationToken) -> Result<bool, ChannelError> {
         match outcome {
             Outcome::Deliver(record) => Ok(self.queues.send(&Work::Late(Arc::new(record)), stop).await),
             Outcome::Condemned(evidence) => self.quarantine(evidence).await.map(|()| true),

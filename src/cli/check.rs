@@ -7,57 +7,47 @@
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::Exit;
 use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, UnsignedPolicy};
-
-/// What the system calls a wrong configuration (`EX_CONFIG`).
-const EXIT_CONFIG: u8 = 78;
 
 /// Check the configuration without starting anything.
 ///
 /// Prints what would run, or every problem there is, and exits with 78 if there is one.
 #[derive(Debug, clap::Args)]
-pub struct Check {
-    /// The configuration file; without it, the defaults and the environment (`CHANNELD_…`) alone
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
+pub struct Args {
     /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
     #[arg(long)]
     json: bool,
 }
 
-impl Check {
-    /// Loads the configuration and prints what came of it: problems to standard error, the rest to standard output.
-    ///
-    /// # Errors
-    /// If nothing can be printed.
-    pub fn run(&self) -> io::Result<ExitCode> {
-        let loaded = Config::load(self.config.as_deref());
-        self.print(&loaded, &mut anstream::stdout().lock(), &mut anstream::stderr().lock())
+/// Loads the configuration and prints what came of it: problems to standard error, the rest to standard output.
+pub fn run(file: Option<&Path>, args: &Args) -> Exit {
+    let loaded = Config::load(file);
+    match print(&loaded, args.json, &mut anstream::stdout().lock(), &mut anstream::stderr().lock()) {
+        Ok(()) if loaded.is_ok() => Exit::Done,
+        Ok(()) => Exit::Config,
+        // Nobody reads.
+        Err(_) => Exit::Failure,
     }
+}
 
-    fn print(
-        &self,
-        loaded: &Result<Config, ConfigError>,
-        out: &mut impl Write,
-        errors: &mut impl Write,
-    ) -> io::Result<ExitCode> {
-        match loaded {
-            Ok(config) if self.json => writeln!(out, "{}", json_of(config))?,
-            Ok(config) => write!(out, "{}", Summary(config))?,
-            Err(error) => {
-                writeln!(errors, "{error}")?;
-                if self.json {
-                    writeln!(out, "{}", json!({"valid": false, "problems": error.problems()}))?;
-                }
-            }
+fn print(
+    loaded: &Result<Config, ConfigError>,
+    json: bool,
+    out: &mut impl Write,
+    errors: &mut impl Write,
+) -> io::Result<()> {
+    match loaded {
+        Ok(config) if json => writeln!(out, "{}", json_of(config)),
+        Ok(config) => write!(out, "{}", Summary(config)),
+        Err(error) => {
+            writeln!(errors, "{error}")?;
+            if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems()})) } else { Ok(()) }
         }
-        Ok(if loaded.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CONFIG) })
     }
 }
 
@@ -188,19 +178,19 @@ mod tests {
         ("CHANNELD_SINKS__HOOK__SECRET", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="),
     ];
 
-    fn printed(json: bool, variables: &[(&str, &str)]) -> (ExitCode, String, String) {
+    fn printed(json: bool, variables: &[(&str, &str)]) -> (bool, String, String) {
         let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let (mut out, mut errors) = (Vec::new(), Vec::new());
-        let check = Check { config: None, json };
-        let code = check.print(&Config::load_with(None, variables), &mut out, &mut errors).expect("memory takes it");
-        (code, String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
+        let loaded = Config::load_with(None, variables);
+        print(&loaded, json, &mut out, &mut errors).expect("memory takes it");
+        (loaded.is_ok(), String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
     }
 
     #[test]
     fn a_valid_configuration_is_summed_up_without_its_secrets() {
         for json in [false, true] {
             let (code, out, errors) = printed(json, &GOOD);
-            assert_eq!((code, errors.as_str()), (ExitCode::SUCCESS, ""), "{out}");
+            assert_eq!((code, errors.as_str()), (true, ""), "{out}");
             for shown in ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "hook", "15520", "/var/lib/channeld", "0x"] {
                 assert!(out.contains(shown), "{shown} in {out}");
             }
@@ -212,7 +202,7 @@ mod tests {
     #[test]
     fn an_invalid_one_exits_with_78_and_every_problem() {
         let (code, out, errors) = printed(false, &GOOD[2..]);
-        assert_eq!((code, out.as_str()), (ExitCode::from(78), ""));
+        assert_eq!((code, out.as_str()), (false, ""));
         assert_eq!(errors.lines().count(), 2, "{errors}");
 
         let (_, out, _) = printed(true, &GOOD[2..]);

@@ -64,7 +64,7 @@ enum Ended {
     /// They themselves, or a signal.
     With(Outcome),
     /// The next configuration.
-    For(Config, Vec<Channel>),
+    For(Box<Config>, Vec<Channel>),
     /// A second signal.
     Killed,
 }
@@ -85,7 +85,7 @@ impl Daemon {
                 Ended::For(config, next) => {
                     self.level.set(&config.log);
                     info!(channels = next.len(), "configuration read again: in force");
-                    (self.config, channels) = (config, next);
+                    (self.config, channels) = (*config, next);
                 }
             }
         }
@@ -119,7 +119,7 @@ impl Daemon {
             }
         };
         match next {
-            Some((config, channels)) if outcome == Outcome::Drained => Ended::For(config, channels),
+            Some((config, channels)) if outcome == Outcome::Drained => Ended::For(Box::new(config), channels),
             _ => Ended::With(outcome),
         }
     }

@@ -129,12 +129,14 @@ async fn a_second_process_is_refused_and_told_who_holds_the_state() {
 }
 
 /// Ways to spoil a database, by what sled makes of them: some it refuses, some it opens as if nothing had been there.
-const DAMAGES: [(&str, fn(&Path)); 4] = [
+const DAMAGES: [(&str, Spoil); 4] = [
     ("log overwritten", |database| fs::write(database.join("db"), "nonsense".repeat(100_000)).unwrap()),
     ("log emptied", |database| fs::write(database.join("db"), "").unwrap()),
     ("log not a file", |database| not_a_file(&database.join("db"))),
     ("all gone", |database| fs::remove_dir_all(database).unwrap()),
 ];
+
+type Spoil = fn(&Path);
 
 fn not_a_file(path: &Path) {
     fs::remove_file(path).unwrap();

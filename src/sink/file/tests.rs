@@ -56,7 +56,6 @@ async fn a_refused_batch_counts_as_wholly_undelivered() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
     let sink = File::at(&path);
-    std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
 
     let refused = sink.deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap_err();
