@@ -2,5 +2,6 @@
 
 pub mod event;
 pub mod record;
+pub mod simulator;
 pub mod sink;
 pub mod verify;
