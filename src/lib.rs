@@ -1,5 +1,6 @@
 //! channeld reads the verified events of channels and hands them on: nothing forged, nothing lost.
 
+pub mod cli;
 pub mod event;
 pub mod record;
 pub mod simulator;
