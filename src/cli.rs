@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub mod check;
+pub mod demo;
 pub mod exit;
 pub mod run;
+pub mod simulate;
 
 pub use exit::Exit;
 
@@ -26,7 +28,9 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Demo(demo::Args),
     Check(check::Args),
+    Simulate(simulate::Args),
 }
 
 /// Reads the arguments. Help and errors are printed here.
@@ -46,6 +50,8 @@ impl Cli {
     pub async fn run(self) -> Exit {
         match self.command {
             Command::Run(run::Args {}) => run::run(self.config).await,
+            Command::Demo(args) => demo::run(args).await,
+            Command::Simulate(args) => simulate::run(args).await,
             Command::Check(args) => check::run(self.config.as_deref(), &args),
         }
     }

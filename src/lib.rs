@@ -10,6 +10,7 @@ pub mod http;
 pub mod record;
 pub mod retry;
 pub mod signals;
+pub mod simulator;
 pub mod sink;
 pub mod state;
 pub mod supervisor;

@@ -93,7 +93,7 @@ async fn tell(simulator: &Simulator) {
     simulator.publish(0, 5);
     let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
     simulator.publish(0, 3);
-    simulator.publish_one(0, EventSpec::Forged(Tampering::Content));
+    simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
     simulator.publish(0, 2);
     simulator.publish_one(0, EventSpec::Honest(Kind::WalletStatus));
     let proof_comes = Instant::now() + PROOF_DELAY;

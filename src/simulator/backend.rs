@@ -1,0 +1,92 @@
+//! What the routes and the hands of a test share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::channel::{Channel, now_ms};
+use super::envelope::Refusal;
+use super::fault::{Faults, Route};
+use super::network::Network;
+use super::options::Options;
+use crate::event::ChannelId;
+
+/// The simulated service behind its routes.
+pub(super) struct Backend {
+    pub(super) channels: Vec<Arc<Channel>>,
+    pub(super) faults: Faults,
+    pub(super) requests: Counters,
+    api_key: RwLock<String>,
+}
+
+/// How many requests came to each route, whatever they were answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// To poll.
+    pub poll: u64,
+    /// To search.
+    pub search: u64,
+    /// For one event.
+    pub event: u64,
+    /// For a watcher.
+    pub watcher: u64,
+    /// For the health check.
+    pub health: u64,
+}
+
+/// Counts requests.
+#[derive(Default)]
+pub(super) struct Counters([AtomicU64; 5]);
+
+impl Counters {
+    pub(super) fn count(&self, route: Route) {
+        self.0[route as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> Requests {
+        let count = |route: Route| self.0[route as usize].load(Ordering::Relaxed);
+        Requests {
+            poll: count(Route::Poll),
+            search: count(Route::Search),
+            event: count(Route::Event),
+            watcher: count(Route::Watcher),
+            health: count(Route::Health),
+        }
+    }
+}
+
+impl Backend {
+    pub(super) fn new(options: &Options, network: &Arc<Network>) -> Self {
+        let now_ms = now_ms();
+        let channel = |number| Arc::new(Channel::new(options, number, network, now_ms));
+        Self {
+            channels: (0..options.channels as u64).map(channel).collect(),
+            faults: Faults::new(options),
+            requests: Counters::default(),
+            api_key: RwLock::new(options.api_key.clone()),
+        }
+    }
+
+    pub(super) fn accepts(&self, key: &str) -> bool {
+        *self.api_key.read().unwrap_or_else(PoisonError::into_inner) == key
+    }
+
+    pub(super) fn set_api_key(&self, key: &str) {
+        key.clone_into(&mut self.api_key.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The channel of that id, unless it is archived.
+    pub(super) fn channel(&self, id: &str) -> Result<&Arc<Channel>, Refusal> {
+        let id: ChannelId = id.parse().map_err(|_| super::query::Invalid("channel_id: not a UUID".to_owned()))?;
+        let found = self.channels.iter().find(|channel| channel.roster.channel == id);
+        found
+            .filter(|channel| !channel.state().archived)
+            .ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist or was archived"))
+    }
+
+    /// Adds events to every channel.
+    pub(super) fn publish(&self, events: u64) {
+        for channel in &self.channels {
+            channel.state_mut().log.publish(events, now_ms());
+        }
+    }
+}

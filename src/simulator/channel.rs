@@ -1,0 +1,168 @@
+//! A simulated channel: its events, its watchers, and the records made so far.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use tokio::task::{JoinError, spawn_blocking};
+use uuid::Uuid;
+
+use super::facts::Facts;
+use super::kind::Honesty;
+use super::log::{Cell, Entry, Log};
+use super::memory::{KEPT_RECORDS, Memory};
+use super::network::Network;
+use super::options::Options;
+use super::page::{Asked, Condition, Rules, Selection};
+use super::record::{Rendered, render};
+use super::roster::Roster;
+
+/// How many records one thread makes at a time. Two threads share a page of the usual size.
+const RECORDS_A_THREAD: usize = 100;
+
+/// The status that watchers start with.
+const INITIAL_WATCHER_STATUS: &str = "active";
+
+/// One channel.
+pub(super) struct Channel {
+    pub(super) roster: Roster,
+    seed: u64,
+    number: u64,
+    network: Arc<Network>,
+    rules: Rules,
+    state: RwLock<State>,
+    memory: Mutex<Memory>,
+}
+
+/// What changes while the service runs.
+pub(super) struct State {
+    pub(super) log: Log,
+    pub(super) archived: bool,
+    /// In the order of the roster.
+    pub(super) watcher_statuses: Vec<String>,
+}
+
+/// An event, and where its record is or will be.
+struct Placed {
+    entry: Entry,
+    cell: Cell,
+}
+
+impl Channel {
+    pub(super) fn new(options: &Options, number: u64, network: &Arc<Network>, now_ms: i64) -> Self {
+        let roster = Roster::new(options.seed, number);
+        let watcher_statuses = vec![INITIAL_WATCHER_STATUS.to_owned(); roster.watchers.len()];
+        let log = Log::new(options, number, now_ms);
+        Self {
+            roster,
+            seed: options.seed,
+            number,
+            network: Arc::clone(network),
+            rules: Rules::new(options),
+            state: RwLock::new(State { log, archived: false, watcher_statuses }),
+            memory: Mutex::new(Memory::new(KEPT_RECORDS / options.channels.max(1))),
+        }
+    }
+
+    pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn facts(&self, entry: &Entry) -> Facts<'_> {
+        Facts::of(self.seed, self.number, &self.roster, entry)
+    }
+
+    pub(super) fn select(&self, asked: Asked, condition: &impl Condition) -> Selection {
+        self.rules.select(&self.state().log, asked, condition, now_ms())
+    }
+
+    /// Every event's offset, and what a right verifier must find of it now.
+    pub(super) fn offsets(&self) -> Vec<(i64, Honesty)> {
+        let (state, now_ms) = (self.state(), now_ms());
+        let entries = (0..state.log.len()).map(|index| state.log.entry(index, now_ms));
+        entries.map(|entry| (entry.offset, entry.spec.honesty(entry.withheld))).collect()
+    }
+
+    /// The page as the service answers it.
+    pub(super) async fn page(self: &Arc<Self>, selection: Selection) -> Result<Bytes, JoinError> {
+        let placed = self.made(selection.entries).await?;
+        let records: Vec<_> = placed.iter().filter_map(Placed::record).collect();
+        let size: usize = records.iter().map(|(record, _)| record.len() + 1).sum();
+        let mut json = Vec::with_capacity(size + 64);
+        json.extend_from_slice(br#"{"events":["#);
+        for (at, (record, withheld)) in records.into_iter().enumerate() {
+            if at > 0 {
+                json.push(b',');
+            }
+            record.write(withheld, &mut json);
+        }
+        json.extend_from_slice(format!(r#"],"has_more":{}}}"#, selection.has_more).as_bytes());
+        Ok(json.into())
+    }
+
+    /// One event's record. `None` where there is no event of that id.
+    pub(super) async fn record(self: &Arc<Self>, id: Uuid) -> Result<Option<Bytes>, JoinError> {
+        let entry = {
+            let log = &self.state().log;
+            log.index_of(id).map(|index| log.entry(index, now_ms()))
+        };
+        let placed = self.made(entry.into_iter().collect()).await?;
+        Ok(placed.iter().find_map(Placed::record).map(|(record, withheld)| {
+            let mut json = Vec::with_capacity(record.len());
+            record.write(withheld, &mut json);
+            json.into()
+        }))
+    }
+
+    /// Makes the records that have not been made, off the async threads.
+    async fn made(self: &Arc<Self>, entries: Vec<Entry>) -> Result<Vec<Placed>, JoinError> {
+        let mut placed = self.placed(entries);
+        let (mut made, mut missing) = (Vec::with_capacity(placed.len()), Vec::new());
+        while !placed.is_empty() {
+            let group = placed.split_off(placed.len().saturating_sub(RECORDS_A_THREAD));
+            if group.iter().all(|place| place.cell.get().is_some()) {
+                made.extend(group);
+            } else {
+                let channel = Arc::clone(self);
+                missing.push(spawn_blocking(move || channel.make(group)));
+            }
+        }
+        for group in join_all(missing).await {
+            made.extend(group?);
+        }
+        made.sort_unstable_by_key(|place| std::cmp::Reverse(place.entry.index));
+        Ok(made)
+    }
+
+    fn placed(&self, entries: Vec<Entry>) -> Vec<Placed> {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = |entry: Entry| {
+            let cell = entry.own_cell.clone().unwrap_or_else(|| memory.cell(entry.index));
+            Placed { entry, cell }
+        };
+        entries.into_iter().map(&mut place).collect()
+    }
+
+    fn make(&self, group: Vec<Placed>) -> Vec<Placed> {
+        for Placed { entry, cell } in &group {
+            cell.get_or_init(|| render(self.seed, self.number, &self.network, &self.roster, entry));
+        }
+        group
+    }
+}
+
+impl Placed {
+    /// The record, once it has been made, and whether its proofs are withheld.
+    fn record(&self) -> Option<(&Rendered, bool)> {
+        self.cell.get().map(|record| (record, self.entry.withheld))
+    }
+}
+
+/// The time of day in Unix milliseconds.
+pub(super) fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}

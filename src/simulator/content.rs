@@ -1,0 +1,239 @@
+//! The signed content of events: what watched contracts emit and chain queries return.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use serde::{Serialize, Serializer};
+use uuid::Uuid;
+
+use super::facts::Facts;
+use super::random::hex_of;
+use crate::event::ChannelId;
+use crate::verify::keccak256;
+
+/// A service and the events that its contracts emit.
+pub(super) struct WatchedService {
+    pub(super) name: &'static str,
+    pub(super) events: [Emitted; 3],
+}
+
+/// An event of a contract, with its parameters.
+pub(super) struct Emitted {
+    pub(super) name: &'static str,
+    params: &'static [(&'static str, Param)],
+}
+
+#[derive(Clone, Copy)]
+enum Param {
+    /// A number of up to 64 bits.
+    Id,
+    /// A number that does not fit 64 bits.
+    Amount,
+    Account,
+    Hash,
+    Time,
+}
+
+use Param::{Account, Amount, Hash, Id, Time};
+
+pub(super) static SERVICES: [WatchedService; 3] = [
+    WatchedService {
+        name: "settlement",
+        events: [
+            Emitted {
+                name: "SettlementAccepted",
+                params: &[
+                    ("settlementId", Id),
+                    ("settlementHash", Hash),
+                    ("seller", Account),
+                    ("buyer", Account),
+                    ("amount", Amount),
+                ],
+            },
+            Emitted {
+                name: "SettlementExecuted",
+                params: &[
+                    ("settlementId", Id),
+                    ("settlementHash", Hash),
+                    ("asset", Account),
+                    ("amount", Amount),
+                    ("executedAt", Time),
+                ],
+            },
+            Emitted {
+                name: "SettlementCancelled",
+                params: &[("settlementId", Id), ("settlementHash", Hash), ("by", Account), ("reason", Hash)],
+            },
+        ],
+    },
+    WatchedService {
+        name: "fund",
+        events: [
+            Emitted {
+                name: "SubscriptionRequested",
+                params: &[("fundId", Hash), ("investor", Account), ("amount", Amount), ("requestedAt", Time)],
+            },
+            Emitted {
+                name: "RedemptionSettled",
+                params: &[("fundId", Hash), ("investor", Account), ("shares", Amount), ("proceeds", Amount)],
+            },
+            Emitted {
+                name: "NetAssetValueUpdated",
+                params: &[("fundId", Hash), ("netAssetValue", Amount), ("asOf", Time), ("reporter", Account)],
+            },
+        ],
+    },
+    WatchedService {
+        name: "payments",
+        events: [
+            Emitted {
+                name: "PaymentInitiated",
+                params: &[
+                    ("paymentId", Hash),
+                    ("payer", Account),
+                    ("payee", Account),
+                    ("amount", Amount),
+                    ("dueAt", Time),
+                ],
+            },
+            Emitted {
+                name: "PaymentCompleted",
+                params: &[("paymentId", Hash), ("payer", Account), ("payee", Account), ("amount", Amount)],
+            },
+            Emitted {
+                name: "PaymentReturned",
+                params: &[("paymentId", Hash), ("payee", Account), ("amount", Amount), ("sequence", Id)],
+            },
+        ],
+    },
+];
+
+/// The JSON in `verifiable_event`.
+#[derive(Serialize)]
+struct VerifiableEvent<'a> {
+    chain_family: &'static str,
+    chain_selector: &'a str,
+    chain_event: ChainEvent<'a>,
+    name: &'static str,
+    service: &'static str,
+    timestamp: String,
+}
+
+#[derive(Serialize)]
+struct ChainEvent<'a> {
+    chain_id: &'a str,
+    block_number: u64,
+    block_hash: String,
+    block_timestamp: i64,
+    tx_hash: String,
+    address: &'a str,
+    topic_hash: String,
+    event_signature: String,
+    log_index: u16,
+    confidence: &'static str,
+    params: Params,
+}
+
+/// Decoded log arguments in the order of the contract's declaration.
+struct Params(Vec<(&'static str, String)>);
+
+impl Serialize for Params {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+/// The JSON in `verifiable_result`.
+#[derive(Serialize)]
+struct VerifiableResult<'a> {
+    service: &'static str,
+    name: &'static str,
+    chain_selector: &'a str,
+    timestamp: String,
+    data: QueryData<'a>,
+}
+
+#[derive(Serialize)]
+struct QueryData<'a> {
+    query_id: Uuid,
+    channel_id: ChannelId,
+    query_kind: &'static str,
+    target: &'a str,
+    block_selection: &'static str,
+    result: String,
+}
+
+/// What a contract emitted.
+pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
+    let watcher = facts.watcher;
+    let emitted = facts.emitted;
+    let types: Vec<_> = emitted.params.iter().map(|(_, param)| param.solidity()).collect();
+    let topic = keccak256([format!("{}({})", emitted.name, types.join(",")).as_bytes()]).to_string();
+    json(&VerifiableEvent {
+        chain_family: "evm",
+        chain_selector: watcher.chain.selector,
+        chain_event: ChainEvent {
+            chain_id: watcher.chain.id,
+            block_number: rng.random_range(8_000_000..30_000_000),
+            block_hash: hex_of::<32>(rng),
+            block_timestamp: facts.timestamp,
+            tx_hash: hex_of::<32>(rng),
+            address: &watcher.address,
+            topic_hash: topic.clone(),
+            event_signature: topic,
+            log_index: rng.random_range(0..400),
+            confidence: "finalized",
+            params: Params(emitted.params.iter().map(|&(name, param)| (name, param.value(facts, rng))).collect()),
+        },
+        name: emitted.name,
+        service: SERVICES[watcher.service].name,
+        timestamp: rfc3339(facts.timestamp),
+    })
+}
+
+/// What a chain query returned.
+pub(super) fn verifiable_result(facts: &Facts<'_>, rng: &mut StdRng) -> String {
+    json(&VerifiableResult {
+        service: "_crec",
+        name: "ChainQuery",
+        chain_selector: facts.watcher.chain.selector,
+        timestamp: rfc3339(facts.timestamp),
+        data: QueryData {
+            query_id: facts.query_id,
+            channel_id: facts.channel,
+            query_kind: "contract_call",
+            target: &facts.watcher.address,
+            block_selection: "finalized",
+            result: hex_of::<64>(rng),
+        },
+    })
+}
+
+impl Param {
+    fn solidity(self) -> &'static str {
+        match self {
+            Self::Id | Self::Time => "uint64",
+            Self::Amount => "uint256",
+            Self::Account => "address",
+            Self::Hash => "bytes32",
+        }
+    }
+
+    fn value(self, facts: &Facts<'_>, rng: &mut StdRng) -> String {
+        match self {
+            Self::Id => rng.random_range(1..1_000_000_u32).to_string(),
+            Self::Amount => (u128::from(rng.random_range(20..u64::MAX)) * 1_000_000_000_000_000_000).to_string(),
+            Self::Account => hex_of::<20>(rng),
+            Self::Hash => hex_of::<32>(rng),
+            Self::Time => facts.timestamp.to_string(),
+        }
+    }
+}
+
+fn rfc3339(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
+}
+
+/// A value of this crate's own as JSON.
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("text, numbers and maps with text keys are always JSON")
+}

@@ -1,0 +1,89 @@
+//! What is known of an event without signing it: what search filters by, and what its content is made of.
+
+use std::borrow::Cow;
+
+use rand::Rng;
+use uuid::Uuid;
+
+use super::content::{Emitted, SERVICES};
+use super::kind::Kind;
+use super::log::Entry;
+use super::random::{Purpose, draw, uuid};
+use super::roster::{Chain, Roster, Wallet, Watcher};
+use crate::event::ChannelId;
+
+/// The service notes an event up to this many seconds after it happened.
+pub(super) const CREATED_SKEW: i64 = 2;
+
+/// An event's particulars, drawn from the seed.
+pub(super) struct Facts<'a> {
+    pub(super) channel: ChannelId,
+    pub(super) kind: Kind,
+    /// Unix seconds: when it happened.
+    pub(super) timestamp: i64,
+    /// Unix seconds: when the service noted it, which is what `created.*` speaks of.
+    pub(super) created: i64,
+    pub(super) watcher: &'a Watcher,
+    pub(super) wallet: &'a Wallet,
+    pub(super) emitted: &'static Emitted,
+    pub(super) operation_id: Uuid,
+    pub(super) query_id: Uuid,
+    pub(super) execution_id: [u8; 32],
+    index: u64,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(seed: u64, channel: u64, roster: &'a Roster, entry: &Entry) -> Self {
+        let mut rng = draw(seed, Purpose::Facts, channel, entry.index);
+        let watcher = &roster.watchers[rng.random_range(0..roster.watchers.len())];
+        let events = &SERVICES[watcher.service].events;
+        Self {
+            channel: roster.channel,
+            kind: entry.spec.kind(),
+            timestamp: entry.timestamp,
+            created: entry.timestamp + rng.random_range(0..=CREATED_SKEW),
+            watcher,
+            wallet: &roster.wallets[rng.random_range(0..roster.wallets.len())],
+            emitted: &events[rng.random_range(0..events.len())],
+            operation_id: uuid(&mut rng),
+            query_id: uuid(&mut rng),
+            execution_id: rng.random(),
+            index: entry.index,
+        }
+    }
+
+    /// The name that the wallet's owner gave the operation.
+    pub(super) fn wallet_operation_id(&self) -> String {
+        format!("op-{}", self.index)
+    }
+
+    /// The chain that the event is about.
+    pub(super) fn chain(&self) -> &'static Chain {
+        match self.kind {
+            Kind::OperationConfirmed | Kind::OperationAccepted | Kind::WalletStatus => self.wallet.chain,
+            _ => self.watcher.chain,
+        }
+    }
+
+    /// What the search filter of that name looks at; `None` where the event has no such thing.
+    pub(super) fn value(&self, filter: &str) -> Option<Cow<'_, str>> {
+        let text = |text: &'a str| Some(Cow::Borrowed(text));
+        let id = |id: Uuid| Some(Cow::Owned(id.to_string()));
+        match (filter, self.kind.event_type()) {
+            ("type", name) => text(name),
+            ("chain_selector", _) => text(self.chain().selector),
+            ("chain_environment", _) => text(self.chain().environment),
+            ("status", _) => self.kind.status().map(Cow::Borrowed),
+            ("watcher_id", "watcher.event" | "watcher.status") => id(self.watcher.id),
+            ("wallet_id", "wallet.status") => id(self.wallet.id),
+            ("address", "watcher.event") => text(&self.watcher.address),
+            ("address", "operation.status" | "wallet.status") => text(&self.wallet.address),
+            ("wallet_operation_id", "operation.status") => Some(Cow::Owned(self.wallet_operation_id())),
+            ("operation_id", "operation.status") => id(self.operation_id),
+            ("query_id", "query.status") => id(self.query_id),
+            ("event_name", "watcher.event") => text(self.emitted.name),
+            ("service", "watcher.event") => text(SERVICES[self.watcher.service].name),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Faults: what a service, a proxy or a network does instead of answering.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::Rng;
+
+use super::options::Options;
+use super::random::{Purpose, draw};
+
+/// How long a slow answer takes where chance decides.
+const SLOW: Duration = Duration::from_millis(1500);
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The events of a channel.
+    Poll,
+    /// The events of a channel that match filters.
+    Search,
+    /// One event.
+    Event,
+    /// One watcher.
+    Watcher,
+    /// The health check. It has no faults but those that a test asks for by this name.
+    Health,
+}
+
+/// Something else than the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// 429, with this `Retry-After` header.
+    RateLimited {
+        /// Seconds, an HTTP date, or nonsense.
+        retry_after: Option<String>,
+    },
+    /// That status with the error envelope that goes with it.
+    Status(u16),
+    /// 502 with a proxy's HTML page.
+    Html,
+    /// 200 with a captive portal's HTML page.
+    HtmlOk,
+    /// 200 with no body.
+    EmptyBody,
+    /// 200 with the first half of the answer, as if that were all of it.
+    TruncatedJson,
+    /// 200 with JSON that is something else.
+    WrongShape,
+    /// The answer with its events in ascending order.
+    NotDescending,
+    /// The connection is reset instead of answered.
+    Reset,
+    /// The connection is reset in the middle of the answer.
+    ResetMidway,
+    /// The answer, so much later.
+    Slow(Duration),
+}
+
+impl Fault {
+    /// The faults that chance gives, in turn.
+    fn nth(number: u64) -> Self {
+        match number % 11 {
+            0 => Self::RateLimited { retry_after: Some("1".to_owned()) },
+            1 => Self::Status(500),
+            2 => Self::Html,
+            3 => Self::Reset,
+            4 => Self::TruncatedJson,
+            5 => Self::RateLimited { retry_after: None },
+            6 => Self::Status(503),
+            7 => Self::WrongShape,
+            8 => Self::Slow(SLOW),
+            9 => Self::ResetMidway,
+            _ => Self::EmptyBody,
+        }
+    }
+}
+
+/// Which faults come when.
+pub(super) struct Faults {
+    seed: u64,
+    share: f64,
+    script: Mutex<VecDeque<Scripted>>,
+    asked: AtomicU64,
+    given: AtomicU64,
+}
+
+/// Faults that a test asked for.
+struct Scripted {
+    /// Only for these requests; `None` is for all but the health check.
+    route: Option<Route>,
+    fault: Fault,
+    times: usize,
+}
+
+impl Faults {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            seed: options.seed,
+            share: options.faults,
+            script: Mutex::default(),
+            asked: AtomicU64::new(0),
+            given: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds faults behind those that are still to come.
+    pub(super) fn add(&self, route: Option<Route>, fault: Fault, times: usize) {
+        if times > 0 {
+            let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+            script.push_back(Scripted { route, fault, times });
+        }
+    }
+
+    /// The fault of the next request, if it has one: those asked for first, then by chance.
+    pub(super) fn next(&self, route: Route) -> Option<Fault> {
+        self.scripted(route).or_else(|| self.by_chance(route))
+    }
+
+    fn scripted(&self, route: Route) -> Option<Fault> {
+        let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+        let meant = |scripted: &Scripted| scripted.route.map_or(route != Route::Health, |only| only == route);
+        let at = script.iter().position(meant)?;
+        let scripted = script.get_mut(at)?;
+        scripted.times -= 1;
+        let fault = scripted.fault.clone();
+        if scripted.times == 0 {
+            script.remove(at);
+        }
+        Some(fault)
+    }
+
+    fn by_chance(&self, route: Route) -> Option<Fault> {
+        if route == Route::Health || self.share <= 0.0 {
+            return None;
+        }
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let chance: f64 = draw(self.seed, Purpose::Fault, 0, number).random();
+        (chance < self.share).then(|| Fault::nth(self.given.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripted_faults_come_in_order_and_only_where_they_are_meant() {
+        let faults = Faults::new(&Options::default());
+        faults.add(Some(Route::Event), Fault::Html, 1);
+        faults.add(None, Fault::Reset, 2);
+        assert_eq!(faults.next(Route::Health), None);
+        assert_eq!(faults.next(Route::Poll), Some(Fault::Reset));
+        assert_eq!(faults.next(Route::Event), Some(Fault::Html));
+        assert_eq!(faults.next(Route::Event), Some(Fault::Reset));
+        assert_eq!(faults.next(Route::Poll), None);
+    }
+
+    #[test]
+    fn chance_gives_every_kind_of_fault_in_about_its_share() {
+        let faults = Faults::new(&Options { faults: 0.5, ..Options::default() });
+        let given: Vec<_> = (0..400).filter_map(|_| faults.next(Route::Poll)).collect();
+        assert!((150..250).contains(&given.len()), "{}", given.len());
+        assert!((0..11).all(|number| given.contains(&Fault::nth(number))));
+    }
+}

@@ -1,0 +1,178 @@
+//! A channel's events in their order: offsets, times, ids and what each event is meant to be. No content yet.
+//!
+//! # Invariants
+//!
+//! * **Offsets and times ascend.** An event's index is its place; a later one has a larger offset and no earlier time.
+//! * **Nothing is stored that can be drawn.** Only the times of live events and those that a test asked for take memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use rand::Rng;
+use uuid::Uuid;
+
+use super::facts::CREATED_SKEW;
+use super::id;
+use super::kind::{EventSpec, Mix};
+use super::options::Options;
+use super::random::{Purpose, draw};
+use super::record::Rendered;
+
+/// How far apart the events of the backlog are.
+const BACKLOG_SPACING_MS: i64 = 250;
+
+/// With gaps, there is one offset in this many.
+const SPARSE_STRIDE: i64 = 5;
+
+/// Where an event's record is kept once it has been made.
+pub(super) type Cell = Arc<OnceLock<Rendered>>;
+
+/// An event's place, and what it is meant to be.
+pub(super) struct Entry {
+    pub(super) index: u64,
+    pub(super) offset: i64,
+    /// Unix seconds.
+    pub(super) timestamp: i64,
+    pub(super) spec: EventSpec,
+    /// Whether the proof is being withheld.
+    pub(super) withheld: bool,
+    /// Its record's own place, for an event that a test asked for; the rest share the channel's memory.
+    pub(super) own_cell: Option<Cell>,
+}
+
+/// A channel's events.
+pub(super) struct Log {
+    seed: u64,
+    channel: u64,
+    mix: Mix,
+    /// How long a late proof is withheld.
+    delay_ms: i64,
+    stride: i64,
+    started_ms: i64,
+    backlog: u64,
+    backlog_end_ms: i64,
+    live_ms: Vec<i64>,
+    asked_for: HashMap<u64, (EventSpec, Cell)>,
+}
+
+impl Log {
+    pub(super) fn new(options: &Options, channel: u64, now_ms: i64) -> Self {
+        let delay = options.late_proofs.map_or(0, |late| late.delay.as_millis());
+        Self {
+            seed: options.seed,
+            channel,
+            mix: Mix::new(options),
+            delay_ms: i64::try_from(delay).unwrap_or(i64::MAX),
+            stride: if options.sparse { SPARSE_STRIDE } else { 1 },
+            started_ms: now_ms,
+            backlog: options.events,
+            backlog_end_ms: options.ends_at.map_or(now_ms, |seconds| seconds.saturating_mul(1000)),
+            live_ms: Vec::new(),
+            asked_for: HashMap::new(),
+        }
+    }
+
+    /// How many events there are; their indices are below it.
+    pub(super) fn len(&self) -> u64 {
+        self.backlog + self.live_ms.len() as u64
+    }
+
+    /// Adds events that happen now.
+    pub(super) fn publish(&mut self, events: u64, now_ms: i64) {
+        let now_ms = self.live_ms.last().map_or(now_ms, |&last| last.max(now_ms));
+        self.live_ms.extend((0..events).map(|_| now_ms));
+    }
+
+    /// Adds one event of choice and gives its offset.
+    pub(super) fn publish_one(&mut self, spec: EventSpec, now_ms: i64) -> i64 {
+        let index = self.len();
+        self.publish(1, now_ms);
+        self.asked_for.insert(index, (spec, Cell::default()));
+        self.offset(index)
+    }
+
+    /// Makes an event honest and complete from now on. Whether there was one at that offset.
+    pub(super) fn prove(&mut self, offset: i64) -> bool {
+        let found = self.index_at(offset);
+        if let Some(index) = found {
+            let kind = self.spec(index).kind();
+            self.asked_for.insert(index, (EventSpec::Honest(kind), Cell::default()));
+        }
+        found.is_some()
+    }
+
+    /// The event at an index below [`len`](Self::len).
+    pub(super) fn entry(&self, index: u64, now_ms: i64) -> Entry {
+        Entry {
+            index,
+            offset: self.offset(index),
+            timestamp: self.timestamp(index),
+            spec: self.spec(index),
+            withheld: self.withheld(index, now_ms),
+            own_cell: self.asked_for.get(&index).map(|(_, cell)| Arc::clone(cell)),
+        }
+    }
+
+    /// The first index whose offset is above `offset`, or at it where `inclusive`.
+    pub(super) fn first_above(&self, offset: i64, inclusive: bool) -> u64 {
+        // At most two are looked at: every stride has one offset.
+        let near = u64::try_from((offset - 1) / self.stride).unwrap_or_default();
+        let reached = |index: &u64| self.offset(*index) > offset || (inclusive && self.offset(*index) == offset);
+        (near..self.len()).find(reached).unwrap_or(self.len())
+    }
+
+    /// The index of the event with that id.
+    pub(super) fn index_of(&self, id: Uuid) -> Option<u64> {
+        id::index(self.seed, self.channel, id).filter(|&index| index < self.len())
+    }
+
+    /// The indices of the events that can have been noted in these Unix seconds, both included, and some more.
+    pub(super) fn noted_between(&self, from: i64, to: i64) -> std::ops::Range<u64> {
+        let first = self.partition(|timestamp| timestamp.saturating_add(CREATED_SKEW) < from);
+        let end = self.partition(|timestamp| timestamp <= to);
+        first..end.max(first)
+    }
+
+    fn partition(&self, before: impl Fn(i64) -> bool) -> u64 {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if before(self.timestamp(middle)) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    fn index_at(&self, offset: i64) -> Option<u64> {
+        let index = self.first_above(offset, true);
+        (index < self.len() && self.offset(index) == offset).then_some(index)
+    }
+
+    fn offset(&self, index: u64) -> i64 {
+        let gap = match self.stride {
+            1 => 0,
+            stride => draw(self.seed, Purpose::Gap, self.channel, index).random_range(0..stride),
+        };
+        i64::try_from(index).unwrap_or(i64::MAX).saturating_mul(self.stride).saturating_add(gap).saturating_add(1)
+    }
+
+    fn spec(&self, index: u64) -> EventSpec {
+        self.asked_for.get(&index).map_or_else(|| self.mix.spec(self.channel, index), |(spec, _)| *spec)
+    }
+
+    fn withheld(&self, index: u64, now_ms: i64) -> bool {
+        let EventSpec::Late(kind) = self.spec(index) else { return false };
+        let published = self.live_at(index).unwrap_or(self.started_ms);
+        let waiting = self.asked_for.contains_key(&index) || now_ms < published.saturating_add(self.delay_ms);
+        kind.is_signed() && waiting
+    }
+
+    fn live_at(&self, index: u64) -> Option<i64> {
+        let live = usize::try_from(index.checked_sub(self.backlog)?).ok()?;
+        self.live_ms.get(live).copied()
+    }
+
+    fn timestamp(&self, index: u64) -> i64 {
+        let ago = || i64::try_from(self.backlog - 1 - index).unwrap_or(i64::MAX).saturating_mul(BACKLOG_SPACING_MS);
+        self.live_at(index).unwrap_or_else(|| self.backlog_end_ms.saturating_sub(ago())).div_euclid(1000)
+    }
+}

@@ -1,0 +1,182 @@
+//! The oracle network: signers made up from the seed, and the proofs that they sign.
+//!
+//! # Invariants
+//!
+//! * **Real proofs.** A report has the layout of spec/wire.md, "Verification", and exactly [`REQUIRED`] signatures, by a
+//!   subset that rotates from event to event and keeps the network's order.
+//! * **Deterministic.** Nonces are derived from key and digest, so the same event always gets the same proof.
+
+use k256::ecdsa::SigningKey;
+use rand::Rng;
+
+use super::kind::Tampering;
+use super::random::{Purpose, draw};
+use crate::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
+
+/// How many signers the network has.
+const SIGNERS: u64 = 10;
+
+/// How many signatures a report carries, and a client should require: one more than the faults that are tolerated.
+pub(super) const REQUIRED: usize = 4;
+
+/// The organisation's tenant.
+const TENANT: &str = "1";
+
+const DON_ID: u32 = 1;
+const DON_CONFIG_VERSION: u32 = 1;
+const REPORT_ID: [u8; 2] = [0, 1];
+
+/// One byte less than the shortest report there is.
+const TOO_SHORT: usize = crate::verify::OCR_REPORT_LENGTH - 1;
+
+/// The network, and strangers who would like to be it.
+pub(super) struct Network {
+    signers: Vec<SigningKey>,
+    strangers: Vec<SigningKey>,
+    owner: Address,
+    other_owner: Address,
+    config_digest: [u8; 32],
+    workflow_name: [u8; 10],
+}
+
+/// What a proof is about.
+#[derive(Clone, Copy)]
+pub(super) struct Subject {
+    pub(super) event_hash: Hash,
+    /// Unix seconds.
+    pub(super) timestamp: i64,
+    pub(super) workflow_id: [u8; 32],
+    pub(super) execution_id: [u8; 32],
+    /// Which subset signs, and the round that the context names.
+    pub(super) round: u64,
+}
+
+impl Network {
+    pub(super) fn new(seed: u64, org_id: &str) -> Self {
+        let mut rng = draw(seed, Purpose::Network, 0, 0);
+        let mut config_digest: [u8; 32] = rng.random();
+        config_digest[..2].copy_from_slice(&[0x00, 0x0e]);
+        let mut workflow_name = [0; 10];
+        workflow_name.copy_from_slice(hex::encode(rng.random::<[u8; 5]>()).as_bytes());
+        Self {
+            signers: (0..SIGNERS).map(|number| key(seed, Purpose::Signer, number)).collect(),
+            strangers: (0..SIGNERS).map(|number| key(seed, Purpose::Stranger, number)).collect(),
+            owner: workflow_owner(org_id, TENANT),
+            other_owner: workflow_owner(&format!("{org_id}-not"), TENANT),
+            config_digest,
+            workflow_name,
+        }
+    }
+
+    /// The signers' addresses in the network's order.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.signers.iter().map(address_of).collect()
+    }
+
+    /// Whose workflows the events come from.
+    pub(super) fn owner(&self) -> Address {
+        self.owner
+    }
+
+    /// The items of `headers.proofs` for a subject, as JSON without the brackets.
+    pub(super) fn proofs(&self, subject: &Subject, tampering: Option<Tampering>) -> String {
+        let owner = if tampering == Some(Tampering::OtherOwner) { self.other_owner } else { self.owner };
+        let mut subject = *subject;
+        if tampering == Some(Tampering::OtherEvent) {
+            subject.event_hash = keccak256([&subject.event_hash.0[..]]);
+        }
+        let mut report = self.report(&subject, owner);
+        if tampering == Some(Tampering::ReportTruncated) {
+            report.truncate(TOO_SHORT);
+        }
+        let mut proof = self.proof(&report, subject.round, tampering);
+        if tampering == Some(Tampering::TwoProofs) {
+            proof = format!("{proof},{}", self.proof(&report, subject.round + 1, None));
+        }
+        proof
+    }
+
+    fn report(&self, subject: &Subject, owner: Address) -> Vec<u8> {
+        let timestamp = u32::try_from(subject.timestamp).unwrap_or_default();
+        [
+            &[1][..],
+            &subject.execution_id,
+            &timestamp.to_be_bytes(),
+            &DON_ID.to_be_bytes(),
+            &DON_CONFIG_VERSION.to_be_bytes(),
+            &subject.workflow_id,
+            &self.workflow_name,
+            &owner.0,
+            &REPORT_ID,
+            &subject.event_hash.0,
+        ]
+        .concat()
+    }
+
+    /// The configuration's digest, the epoch and round, and an extra hash that is not used.
+    fn context(&self, round: u64) -> [u8; 96] {
+        let mut context = [0; 96];
+        context[..32].copy_from_slice(&self.config_digest);
+        context[55..63].copy_from_slice(&(round / 256 + 1).to_be_bytes());
+        context[63] = round.to_le_bytes()[0];
+        context
+    }
+
+    fn proof(&self, report: &[u8], round: u64, tampering: Option<Tampering>) -> String {
+        let context = self.context(round);
+        let digest = signed_digest(report, &context);
+        let keys = if tampering == Some(Tampering::Strangers) { &self.strangers } else { &self.signers };
+        let mut signatures: Vec<_> = subset(keys, round).iter().map(|key| sign(key, &digest)).collect();
+        spoil(&mut signatures, tampering);
+        let signatures: Vec<_> = signatures.iter().map(|bytes| format!(r#""0x{}""#, hex::encode(bytes))).collect();
+        format!(
+            r#"{{"alg":"ecdsa-secp256k1","ocr_report":"0x{}","ocr_context":"0x{}","signatures":[{}]}}"#,
+            hex::encode(report),
+            hex::encode(context),
+            signatures.join(",")
+        )
+    }
+}
+
+fn spoil(signatures: &mut Vec<[u8; 65]>, tampering: Option<Tampering>) {
+    match tampering {
+        Some(Tampering::TooFewSignatures) => signatures.truncate(REQUIRED - 1),
+        Some(Tampering::RepeatedSigner) => signatures[REQUIRED - 1] = signatures[0],
+        Some(Tampering::MalformedSignature) => signatures[0][64] = 9,
+        _ => {}
+    }
+}
+
+/// The signers of a round, in the network's order.
+fn subset(keys: &[SigningKey], round: u64) -> Vec<&SigningKey> {
+    let first = usize::try_from(round % SIGNERS).unwrap_or_default();
+    let signs = |at: usize| (at + keys.len() - first) % keys.len() < REQUIRED;
+    keys.iter().enumerate().filter(|(at, _)| signs(*at)).map(|(_, key)| key).collect()
+}
+
+/// r, s and the recovery byte.
+fn sign(key: &SigningKey, digest: &Hash) -> [u8; 65] {
+    let (signature, recovery) = key.sign_prehash_recoverable(&digest.0);
+    let mut bytes = [0; 65];
+    bytes[..64].copy_from_slice(&signature.to_bytes());
+    bytes[64] = recovery.to_byte();
+    bytes
+}
+
+/// A key drawn from the seed. Nearly every 32 bytes are one; the rest are drawn again.
+fn key(seed: u64, purpose: Purpose, number: u64) -> SigningKey {
+    let mut rng = draw(seed, purpose, 0, number);
+    loop {
+        if let Ok(key) = SigningKey::from_slice(&rng.random::<[u8; 32]>()) {
+            return key;
+        }
+    }
+}
+
+fn address_of(key: &SigningKey) -> Address {
+    let point = key.verifying_key().to_sec1_point(false);
+    let hash = keccak256([&point.as_bytes()[1..]]);
+    let mut address = [0; 20];
+    address.copy_from_slice(&hash.0[12..]);
+    Address(address)
+}

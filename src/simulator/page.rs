@@ -1,0 +1,81 @@
+//! Which events a page holds.
+
+use super::log::{Entry, Log};
+use super::options::{HasMore, Options, Window};
+
+/// What a request for a page asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) offset: Option<i64>,
+    pub(super) limit: usize,
+}
+
+/// How the service reads `offset`: the open questions of spec/wire.md.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    window: Window,
+    inclusive: bool,
+    has_more: HasMore,
+}
+
+/// The events of a page, newest first.
+pub(super) struct Selection {
+    pub(super) entries: Vec<Entry>,
+    pub(super) has_more: bool,
+}
+
+/// Which events count, beyond their place.
+pub(super) trait Condition {
+    /// The Unix seconds in which an event was noted, both included.
+    fn noted(&self) -> Option<(i64, i64)>;
+
+    /// Whether an event counts.
+    fn holds(&self, entry: &Entry) -> bool;
+}
+
+/// Every event counts.
+pub(super) struct Any;
+
+impl Condition for Any {
+    fn noted(&self) -> Option<(i64, i64)> {
+        None
+    }
+
+    fn holds(&self, _: &Entry) -> bool {
+        true
+    }
+}
+
+impl Rules {
+    pub(super) fn new(options: &Options) -> Self {
+        Self { window: options.window, inclusive: options.inclusive, has_more: options.has_more }
+    }
+
+    /// Selects a page. Looks at as few events as it can; under a rare condition that may be all of them.
+    pub(super) fn select(self, log: &Log, asked: Asked, condition: &impl Condition, now_ms: i64) -> Selection {
+        let all = condition.noted().map_or(0..log.len(), |(from, to)| log.noted_between(from, to));
+        let first = asked.offset.map_or(0, |offset| log.first_above(offset, self.inclusive)).max(all.start);
+        let entry = |index| log.entry(index, now_ms);
+        let counts = |entry: &Entry| condition.holds(entry);
+        let ascending = asked.offset.is_some() && self.window == Window::Oldest;
+        let wanted = asked.limit + 1;
+        let mut entries: Vec<_> = if ascending {
+            (first..all.end).map(entry).filter(counts).take(wanted).collect()
+        } else {
+            (first..all.end).rev().map(entry).filter(counts).take(wanted).collect()
+        };
+        let remaining = entries.len() > asked.limit;
+        entries.truncate(asked.limit);
+        if ascending {
+            entries.reverse();
+        }
+        let has_more = match self.has_more {
+            HasMore::Remaining => remaining,
+            HasMore::Older => {
+                let lowest = entries.last().map_or(first, |entry| entry.index);
+                (all.start..lowest).rev().map(entry).any(|entry| counts(&entry))
+            }
+        };
+        Selection { entries, has_more }
+    }
+}

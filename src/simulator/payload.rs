@@ -1,0 +1,171 @@
+//! The payload of each kind of event (spec/wire.md, "Payloads").
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::content::{SERVICES, json};
+use super::facts::Facts;
+use super::kind::Kind;
+use crate::verify::{Hash, event_hash, keccak256};
+
+#[derive(Serialize)]
+struct WatcherEvent<'a> {
+    watcher_id: Uuid,
+    chain_selector: &'a str,
+    timestamp: i64,
+    event_hash: Option<Hash>,
+    verifiable_event: Option<&'a str>,
+    workflow_id: Hash,
+    workflow_execution_id: Hash,
+}
+
+#[derive(Serialize)]
+struct OperationStatus<'a> {
+    operation_id: Uuid,
+    wallet_operation_id: String,
+    status: Option<&'a str>,
+    status_reason: &'a str,
+    address: &'a str,
+    chain_selector: &'a str,
+    timestamp: i64,
+    digest: Hash,
+    transactions: [Transaction<'a>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_hash: Option<Hash>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verifiable_event: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Transaction<'a> {
+    to: &'a str,
+    value: &'a str,
+    data: &'a str,
+}
+
+#[derive(Serialize)]
+struct QueryStatus<'a> {
+    query_id: Uuid,
+    status: Option<&'a str>,
+    target: &'a str,
+    chain_selector: &'a str,
+    timestamp: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_hash: Option<Hash>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verifiable_result: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct WatcherStatus<'a> {
+    status: Option<&'a str>,
+    status_reason: &'a str,
+    watcher_id: Uuid,
+    chain_selector: &'a str,
+    timestamp: i64,
+    service: &'a str,
+    workflow_id: Hash,
+}
+
+#[derive(Serialize)]
+struct WalletStatus<'a> {
+    status: Option<&'a str>,
+    status_reason: &'a str,
+    wallet_id: Uuid,
+    address: &'a str,
+    chain_selector: &'a str,
+    timestamp: i64,
+}
+
+#[derive(Serialize)]
+struct Unknown<'a> {
+    status: Option<&'a str>,
+    chain_selector: &'a str,
+    timestamp: i64,
+    verdicts: [u128; 2],
+}
+
+/// An event's payload as JSON, with its signed text where it has one.
+pub(super) fn of(facts: &Facts<'_>, signed: Option<&str>) -> String {
+    match facts.kind {
+        Kind::WatcherEvent => watcher_event(facts, signed),
+        Kind::OperationConfirmed | Kind::OperationAccepted => operation_status(facts, signed),
+        Kind::QueryCompleted | Kind::QueryAccepted => query_status(facts, signed),
+        Kind::WatcherStatus => watcher_status(facts),
+        Kind::WalletStatus => wallet_status(facts),
+        Kind::Unknown => unknown(facts),
+    }
+}
+
+fn watcher_event(facts: &Facts<'_>, signed: Option<&str>) -> String {
+    json(&WatcherEvent {
+        watcher_id: facts.watcher.id,
+        chain_selector: facts.chain().selector,
+        timestamp: facts.timestamp,
+        event_hash: signed.map(event_hash),
+        verifiable_event: signed,
+        workflow_id: Hash(facts.watcher.workflow_id),
+        workflow_execution_id: Hash(facts.execution_id),
+    })
+}
+
+fn operation_status(facts: &Facts<'_>, signed: Option<&str>) -> String {
+    json(&OperationStatus {
+        operation_id: facts.operation_id,
+        wallet_operation_id: facts.wallet_operation_id(),
+        status: facts.kind.status(),
+        status_reason: "",
+        address: &facts.wallet.address,
+        chain_selector: facts.chain().selector,
+        timestamp: facts.timestamp,
+        digest: keccak256([&facts.operation_id.as_bytes()[..]]),
+        transactions: [Transaction { to: &facts.watcher.address, value: "0", data: "0x" }],
+        event_hash: signed.map(event_hash),
+        verifiable_event: signed,
+    })
+}
+
+fn query_status(facts: &Facts<'_>, signed: Option<&str>) -> String {
+    json(&QueryStatus {
+        query_id: facts.query_id,
+        status: facts.kind.status(),
+        target: &facts.watcher.address,
+        chain_selector: facts.chain().selector,
+        timestamp: facts.timestamp,
+        event_hash: signed.map(event_hash),
+        verifiable_result: signed,
+    })
+}
+
+fn watcher_status(facts: &Facts<'_>) -> String {
+    json(&WatcherStatus {
+        status: facts.kind.status(),
+        status_reason: "",
+        watcher_id: facts.watcher.id,
+        chain_selector: facts.chain().selector,
+        timestamp: facts.timestamp,
+        service: SERVICES[facts.watcher.service].name,
+        workflow_id: Hash(facts.watcher.workflow_id),
+    })
+}
+
+fn wallet_status(facts: &Facts<'_>) -> String {
+    json(&WalletStatus {
+        status: facts.kind.status(),
+        status_reason: "",
+        wallet_id: facts.wallet.id,
+        address: &facts.wallet.address,
+        chain_selector: facts.chain().selector,
+        timestamp: facts.timestamp,
+    })
+}
+
+/// Numbers of more than 64 bits included: they must come through whole.
+fn unknown(facts: &Facts<'_>) -> String {
+    json(&Unknown {
+        status: facts.kind.status(),
+        chain_selector: facts.chain().selector,
+        timestamp: facts.timestamp,
+        verdicts: [u128::MAX, 1],
+    })
+}

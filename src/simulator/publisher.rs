@@ -1,0 +1,49 @@
+//! New events at a steady rate.
+//!
+//! # Cancellation
+//!
+//! `stop` is observed between two batches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::backend::Backend;
+
+/// Batches come no more often than this.
+const MIN_TICK: Duration = Duration::from_millis(10);
+
+/// The time between two events at a rate; `None` where there are none.
+pub(super) fn spacing(rate: f64) -> Option<Duration> {
+    let spacing = Duration::try_from_secs_f64(rate.recip()).ok()?;
+    (rate > 0.0).then(|| spacing.max(Duration::from_nanos(1)))
+}
+
+/// Publishes in every channel until `stop`.
+pub(super) async fn publish(backend: Arc<Backend>, spacing: Duration, stop: CancellationToken) {
+    let started = Instant::now();
+    let mut published = 0;
+    let mut ticks = interval(spacing.max(MIN_TICK));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        let due = u64::try_from(started.elapsed().as_nanos() / spacing.as_nanos()).unwrap_or(u64::MAX);
+        backend.publish(due - published);
+        published = due;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_of_nothing_publishes_nothing() {
+        for rate in [0.0, -1.0, f64::NAN, f64::MIN_POSITIVE] {
+            assert_eq!(spacing(rate), None, "{rate}");
+        }
+        assert_eq!(spacing(4.0), Some(Duration::from_millis(250)));
+        assert_eq!(spacing(f64::INFINITY), Some(Duration::from_nanos(1)));
+    }
+}

@@ -1,0 +1,253 @@
+//! What a request asks for: paging, and the search filters by their exact names (spec/wire.md, "Requests").
+//!
+//! # Invariants
+//!
+//! * **Strict.** A name that the path does not know, a value of the wrong shape, a single-value filter given twice and a
+//!   filter that applies to none of the requested types are refused: a client that errs must notice.
+
+use url::form_urlencoded;
+use uuid::Uuid;
+
+use super::channel::Channel;
+use super::log::Entry;
+use super::page::{Asked, Condition};
+use crate::verify::Address;
+
+/// The most events that a page holds.
+const MAX_LIMIT: usize = 200;
+
+/// Why a request is refused, for people.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Invalid(pub(super) String);
+
+/// A query string's names and values.
+pub(super) struct Query(Vec<(String, String)>);
+
+/// The shape of a filter's values.
+#[derive(Clone, Copy)]
+enum Shape {
+    Type,
+    Decimal,
+    Environment,
+    Text,
+    Uuid,
+    Address,
+}
+
+/// A search filter.
+struct Known {
+    name: &'static str,
+    shape: Shape,
+    multi: bool,
+    /// The types that it applies to.
+    types: &'static [&'static str],
+}
+
+const OPERATION: &str = "operation.status";
+const QUERY: &str = "query.status";
+const WALLET: &str = "wallet.status";
+const WATCHER: &str = "watcher.status";
+const EVENT: &str = "watcher.event";
+const ALL: &[&str] = &[OPERATION, QUERY, WALLET, WATCHER, EVENT];
+
+const KNOWN: [Known; 12] = [
+    Known { name: "type", shape: Shape::Type, multi: true, types: ALL },
+    Known { name: "chain_selector", shape: Shape::Decimal, multi: true, types: ALL },
+    Known { name: "chain_environment", shape: Shape::Environment, multi: false, types: ALL },
+    Known { name: "status", shape: Shape::Text, multi: true, types: &[OPERATION, QUERY, WALLET, WATCHER] },
+    Known { name: "watcher_id", shape: Shape::Uuid, multi: false, types: &[EVENT, WATCHER] },
+    Known { name: "wallet_id", shape: Shape::Uuid, multi: false, types: &[WALLET] },
+    Known { name: "address", shape: Shape::Address, multi: true, types: &[OPERATION, EVENT, WALLET] },
+    Known { name: "wallet_operation_id", shape: Shape::Text, multi: false, types: &[OPERATION] },
+    Known { name: "operation_id", shape: Shape::Uuid, multi: false, types: &[OPERATION] },
+    Known { name: "query_id", shape: Shape::Uuid, multi: false, types: &[QUERY] },
+    Known { name: "event_name", shape: Shape::Text, multi: false, types: &[EVENT] },
+    Known { name: "service", shape: Shape::Text, multi: true, types: &[EVENT] },
+];
+
+/// What a search asks for. Values are in their canonical spelling.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Filter {
+    values: Vec<(&'static str, Vec<String>)>,
+    /// Unix seconds, both included.
+    created: Option<(i64, i64)>,
+}
+
+/// A filter in a channel.
+pub(super) struct Filtered<'a> {
+    pub(super) channel: &'a Channel,
+    pub(super) filter: &'a Filter,
+}
+
+impl Query {
+    pub(super) fn parse(query: Option<&str>) -> Self {
+        let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+        Self(pairs.into_owned().collect())
+    }
+
+    /// Takes `limit` and `offset`.
+    pub(super) fn paging(&mut self, default_limit: usize) -> Result<Asked, Invalid> {
+        let limit = self.number("limit")?.map_or(Some(default_limit), |limit| usize::try_from(limit).ok());
+        let limit = limit.filter(|limit| (1..=MAX_LIMIT).contains(limit));
+        let limit = limit.ok_or_else(|| Invalid(format!("limit: expected 1 to {MAX_LIMIT}")))?;
+        let offset = self.number("offset")?;
+        if offset.is_some_and(|offset| offset < 0) {
+            return Err(Invalid("offset: expected a number that is not negative".to_owned()));
+        }
+        Ok(Asked { offset, limit })
+    }
+
+    /// Takes the filters.
+    pub(super) fn filter(&mut self) -> Result<Filter, Invalid> {
+        let created = self.created()?;
+        let mut values = Vec::new();
+        for known in &KNOWN {
+            let given = self.take(known.name);
+            if given.len() > 1 && !known.multi {
+                return Err(Invalid(format!("{}: given more than once", known.name)));
+            }
+            let given = given.iter().map(|value| known.shape.read(value));
+            let given = given.collect::<Option<Vec<_>>>();
+            let given = given.ok_or_else(|| Invalid(format!("{}: not a valid value", known.name)))?;
+            if !given.is_empty() {
+                values.push((known.name, given));
+            }
+        }
+        let filter = Filter { values, created };
+        filter.applies().map(|()| filter)
+    }
+
+    /// Nothing may be left.
+    pub(super) fn finish(self) -> Result<(), Invalid> {
+        self.0.first().map_or(Ok(()), |(name, _)| Err(Invalid(format!("{name}: no such parameter"))))
+    }
+
+    fn created(&mut self) -> Result<Option<(i64, i64)>, Invalid> {
+        let above = self.number("created.gt")?.map(|bound| bound.saturating_add(1));
+        let below = self.number("created.lt")?.map(|bound| bound.saturating_sub(1));
+        let from = above.into_iter().chain(self.number("created.gte")?).max();
+        let to = below.into_iter().chain(self.number("created.lte")?).min();
+        Ok((from.is_some() || to.is_some()).then(|| (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX))))
+    }
+
+    fn number(&mut self, name: &str) -> Result<Option<i64>, Invalid> {
+        match self.take(name).as_slice() {
+            [] => Ok(None),
+            [value] => value.parse().map(Some).map_err(|_| Invalid(format!("{name}: expected a whole number"))),
+            _ => Err(Invalid(format!("{name}: given more than once"))),
+        }
+    }
+
+    fn take(&mut self, name: &str) -> Vec<String> {
+        self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
+    }
+}
+
+impl Shape {
+    /// The value's canonical spelling.
+    fn read(self, value: &str) -> Option<String> {
+        let valid = match self {
+            Self::Type => ALL.contains(&value),
+            Self::Decimal => !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()),
+            Self::Environment => matches!(value, "mainnet" | "testnet"),
+            Self::Text => !value.is_empty(),
+            Self::Uuid => return value.parse::<Uuid>().ok().map(|id| id.to_string()),
+            Self::Address => return value.parse::<Address>().ok().map(|address| address.to_string()),
+        };
+        valid.then(|| value.to_owned())
+    }
+}
+
+impl Filter {
+    /// Every filter must apply to one of the requested types at least.
+    fn applies(&self) -> Result<(), Invalid> {
+        let requested = self.values.iter().find(|(name, _)| *name == "type").map(|(_, types)| types);
+        let Some(requested) = requested else { return Ok(()) };
+        let useless = self.values.iter().find(|(name, _)| {
+            let known = KNOWN.iter().find(|known| known.name == *name);
+            known.is_some_and(|known| !requested.iter().any(|name| known.types.contains(&name.as_str())))
+        });
+        useless.map_or(Ok(()), |(name, _)| Err(Invalid(format!("{name}: does not apply to {}", requested.join(", ")))))
+    }
+}
+
+impl Condition for Filtered<'_> {
+    fn noted(&self) -> Option<(i64, i64)> {
+        self.filter.created
+    }
+
+    fn holds(&self, entry: &Entry) -> bool {
+        let facts = self.channel.facts(entry);
+        let noted = self.filter.created.is_none_or(|(from, to)| (from..=to).contains(&facts.created));
+        let one_of = |(name, values): &(&str, Vec<String>)| {
+            facts.value(name).is_some_and(|value| values.iter().any(|wanted| *wanted == value))
+        };
+        noted && self.filter.values.iter().all(one_of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(query: &str) -> Result<Filter, Invalid> {
+        let mut query = Query::parse(Some(query));
+        query.paging(50)?;
+        let filter = query.filter()?;
+        query.finish().map(|()| filter)
+    }
+
+    #[test]
+    fn every_filter_is_known_by_its_exact_name() {
+        for query in [
+            "",
+            "limit=200&offset=0",
+            "type=watcher.event&type=query.status",
+            "created.gt=1&created.gte=2&created.lt=9&created.lte=8",
+            "chain_selector=1&chain_selector=2",
+            "chain_environment=testnet",
+            "type=wallet.status&status=deployed&status=new",
+            "watcher_id=1d022452-4f92-5b2d-910e-d02b360d4bfa",
+            "address=0x742d35Cc6634C0532925a3b844Bc454e4438f44e",
+            "type=operation.status&wallet_operation_id=op-1&operation_id=1d022452-4f92-5b2d-910e-d02b360d4bfa",
+            "type=query.status&query_id=1d022452-4f92-5b2d-910e-d02b360d4bfa",
+            "type=watcher.event&event_name=Transfer&service=a&service=b",
+            "type=watcher.event&type=wallet.status&event_name=Transfer",
+        ] {
+            assert!(search(query).is_ok(), "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_or_does_not_apply_is_refused() {
+        for query in [
+            "limit=0",
+            "limit=201",
+            "limit=x",
+            "limit=1&limit=2",
+            "offset=-1",
+            "offset=1.5",
+            "created_gt=1",
+            "created.gt=yesterday",
+            "type=watcher",
+            "chain_selector=0x1",
+            "chain_environment=devnet",
+            "watcher_id=1",
+            "address=0x12",
+            "event_name=A&event_name=B",
+            "service=",
+            "type=watcher.event&status=active",
+            "type=watcher.status&event_name=A",
+            "type=watcher.event&wallet_id=1d022452-4f92-5b2d-910e-d02b360d4bfa",
+            "colour=blue",
+        ] {
+            assert!(search(query).is_err(), "{query}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_time_are_folded_into_the_narrowest() {
+        let filter = search("created.gt=1&created.gte=5&created.lt=9&created.lte=20").expect("valid");
+        assert_eq!(filter.created, Some((5, 8)));
+    }
+}

@@ -1,0 +1,105 @@
+//! An event's record as the service returns it.
+
+use std::ops::Range;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::content::{verifiable_event, verifiable_result};
+use super::facts::Facts;
+use super::id;
+use super::kind::{EventSpec, Kind, Tampering};
+use super::log::Entry;
+use super::network::{Network, Subject};
+use super::payload;
+use super::random::{Purpose, draw};
+use super::roster::Roster;
+use crate::verify::event_hash;
+
+/// A record's JSON. Signed once, cheap to write again, with its proofs or without.
+#[derive(Clone, Debug)]
+pub(super) struct Rendered {
+    json: Bytes,
+    /// Where the items of `headers.proofs` are.
+    proofs: Range<usize>,
+}
+
+impl Rendered {
+    /// Appends the record, leaving out its proofs where they are withheld.
+    pub(super) fn write(&self, withheld: bool, out: &mut Vec<u8>) {
+        if withheld {
+            out.extend_from_slice(&self.json[..self.proofs.start]);
+            out.extend_from_slice(&self.json[self.proofs.end..]);
+        } else {
+            out.extend_from_slice(&self.json);
+        }
+    }
+
+    /// How long the record is with its proofs.
+    pub(super) fn len(&self) -> usize {
+        self.json.len()
+    }
+}
+
+/// Makes an event's record. Costs the signatures of its proof: not for the async threads.
+pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Rendered {
+    let facts = Facts::of(seed, channel, roster, entry);
+    let shown = facts.kind.is_signed().then(|| signed_text(seed, channel, entry, &facts));
+    let proofs = match (&shown, entry.spec) {
+        (Some(shown), EventSpec::Honest(_) | EventSpec::Late(_)) => prove(network, entry, &facts, &shown.honest, None),
+        (Some(shown), EventSpec::Forged(how)) => prove(network, entry, &facts, &shown.honest, Some(how)),
+        _ => String::new(),
+    };
+    let payload = match entry.spec {
+        EventSpec::Malformed => r#""lost""#.to_owned(),
+        _ => payload::of(&facts, shown.as_ref().map(|text| text.shown.as_str())),
+    };
+    assemble(id::of(seed, channel, entry.index), entry, &proofs, &payload)
+}
+
+/// The text that the network signed, and the one in the record: the same, unless somebody changed it.
+struct SignedText {
+    honest: String,
+    shown: String,
+}
+
+fn signed_text(seed: u64, channel: u64, entry: &Entry, facts: &Facts<'_>) -> SignedText {
+    let content = |purpose| {
+        let mut rng = draw(seed, purpose, channel, entry.index);
+        STANDARD.encode(match facts.kind {
+            Kind::QueryCompleted => verifiable_result(facts, &mut rng),
+            _ => verifiable_event(facts, &mut rng),
+        })
+    };
+    let honest = content(Purpose::Content);
+    let shown = match entry.spec {
+        EventSpec::Forged(Tampering::ContentChanged) => content(Purpose::Altered),
+        _ => honest.clone(),
+    };
+    SignedText { honest, shown }
+}
+
+fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, signed: &str, how: Option<Tampering>) -> String {
+    let subject = Subject {
+        event_hash: event_hash(signed),
+        timestamp: facts.timestamp,
+        workflow_id: facts.watcher.workflow_id,
+        execution_id: facts.execution_id,
+        round: entry.index,
+    };
+    network.proofs(&subject, how)
+}
+
+fn assemble(id: Uuid, entry: &Entry, proofs: &str, payload: &str) -> Rendered {
+    let (offset, name) = (entry.offset, entry.spec.kind().event_type());
+    let mut json = format!(r#"{{"event_id":"{id}","headers":{{"type":"{name}","offset":{offset},"proofs":["#);
+    let start = json.len();
+    json.push_str(proofs);
+    let proofs = start..json.len();
+    json.push_str(r#"]},"payload":"#);
+    json.push_str(payload);
+    json.push('}');
+    Rendered { json: json.into(), proofs }
+}

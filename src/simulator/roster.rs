@@ -1,0 +1,75 @@
+//! Who lives in a channel: its watchers and wallets, and the chains that they are on.
+
+use rand::Rng;
+use uuid::Uuid;
+
+use super::content::SERVICES;
+use super::random::{Purpose, draw, hex_of, uuid};
+use crate::event::ChannelId;
+
+/// How many wallets a channel has.
+const WALLETS: usize = 3;
+
+/// A chain that the service supports.
+#[derive(Debug)]
+pub(super) struct Chain {
+    pub(super) selector: &'static str,
+    pub(super) id: &'static str,
+    pub(super) environment: &'static str,
+}
+
+static CHAINS: [Chain; 3] = [
+    Chain { selector: "5009297550715157269", id: "1", environment: "mainnet" },
+    Chain { selector: "15971525489660198786", id: "8453", environment: "mainnet" },
+    Chain { selector: "16015286601757825753", id: "11155111", environment: "testnet" },
+];
+
+/// A watcher: it watches one contract of one service.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    pub(super) id: Uuid,
+    pub(super) service: usize,
+    pub(super) chain: &'static Chain,
+    pub(super) address: String,
+    pub(super) workflow_id: [u8; 32],
+}
+
+/// A wallet.
+#[derive(Debug)]
+pub(super) struct Wallet {
+    pub(super) id: Uuid,
+    pub(super) chain: &'static Chain,
+    pub(super) address: String,
+}
+
+/// A channel's id, watchers and wallets.
+#[derive(Debug)]
+pub(super) struct Roster {
+    pub(super) channel: ChannelId,
+    pub(super) watchers: Vec<Watcher>,
+    pub(super) wallets: Vec<Wallet>,
+}
+
+impl Roster {
+    pub(super) fn new(seed: u64, channel: u64) -> Self {
+        let mut rng = draw(seed, Purpose::Channel, channel, 0);
+        let id = ChannelId(uuid(&mut rng));
+        let mut chain = || &CHAINS[rng.random_range(0..CHAINS.len())];
+        let watcher_chains: [_; SERVICES.len()] = std::array::from_fn(|_| chain());
+        let wallet_chains: [_; WALLETS] = std::array::from_fn(|_| chain());
+        let watchers = watcher_chains.into_iter().enumerate().map(|(service, chain)| Watcher {
+            id: uuid(&mut rng),
+            service,
+            chain,
+            address: hex_of::<20>(&mut rng),
+            workflow_id: rng.random(),
+        });
+        let watchers = watchers.collect();
+        let wallets = wallet_chains.into_iter().map(|chain| Wallet {
+            id: uuid(&mut rng),
+            chain,
+            address: hex_of::<20>(&mut rng),
+        });
+        Self { channel: id, watchers, wallets: wallets.collect() }
+    }
+}
