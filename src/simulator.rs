@@ -9,7 +9,7 @@
 //!
 //! * **Deterministic.** All but the time of day follows from [`Options::seed`], event by event and without a table, so a
 //!   backlog of a million events starts at once.
-//! * **Signed once.** A record that has been made is kept ([`memory`]), so what a bench measures is its client.
+//! * **Signed once.** A record that has been made is kept, so what a bench measures is its client.
 //! * **Honest about itself.** [`Simulator::offsets`] says what a right verifier must find, event by event.
 //!
 //! # Cancellation

@@ -50,6 +50,8 @@ pub enum Fault {
     WrongShape,
     /// The answer with its events in ascending order.
     NotDescending,
+    /// The answer, but its first record has no offset.
+    WithoutOffset,
     /// The connection is reset instead of answered.
     Reset,
     /// The connection is reset in the middle of the answer.

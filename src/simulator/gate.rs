@@ -85,16 +85,19 @@ fn rate_limited(retry_after: Option<&str>) -> Response {
     answer
 }
 
+fn changes_the_answer(fault: &Fault) -> bool {
+    matches!(fault, Fault::TruncatedJson | Fault::NotDescending | Fault::WithoutOffset | Fault::ResetMidway)
+}
+
 /// The answer, changed as the fault says.
 async fn spoilt(answer: Response, fault: Option<Fault>) -> Response {
-    let Some(fault @ (Fault::TruncatedJson | Fault::NotDescending | Fault::ResetMidway)) = fault else {
-        return answer;
-    };
+    let Some(fault) = fault.filter(changes_the_answer) else { return answer };
     let (mut head, body) = answer.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     head.headers.remove(header::CONTENT_LENGTH);
     let body = match fault {
         Fault::TruncatedJson => Body::from(body.slice(..body.len() / 2)),
+        Fault::WithoutOffset => Body::from(without_offset(&body)),
         Fault::NotDescending => Body::from(ascending(&body).unwrap_or(body)),
         _ => {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -102,6 +105,10 @@ async fn spoilt(answer: Response, fault: Option<Fault>) -> Response {
         }
     };
     Response::from_parts(head, body)
+}
+
+fn without_offset(answer: &[u8]) -> String {
+    String::from_utf8_lossy(answer).replacen(r#""offset":"#, r#""place":"#, 1)
 }
 
 /// The body ends here although it should not: the server gives the connection up.

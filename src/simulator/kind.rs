@@ -70,6 +70,8 @@ pub enum EventSpec {
     Late(Kind),
     /// A `watcher.event` whose proof does not hold.
     Forged(Tampering),
+    /// An honest `watcher.event` whose record has no `event_id`, which the schema allows.
+    WithoutId,
     /// A record with a readable offset, whose payload is none.
     Malformed,
 }
@@ -128,12 +130,12 @@ pub enum Honesty {
 }
 
 impl EventSpec {
-    /// What the event is about. What is forged or malformed claims to be a `watcher.event`.
+    /// What the event is about. What is forged, malformed or without id is a `watcher.event`.
     #[must_use]
     pub fn kind(self) -> Kind {
         match self {
             Self::Honest(kind) | Self::Late(kind) => kind,
-            Self::Forged(_) | Self::Malformed => Kind::WatcherEvent,
+            Self::Forged(_) | Self::WithoutId | Self::Malformed => Kind::WatcherEvent,
         }
     }
 
@@ -143,7 +145,7 @@ impl EventSpec {
             Self::Malformed => Honesty::Malformed,
             Self::Honest(kind) | Self::Late(kind) if !kind.is_signed() => Honesty::Unsigned,
             Self::Late(_) if withheld => Honesty::Pending,
-            Self::Honest(_) | Self::Late(_) => Honesty::Verifiable,
+            Self::Honest(_) | Self::Late(_) | Self::WithoutId => Honesty::Verifiable,
         }
     }
 }

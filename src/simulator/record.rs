@@ -47,11 +47,11 @@ impl Rendered {
 pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Rendered {
     let facts = Facts::of(seed, channel, roster, entry);
     let shown = facts.kind.is_signed().then(|| signed_text(seed, channel, entry, &facts));
-    let proofs = match (&shown, entry.spec) {
-        (Some(shown), EventSpec::Honest(_) | EventSpec::Late(_)) => prove(network, entry, &facts, &shown.honest, None),
-        (Some(shown), EventSpec::Forged(how)) => prove(network, entry, &facts, &shown.honest, Some(how)),
-        _ => String::new(),
+    let how = match entry.spec {
+        EventSpec::Forged(how) => Some(how),
+        _ => None,
     };
+    let proofs = shown.as_ref().map(|text| prove(network, entry, &facts, &text.honest, how)).unwrap_or_default();
     let payload = match entry.spec {
         EventSpec::Malformed => r#""lost""#.to_owned(),
         _ => payload::of(&facts, shown.as_ref().map(|text| text.shown.as_str())),
@@ -94,7 +94,11 @@ fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, signed: &str, how:
 
 fn assemble(id: Uuid, entry: &Entry, proofs: &str, payload: &str) -> Rendered {
     let (offset, name) = (entry.offset, entry.spec.kind().event_type());
-    let mut json = format!(r#"{{"event_id":"{id}","headers":{{"type":"{name}","offset":{offset},"proofs":["#);
+    let id = match entry.spec {
+        EventSpec::WithoutId => String::new(),
+        _ => format!(r#""event_id":"{id}","#),
+    };
+    let mut json = format!(r#"{{{id}"headers":{{"type":"{name}","offset":{offset},"proofs":["#);
     let start = json.len();
     json.push_str(proofs);
     let proofs = start..json.len();

@@ -1,0 +1,155 @@
+//! Events are what the simulator says they are.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use channeld::simulator::{EventSpec, Honesty, Kind, LateProofs, Options, Simulator, Tampering};
+use channeld::verify::Verdict;
+
+use crate::client::{Client, ENDS_AT, PATIENCE, backlog, id_of, json};
+
+#[tokio::test]
+async fn what_it_says_of_its_events_is_what_the_verifier_finds() {
+    let late_proofs = Some(LateProofs { share: 0.1, delay: Duration::from_secs(3600) });
+    let options = Options { unsigned: 0.2, forged: 0.2, late_proofs, ..backlog(450) };
+    let simulator = Simulator::start(options).await.unwrap();
+    let client = Client::of(&simulator);
+    let events = client.everything().await;
+    let truth = simulator.offsets(0);
+    assert_eq!(events.len(), truth.len());
+    let mut kinds = HashMap::new();
+    for ((offset, record), (known, honesty)) in events.iter().zip(truth) {
+        assert_eq!(*offset, known);
+        *kinds.entry(honesty).or_insert(0) += 1;
+        let agreed = match client.judge(record) {
+            Verdict::Verified(_) => honesty == Honesty::Verifiable,
+            Verdict::Unsigned(_) => honesty == Honesty::Unsigned,
+            Verdict::Pending(_) => honesty == Honesty::Pending,
+            Verdict::Rejected(..) => honesty == Honesty::Forged,
+        };
+        assert!(agreed, "{honesty:?}: {record}");
+    }
+    assert!(kinds.len() == 4 && kinds.values().all(|count| *count > 10), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn events_of_choice_are_what_was_chosen() {
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    let client = Client::of(&simulator);
+    let signed = [Kind::WatcherEvent, Kind::OperationConfirmed, Kind::QueryCompleted];
+    let notices =
+        [Kind::OperationAccepted, Kind::QueryAccepted, Kind::WatcherStatus, Kind::WalletStatus, Kind::Unknown];
+    let honest = signed.into_iter().chain(notices).map(EventSpec::Honest);
+    let late = signed.into_iter().map(EventSpec::Late);
+    let forged = Tampering::ALL.into_iter().map(EventSpec::Forged);
+    let chosen: Vec<_> = honest.chain(late).chain(forged).chain([EventSpec::WithoutId, EventSpec::Malformed]).collect();
+    let offsets: Vec<_> = chosen.iter().map(|spec| simulator.publish_one(0, *spec)).collect();
+    let events = client.everything().await;
+    assert_eq!(events.iter().map(|(offset, _)| *offset).collect::<Vec<_>>(), offsets);
+    for (spec, (_, record)) in chosen.into_iter().zip(&events) {
+        let verdict = client.judge(record);
+        let found = match &verdict {
+            Verdict::Rejected(_, reason) => reason.name(),
+            other => other.name(),
+        };
+        assert_eq!(found, expected(spec), "{spec:?}");
+        assert_eq!(json(record)["headers"]["type"], spec.kind().event_type());
+        assert_eq!(json(record)["event_id"].is_null(), spec == EventSpec::WithoutId);
+    }
+}
+
+fn expected(spec: EventSpec) -> &'static str {
+    match spec {
+        EventSpec::WithoutId => "verified",
+        EventSpec::Honest(kind) if kind.is_signed() => "verified",
+        EventSpec::Honest(_) => "unsigned",
+        EventSpec::Late(_) => "pending",
+        EventSpec::Malformed => "malformed",
+        EventSpec::Forged(tampering) => match tampering {
+            Tampering::ContentChanged | Tampering::OtherEvent => "event-hash-mismatch",
+            Tampering::Strangers | Tampering::TooFewSignatures | Tampering::RepeatedSigner => "too-few-signatures",
+            Tampering::MalformedSignature => "malformed-signature",
+            Tampering::OtherOwner => "wrong-owner",
+            Tampering::ReportTruncated => "malformed-report",
+            Tampering::TwoProofs => "multiple-proofs",
+        },
+    }
+}
+
+#[tokio::test]
+async fn a_withheld_proof_comes_under_the_same_id_and_offset() {
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    let client = Client::of(&simulator);
+    let offset = simulator.publish_one(0, EventSpec::Late(Kind::OperationConfirmed));
+    let forged = simulator.publish_one(0, EventSpec::Forged(Tampering::Strangers));
+    let page = client.poll("").await;
+    let id = id_of(&page.records[1]);
+    assert!(matches!(client.judge(&page.records[1]), Verdict::Pending(_)));
+    let alone = client.event(&id).await.text().await.unwrap();
+    assert_eq!(alone, page.records[1]);
+
+    simulator.prove(0, offset);
+    simulator.prove(0, forged);
+
+    let alone = client.event(&id).await.text().await.unwrap();
+    let page = client.poll("").await;
+    assert_eq!((alone.as_str(), page.offsets.as_slice()), (page.records[1].as_str(), &[forged, offset][..]));
+    assert_eq!(id_of(&alone), id);
+    assert!(page.records.iter().all(|record| matches!(client.judge(record), Verdict::Verified(_))));
+}
+
+#[tokio::test]
+async fn late_proofs_come_after_their_delay() {
+    let late_proofs = Some(LateProofs { share: 1.0, delay: Duration::from_secs(1) });
+    let simulator = Simulator::start(Options { late_proofs, ..backlog(3) }).await.unwrap();
+    assert_eq!(simulator.offsets(0)[0].1, Honesty::Pending);
+    let client = Client::of(&simulator);
+    let verified = async {
+        loop {
+            let page = client.poll("").await;
+            if page.records.iter().all(|record| matches!(client.judge(record), Verdict::Verified(_))) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, verified).await.unwrap();
+}
+
+#[tokio::test]
+async fn new_events_come_at_the_rate() {
+    let simulator = Simulator::start(Options { rate: 200.0, ..backlog(5) }).await.unwrap();
+    let client = Client::of(&simulator);
+    let grown = async { while client.poll("limit=1").await.offsets[0] < 25 {} };
+    tokio::time::timeout(PATIENCE, grown).await.unwrap();
+    let newest = json(&client.poll("limit=1").await.records[0])["payload"]["timestamp"].as_i64().unwrap();
+    assert!(newest > ENDS_AT, "what is new happens now");
+}
+
+#[tokio::test]
+async fn the_same_seed_gives_the_same_service_and_another_seed_another() {
+    let options = Options { forged: 0.1, unsigned: 0.1, sparse: true, channels: 2, ..backlog(60) };
+    let simulators = [
+        Simulator::start(options.clone()).await.unwrap(),
+        Simulator::start(options.clone()).await.unwrap(),
+        Simulator::start(Options { seed: 8, ..options }).await.unwrap(),
+    ];
+    let mut seen = Vec::new();
+    for simulator in &simulators {
+        seen.push((Client::of(simulator).channels, Client::of(simulator).everything().await));
+        assert_ne!(simulator.announcement().channels[0], simulator.announcement().channels[1]);
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_ne!(seen[0].0, seen[2].0);
+    assert_ne!(seen[0].1, seen[2].1);
+}
+
+#[tokio::test]
+async fn a_million_events_are_there_at_once() {
+    let simulator = Simulator::start(Options { sparse: true, ..backlog(1_000_000) }).await.unwrap();
+    let client = Client::of(&simulator);
+    let middle = client.poll("offset=2500000&limit=3").await;
+    assert_eq!(middle.offsets.len(), 3);
+    assert!(middle.records.iter().all(|record| matches!(client.judge(record), Verdict::Verified(_))));
+    let id = id_of(&middle.records[2]);
+    assert_eq!(client.event(&id).await.text().await.unwrap(), middle.records[2]);
+}

@@ -1,0 +1,89 @@
+//! Search knows every filter of spec/wire.md.
+
+use channeld::simulator::{Options, Simulator};
+use channeld::verify::Verdict;
+use serde_json::Value;
+
+use crate::client::{Client, ENDS_AT, backlog, json};
+
+#[tokio::test]
+async fn search_filters_by_everything_an_event_has() {
+    let simulator = Simulator::start(Options { unsigned: 0.5, ..backlog(400) }).await.unwrap();
+    let client = Client::of(&simulator);
+    let all: Vec<_> = client.everything().await.into_iter().map(|(_, record)| json(&record)).collect();
+    let payload = |event: &Value, name: &str| event["payload"][name].as_str().unwrap_or_default().to_owned();
+    let mut tried = 0;
+    for event in all.iter().rev().take(60) {
+        let kind = event["headers"]["type"].as_str().unwrap();
+        for name in [
+            "watcher_id",
+            "wallet_id",
+            "operation_id",
+            "wallet_operation_id",
+            "query_id",
+            "chain_selector",
+            "address",
+            "status",
+        ] {
+            let value = payload(event, name);
+            let applies = !value.is_empty() && (name, kind) != ("address", "watcher.event");
+            if !applies {
+                continue;
+            }
+            let page = client.search(&format!("type={kind}&{name}={value}&limit=200")).await;
+            let same = |other: &&Value| other["headers"]["type"] == kind && payload(other, name) == value;
+            let wanted: Vec<_> =
+                all.iter().rev().filter(same).map(|event| event["headers"]["offset"].as_i64()).collect();
+            let found: Vec<_> = page.offsets.iter().copied().map(Some).collect();
+            assert_eq!(found, &wanted[..wanted.len().min(200)], "{kind} {name}={value}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 100);
+}
+
+#[tokio::test]
+async fn search_reads_several_values_names_services_and_times() {
+    let simulator = Simulator::start(Options { unsigned: 0.3, ..backlog(400) }).await.unwrap();
+    let client = Client::of(&simulator);
+    let either = client.search("type=wallet.status&type=watcher.status&limit=200").await;
+    let types: Vec<_> = either.records.iter().map(|record| json(record)["headers"]["type"].clone()).collect();
+    assert!(types.contains(&"wallet.status".into()) && types.contains(&"watcher.status".into()));
+    assert!(types.iter().all(|name| name != "watcher.event"));
+
+    let named = client.search("event_name=SettlementAccepted&service=settlement&service=fund&limit=200").await;
+    assert!(!named.records.is_empty());
+    for record in &named.records {
+        let Verdict::Verified(verified) = client.judge(record) else { panic!("{record}") };
+        let signed = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, verified.event().signed().unwrap());
+        assert_eq!(json(&String::from_utf8(signed.unwrap()).unwrap())["name"], "SettlementAccepted");
+    }
+
+    let (from, to) = (ENDS_AT - 40, ENDS_AT - 20);
+    let timed = client.search(&format!("created.gte={from}&created.lt={to}&limit=200")).await;
+    let happened: Vec<_> =
+        timed.records.iter().map(|record| json(record)["payload"]["timestamp"].as_i64().unwrap()).collect();
+    assert!((60..100).contains(&happened.len()), "four events a second: {}", happened.len());
+    assert!(happened.iter().all(|time| (from - 2..to).contains(time)));
+    let rest = client.search(&format!("created.gte={to}&limit=200")).await;
+    assert!(rest.offsets.iter().all(|offset| !timed.offsets.contains(offset)));
+}
+
+#[tokio::test]
+async fn search_pages_by_offset_as_poll_does() {
+    let simulator = Simulator::start(Options { unsigned: 0.5, ..backlog(200) }).await.unwrap();
+    let client = Client::of(&simulator);
+    let all = client.search("type=watcher.event&limit=200").await;
+    assert!(!all.has_more);
+    let (mut walked, mut offset) = (Vec::new(), 0);
+    loop {
+        let page = client.search(&format!("type=watcher.event&limit=7&offset={offset}")).await;
+        walked.extend(page.offsets.iter().rev());
+        offset = *walked.last().unwrap();
+        if !page.has_more {
+            break;
+        }
+    }
+    walked.reverse();
+    assert_eq!(walked, all.offsets);
+}
