@@ -13,7 +13,7 @@
 //! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
 //! * **Read once, remembered per lane.** Reading starts at the lane that is furthest behind; each lane passes over what
 //!   its own cursor covers.
-//! * **Bounded.** At most [`QUEUE_BATCHES`] batches wait for a lane; then reading waits.
+//! * **Bounded.** At most `QUEUE_BATCHES` batches wait for a lane; then reading waits.
 //!
 //! # Cancellation
 //!

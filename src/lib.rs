@@ -1,18 +1,67 @@
 //! channeld reads the verified events of channels and hands them on: nothing forged, nothing lost.
+//!
+//! # Bird's-eye view
+//!
+//! ```text
+//!             one task per channel                                one lane per (channel, sink)
+//!  service ──► reader ──► judge ──► batch ─────┬─► lane ─► sink: stdout
+//!    ▲           closed pages,  verdicts,      ├─► lane ─► sink: file
+//!    │           ascending      sorted         └─► lane ─► sink: webhook
+//!    └──── late proofs ◄──── state (sled): cursors, late proofs, quarantine ◄──┘ recorded once delivered
+//! ```
+//!
+//! A [`supervisor`] runs one [`channel`] a task. A channel's reader asks the service for what is above its lowest cursor
+//! and yields ranges that are shown to have no gap. Each event is given a verdict by [`verify`]. What holds becomes a
+//! [`record`] and goes to the channel's lanes; what waits for its proof, or was rejected, goes along in the same batch. A
+//! lane delivers to its [`sink`], and then records the batch in [`state`] as one transaction: its cursor, the events set
+//! aside, the events quarantined. A crash at any point repeats at most what was in hand.
+//!
+//! # Code map, in reading order
+//!
+//! | module | what it is | depends on |
+//! |---|---|---|
+//! | [`event`] | ids, offsets, events as the service writes them; no I/O | |
+//! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
+//! | [`record`] | the one JSON object that sinks are given; pure | event, verify |
+//! | [`api`] | the client of the service: pages, errors by what to do next | event, [`http`] |
+//! | [`sink`] | the trait, and one file a sink | record, [`http`] |
+//! | [`state`] | sled behind the few operations that the rest needs, and its readable mirror | event |
+//! | [`channel`] | the loop: poll, verify, order, deliver, record | all above |
+//! | [`supervisor`] | a task per channel; restart, drain, outcome | channel |
+//! | [`config`] | from the operator's text to a checked `Config`, every mistake at once | event, record, verify |
+//! | [`assembly`] | from a `Config` to the parts that run | all above |
+//! | [`cli`] | one file a subcommand | all |
+//! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
+//!
+//! [`retry`], [`telemetry`], [`signals`] and [`http`] are small and stand beside.
+//!
+//! # Invariants
+//!
+//! * **Verified before delivered.** Only [`verify`] makes a [`Verified`](verify::Verified) event, and only a judged event
+//!   becomes a [`Record`](record::Record): sinks accept nothing else.
+//! * **Delivered before recorded, recorded before forgotten.** Cursors move after the sink has said `Ok` and never back.
+//! * **No gap is guessed away.** What the service does not show to be complete is not read past.
+//! * **Everything is bounded,** and each bound has a name: bodies, pages, queues, retries, waits, what waits for a proof.
+
+pub mod event;
+pub mod verify;
+
+pub mod record;
 
 pub mod api;
-pub mod assembly;
-pub mod channel;
-pub mod cli;
-pub mod config;
-pub mod event;
-pub mod http;
-pub mod record;
-pub mod retry;
-pub mod signals;
-pub mod simulator;
 pub mod sink;
 pub mod state;
+
+pub mod channel;
 pub mod supervisor;
+
+pub mod assembly;
+pub mod config;
+
+pub mod cli;
+pub mod simulator;
+
+pub mod http;
+pub mod retry;
+pub mod signals;
 pub mod telemetry;
-pub mod verify;
