@@ -30,7 +30,7 @@ use tracing::{error, info};
 
 use crate::api::{ApiError, Client};
 use crate::config::{Ordering, Start, UnsignedPolicy};
-use crate::event::{Offset, RawEvent};
+use crate::event::RawEvent;
 use crate::record::ChannelRef;
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::Sink;
@@ -141,7 +141,7 @@ impl Channel {
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         let Some(positions) = self.positions(stop).await? else { return Ok(()) };
         let furthest_behind = positions.iter().filter_map(|position| position.cursor).min().unwrap_or_default();
-        info!(channel = %self.settings.channel.name, after = ?furthest_behind.through.map(Offset::get), "channel started");
+        info!(channel = %self.settings.channel.name, after = %furthest_behind, "channel started");
 
         let stop = stop.child_token();
         let mut lanes = JoinSet::new();

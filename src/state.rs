@@ -48,6 +48,15 @@ pub struct Cursor {
     pub through: Option<Offset>,
 }
 
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.through {
+            Some(offset) => offset.fmt(f),
+            None => f.write_str("the start"),
+        }
+    }
+}
+
 /// An event to be set aside until its proof comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {

@@ -80,7 +80,11 @@ impl LateBook {
     }
 
     fn insert(&self, awaited: impl IntoIterator<Item = Awaited>) {
-        self.lock().extend(awaited.into_iter().map(|awaited| (awaited.offset, Waiting::new(awaited))));
+        let mut waiting = self.lock();
+        for awaited in awaited {
+            // One that waits already, and is read again for another lane, has waited since it was first seen.
+            waiting.entry(awaited.offset).or_insert_with(|| Waiting::new(awaited));
+        }
     }
 
     fn ask_later(&self, offset: Offset) {

@@ -213,6 +213,6 @@ impl Trees<'_> {
 }
 
 fn backwards(lane: &LaneKey, from: Option<Offset>, to: Option<Offset>) -> StateError {
-    let show = |offset: Option<Offset>| offset.map_or_else(|| "the start".to_owned(), |offset| offset.to_string());
+    let show = |through| Cursor { through }.to_string();
     StateError::Backwards { channel: lane.channel, sink: lane.sink.to_string(), from: show(from), to: show(to) }
 }
