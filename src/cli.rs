@@ -9,5 +9,6 @@
 pub mod connect;
 pub mod exit;
 pub mod get;
+pub mod search;
 mod shown;
 pub mod wait_watcher;
