@@ -11,4 +11,5 @@ pub mod exit;
 pub mod get;
 pub mod search;
 mod shown;
+pub mod verify;
 pub mod wait_watcher;

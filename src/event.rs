@@ -23,7 +23,7 @@ mod proof;
 pub use json::Malformed;
 pub use proof::{OcrProof, Proofs};
 
-use json::Object;
+pub(crate) use json::Object;
 
 /// A channel's id at the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **Refused here what the service would refuse**, before anything is asked.
-//! * **No event twice, none silently skipped**, with `--all` too: see [`pages`](self::pages).
+//! * **No event twice, none silently skipped**, with `--all` too: see `search/pages.rs`.
 //! * **Bounded.** One page is held at a time.
 //!
 //! # Cancellation
