@@ -15,14 +15,14 @@ pub enum ApiError {
     Refused(Answer),
     /// 429: ask again after a wait.
     RateLimited {
-        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](super::MAX_RETRY_AFTER).
+        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](crate::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
     /// A 5xx or the network: ask again after a wait.
     Transient {
         /// What happened.
         trouble: Trouble,
-        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](super::MAX_RETRY_AFTER).
+        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](crate::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
     /// An answer that is not what was asked for. A proxy or a fault of the service: asking again may help, and an
