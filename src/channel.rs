@@ -42,13 +42,16 @@ mod judge;
 mod lane;
 mod late;
 mod reader;
+mod source;
 mod trouble;
+mod walk;
 
 use batch::{Batch, Sorted, Work};
 use judge::{Awaited, Judge};
 use lane::Lane;
 use late::{Late, LateBook};
 use reader::{ReadError, Reader};
+use source::{Service, Source};
 use trouble::Trouble;
 
 /// Batches that wait for one lane before reading waits for it.
@@ -115,7 +118,7 @@ pub enum ChannelError {
 #[derive(Debug)]
 pub struct Channel {
     settings: Settings,
-    api: Client,
+    source: Arc<dyn Source>,
     state: Arc<State>,
     outlets: Vec<Outlet>,
 }
@@ -124,7 +127,8 @@ impl Channel {
     /// Nothing happens before [`run`](Self::run).
     #[must_use]
     pub fn new(settings: Settings, api: Client, state: Arc<State>, outlets: Vec<Outlet>) -> Self {
-        Self { settings, api, state, outlets }
+        let source = Arc::new(Service::new(api, settings.channel.id));
+        Self { settings, source, state, outlets }
     }
 
     /// Which channel it is.
@@ -178,7 +182,7 @@ impl Channel {
             Start::Earliest => None,
             Start::Offset(first) => first.before(),
             Start::Latest => {
-                let latest = || self.api.poll(self.settings.channel.id, None, 1);
+                let latest = || self.source.poll(None, 1);
                 match self.insist("asking for the latest event", stop, latest).await? {
                     None => return Ok(None),
                     Some(page) => page.events.first().map(|event| event.offset),
@@ -243,7 +247,7 @@ impl Channel {
             event_id: late.event_id,
             first_seen: late.first_seen,
         }));
-        let judge = Judge::new(&self.settings, self.api.clone());
+        let judge = Judge::new(&self.settings, self.source.clone());
         let late = Late::new(&self.settings, &judge, &self.state, &book, queues.clone());
         tokio::select! {
             ended = self.read(from, queues, &judge, &book, stop) => ended,
@@ -259,7 +263,7 @@ impl Channel {
         book: &LateBook,
         stop: &CancellationToken,
     ) -> Result<(), ChannelError> {
-        let mut reader = Reader::new(self.api.clone(), &self.settings);
+        let mut reader = Reader::new(self.source.clone(), self.settings.page_limit);
         let (mut retry, mut trouble) = (Retry::new(self.settings.retry), Trouble::new(&self.settings.channel));
         let mut position = from.through;
         loop {

@@ -18,7 +18,7 @@ use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-use crate::api::{ApiError, Client};
+use crate::api::ApiError;
 use crate::config::UnsignedPolicy;
 use crate::event::{EventId, Offset, RawEvent};
 use crate::record::{ChannelRef, Record};
@@ -28,6 +28,7 @@ use crate::verify::{Reason, Verdict, Verifier};
 
 use super::batch::Outcome;
 use super::reader::ReadError;
+use super::source::Source;
 use super::trouble::Trouble;
 use super::{ChannelError, Settings, pause};
 
@@ -70,7 +71,7 @@ pub(super) enum Answer {
 /// Gives a channel's events their outcome.
 #[derive(Debug)]
 pub(super) struct Judge {
-    api: Client,
+    source: Arc<dyn Source>,
     channel: ChannelRef,
     verifier: Arc<Verifier>,
     unsigned: UnsignedPolicy,
@@ -79,9 +80,9 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(settings: &Settings, api: Client) -> Self {
+    pub(super) fn new(settings: &Settings, source: Arc<dyn Source>) -> Self {
         Self {
-            api,
+            source,
             channel: settings.channel.clone(),
             verifier: settings.verifier.clone(),
             unsigned: settings.unsigned,
@@ -184,7 +185,7 @@ impl Judge {
         let (mut retry, mut trouble) = (Retry::new(self.retry), Trouble::new(&self.channel));
         loop {
             let answer = tokio::select! {
-                answer = self.api.event(self.channel.id, id) => answer,
+                answer = self.source.event(id) => answer,
                 () = stop.cancelled() => return None,
             };
             let error = match answer {

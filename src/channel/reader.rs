@@ -1,34 +1,45 @@
 //! Ascending ranges without a gap, read from a service whose pages run the other way.
 //!
 //! What `offset` means is not promised (spec/wire.md, "`offset` on poll"), so nothing here depends on it. A page counts
-//! only when it is *closed*: when it is shown to hold every event between the last offset read and its own highest.
+//! only when it is *closed*: when it is shown to hold every event between the last offset read and its own highest. Where
+//! it is not, because pages hold the newest events and more came than one page takes, a [`Walk`] reads the range.
 //!
 //! # Invariants
 //!
-//! * **Closed or nothing.** A page is closed when it reaches down to an offset already read, or to the very next number,
-//!   or when the service, asked for one event above that offset, gives the page's lowest. `has_more` and the page's
-//!   length prove nothing.
-//! * **No gap is guessed away.** Where a page is not closed, the range is in doubt: an error, and a wait.
+//! * **Closed or walked.** A page is closed when it reaches down to an offset already read, or to the very next number,
+//!   or when the service, asked for one event above that offset, gives the page's lowest. `has_more` proves
+//!   nothing, nor does a page's length beyond this: a page that holds a single event where more had been asked for is whole.
+//! * **No gap is guessed away.** Where neither closing nor walking succeeds, the range is in doubt: an error, and a wait.
+//! * **One request when idle,** and it brings nothing twice where `offset` excludes its own event.
+//!
+//! It relies on two things that the service does not promise in words: events become visible in the order of their
+//! offsets, and none has the offset 0 where `offset` excludes its own event.
 //!
 //! While there is more to read, each request starts one offset early, so that the page reaches down to what is known
-//! and closes itself; when there is not, it starts at the last offset read, so that an idle poll brings nothing twice.
+//! and closes itself; when there is not, it starts at the last offset read.
 
-use crate::api::{ApiError, Client};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{ApiError, Page};
 use crate::event::{Offset, RawEvent};
-use crate::record::ChannelRef;
 
-use super::Settings;
+use super::source::Source;
+use super::walk::Walk;
 
-/// A page of one event could not be told from the top of a longer range.
-const SMALLEST_PAGE: u16 = 2;
+/// A page of one event could not be told from the top of a longer range, and one of two, asked for one offset early from
+/// a service that includes it, might hold nothing new.
+const SMALLEST_PAGE: u16 = 3;
 
 /// Reads one channel upwards.
 #[derive(Debug)]
 pub(super) struct Reader {
-    api: Client,
-    channel: ChannelRef,
+    source: Arc<dyn Source>,
     limit: u16,
     behind: bool,
+    /// The service was seen to leave out older events: asking for the lowest of them is in vain.
+    shows_newest: bool,
+    walk: Option<Walk>,
 }
 
 /// Every event between the last offset read and the highest of these.
@@ -48,9 +59,8 @@ pub(super) enum ReadError {
     Api(#[from] ApiError),
     /// There may be events between two offsets that the service did not show.
     #[error(
-        "the service shows the newest events first and leaves out older ones: those between offsets {} and {below} are \
-         in doubt, nothing is passed over",
-        .above.map_or_else(|| "none".to_owned(), |above| above.to_string())
+        "whether there are events {}below offset {below} cannot be told: the range is in doubt, nothing is passed over",
+        .above.map_or_else(String::new, |above| format!("above offset {above} and "))
     )]
     InDoubt {
         /// The last offset read.
@@ -70,7 +80,7 @@ impl ReadError {
     }
 
     /// How long the service asked to wait.
-    pub(super) fn retry_after(&self) -> Option<std::time::Duration> {
+    pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Api(error) => error.retry_after(),
             Self::InDoubt { .. } => None,
@@ -87,50 +97,83 @@ impl ReadError {
 }
 
 impl Reader {
-    pub(super) fn new(api: Client, settings: &Settings) -> Self {
-        let limit = settings.page_limit.max(SMALLEST_PAGE);
-        Self { api, channel: settings.channel.clone(), limit, behind: true }
+    pub(super) fn new(source: Arc<dyn Source>, page_limit: u16) -> Self {
+        Self { source, limit: page_limit.max(SMALLEST_PAGE), behind: true, shows_newest: false, walk: None }
     }
 
-    /// The next events above `last`, which may be none.
+    /// The next events above `last`, which may be none. `last` is where the range before ended.
     ///
     /// # Errors
     /// [`ReadError`]: ask again later, nothing has been read.
     pub(super) async fn next(&mut self, last: Option<Offset>) -> Result<Range, ReadError> {
-        let from = match last {
-            Some(last) if self.behind => last.before().unwrap_or(last),
-            Some(last) => last,
-            None => Offset::ZERO,
-        };
-        let page = self.api.poll(self.channel.id, Some(from), self.limit).await?;
-        let full = page.events.len() >= usize::from(self.limit);
-        let known = |event: &&RawEvent| last.is_some_and(|last| event.offset <= last);
-        let reaches_down = page.events.iter().any(|event| known(&event));
-        let mut events: Vec<_> = page.events.into_iter().filter(|event| !known(&event)).collect();
-        events.reverse();
-
-        if let Some(lowest) = events.first()
-            && !reaches_down
-        {
-            self.close(last, from, lowest.offset, events.len()).await?;
+        if let Some(walk) = &mut self.walk {
+            if let Some(events) = walk.next(&*self.source, self.limit).await? {
+                return Ok(Range { events, more: true });
+            }
+            self.walk = None;
+            self.shows_newest = false;
         }
-        let more = !events.is_empty() && (full || page.has_more);
-        self.behind = more;
-        Ok(Range { events, more })
+        match self.closed_page(last).await? {
+            Ok(range) => {
+                self.behind = range.more;
+                Ok(range)
+            }
+            Err(lowest) => {
+                self.walk = Some(Walk::begin(&*self.source, last, lowest).await?);
+                self.behind = true;
+                Ok(Range { events: Vec::new(), more: true })
+            }
+        }
     }
 
-    /// Makes sure that nothing lies between `last` and the lowest event of a page.
-    async fn close(&self, last: Option<Offset>, from: Offset, lowest: Offset, length: usize) -> Result<(), ReadError> {
-        if lowest.before() == last {
-            return Ok(());
+    /// A page without a gap below it or, where there is none to be had, the lowest offset that polling shows.
+    async fn closed_page(&mut self, last: Option<Offset>) -> Result<Result<Range, Offset>, ReadError> {
+        let early = last.map_or(Offset::ZERO, |last| last.before().unwrap_or(last));
+        let from = if self.behind { early } else { last.unwrap_or(Offset::ZERO) };
+        let mut page = self.poll(from, last).await?;
+        let mut closed = self.is_closed(&page, from, last).await?;
+        if !closed && from != early {
+            page = self.poll(early, last).await?;
+            closed = self.is_closed(&page, early, last).await?;
         }
+        Ok(match page.range.events.first() {
+            Some(lowest) if !closed => Err(lowest.offset),
+            _ => Ok(page.range),
+        })
+    }
+
+    async fn poll(&self, from: Offset, last: Option<Offset>) -> Result<Polled, ReadError> {
+        let Page { events, has_more } = self.source.poll(Some(from), self.limit).await?;
+        let full = events.len() >= usize::from(self.limit);
+        let (known, mut new): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| Some(event.offset) <= last);
+        new.reverse();
+        let more = !new.is_empty() && (full || has_more);
+        Ok(Polled { range: Range { events: new, more }, reaches_down: !known.is_empty() })
+    }
+
+    /// Whether nothing can lie between `last` and the lowest event of a page that was asked for with `from`.
+    async fn is_closed(&mut self, page: &Polled, from: Offset, last: Option<Offset>) -> Result<bool, ReadError> {
+        let [lowest, rest @ ..] = &*page.range.events else { return Ok(true) };
         // A page that had room for more than its only event holds all there is.
-        if length == 1 {
-            return Ok(());
+        if page.reaches_down || lowest.offset.before() == last || rest.is_empty() {
+            return Ok(true);
         }
-        let probe = self.api.poll(self.channel.id, Some(from), 1).await?;
-        let first = probe.events.first().map(|event| event.offset);
-        let nothing_between = first.is_some_and(|first| first == lowest || last.is_some_and(|last| first <= last));
-        nothing_between.then_some(()).ok_or(ReadError::InDoubt { above: last, below: lowest })
+        if self.shows_newest {
+            return Ok(false);
+        }
+        let probe = self.source.poll(Some(from), 1).await?;
+        let closed = probe.events.first().is_some_and(|first| first.offset == lowest.offset);
+        self.shows_newest = !closed;
+        Ok(closed)
     }
 }
+
+/// A page, divided at the last offset read.
+#[derive(Debug)]
+struct Polled {
+    range: Range,
+    reaches_down: bool,
+}
+
+#[cfg(test)]
+mod tests;
