@@ -1,0 +1,13 @@
+//! The whole daemon, held to what it promises: the real binary, a simulated service, sinks as operators have them.
+//!
+//! A file a promise, or a few that belong together; `support` is what they stand on.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
+
+mod support;
+
+mod backlog;
+mod restart;
+mod simulator;
+mod vectors;
+mod window;
