@@ -7,7 +7,10 @@
 mod support;
 
 mod backlog;
+mod faults;
 mod restart;
+mod shutdown;
 mod simulator;
 mod vectors;
+mod verdicts;
 mod window;
