@@ -74,18 +74,15 @@ async fn a_record_is_what_is_documented_and_keeps_every_byte_of_the_service() {
         assert!(delivered.time.ends_with('Z'), "{}", delivered.time);
 
         let signed = ["verifiable_event", "verifiable_result"].map(|name| event["payload"][name].as_str());
-        let expected = match signed.into_iter().flatten().next() {
-            Some(signed) => {
-                seen[0] += 1;
-                assert_proved(&delivered, signed, &simulator);
-                assert_eq!(delivered.decoded.as_ref().unwrap().get().as_bytes(), STANDARD.decode(signed).unwrap());
-                "channel channel_id offset event_id type time verification decoded event"
-            }
-            None => {
-                seen[1] += 1;
-                assert_eq!(delivered.verification, json!({"status": "unsigned"}));
-                "channel channel_id offset event_id type time verification event"
-            }
+        let expected = if let Some(signed) = signed.into_iter().flatten().next() {
+            seen[0] += 1;
+            assert_proved(&delivered, signed, &simulator);
+            assert_eq!(delivered.decoded.as_ref().unwrap().get().as_bytes(), STANDARD.decode(signed).unwrap());
+            "channel channel_id offset event_id type time verification decoded event"
+        } else {
+            seen[1] += 1;
+            assert_eq!(delivered.verification, json!({"status": "unsigned"}));
+            "channel channel_id offset event_id type time verification event"
         };
         assert_eq!(delivered.names().join(" "), expected);
     }

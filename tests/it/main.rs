@@ -7,10 +7,17 @@
 mod support;
 
 mod backlog;
+mod configuration;
+mod demonstration;
 mod faults;
+mod isolation;
+mod reload;
 mod restart;
+mod robustness;
 mod shutdown;
 mod simulator;
+mod start;
+mod state;
 mod vectors;
 mod verdicts;
 mod window;

@@ -8,10 +8,10 @@ mod service;
 mod setup;
 mod wait;
 
-pub(crate) use daemon::{Daemon, Ended, Log};
+pub(crate) use daemon::Daemon;
 pub(crate) use receiver::{Receiver, Reply};
 pub(crate) use records::{Delivered, offsets};
-pub(crate) use scripted::{Asked, Scripted};
+pub(crate) use scripted::Scripted;
 pub(crate) use service::{deliverable, records};
 pub(crate) use setup::Setup;
 pub(crate) use wait::{PATIENCE, eventually};

@@ -3,7 +3,7 @@
 use channeld::event::Offset;
 use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
-use crate::support::{Receiver, Setup, deliverable, records};
+use crate::support::{Delivered, Receiver, Setup, deliverable, offsets, records};
 
 const SETTLED_LATE: &str = "late proof came: delivered";
 const HELD: &str = "proof pending: later events wait for it";
@@ -46,7 +46,7 @@ async fn what_is_forged_or_malformed_never_arrives_and_is_kept_as_evidence() {
 
     let good = deliverable(&simulator, 0);
     assert_eq!((setup.offsets("c0"), good.len()), (good.clone(), 10));
-    assert_eq!(crate::support::offsets(&receiver.delivered()), good);
+    assert_eq!(offsets(&receiver.delivered()), good);
     let truth = records(&simulator, 0).await;
     let state = setup.state();
     let channel = simulator.announcement().channels[0];
@@ -82,11 +82,11 @@ async fn notices_are_delivered_and_marked_or_left_out_as_configured() {
         simulator.publish_one(0, EventSpec::Honest(kind));
         simulator.publish_one(0, PROVED);
     }
-    for (policy, expected) in [("deliver", vec!["unsigned", "verified"].repeat(5)), ("drop", vec!["verified"; 5])] {
+    for (policy, expected) in [("deliver", ["unsigned", "verified"].repeat(5)), ("drop", vec!["verified"; 5])] {
         let setup = Setup::reading(&simulator).with("verification.unsigned", policy);
         setup.run_until_lines(expected.len()).await;
         let delivered = setup.delivered();
-        assert_eq!(delivered.iter().map(|delivered| delivered.status()).collect::<Vec<_>>(), expected);
+        assert_eq!(delivered.iter().map(Delivered::status).collect::<Vec<_>>(), expected);
         assert!(delivered.iter().all(|delivered| delivered.decoded.is_some() == (delivered.status() == "verified")));
     }
 }
@@ -131,7 +131,7 @@ async fn a_late_proof_is_delivered_late_and_holds_nothing_back() {
 
     let expected = [1, 3, 5, 2, 6, 4];
     assert_eq!(setup.offsets("c0"), expected);
-    assert_eq!(crate::support::offsets(&receiver.delivered()), expected);
+    assert_eq!(offsets(&receiver.delivered()), expected);
     assert!(setup.delivered().iter().all(|delivered| delivered.status() == "verified"));
     assert!(setup.state().late(simulator.announcement().channels[0]).unwrap().is_empty());
 }

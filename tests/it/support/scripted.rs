@@ -12,7 +12,6 @@ use tokio::task::JoinSet;
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    pub(crate) path: String,
     pub(crate) offset: Option<i64>,
     pub(crate) limit: Option<usize>,
 }
@@ -56,7 +55,6 @@ impl Asked {
         let query = uri.query().unwrap_or_default();
         let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
         Self {
-            path: uri.path().to_owned(),
             offset: value("offset").map(|offset| offset.parse().unwrap()),
             limit: value("limit").map(|limit| limit.parse().unwrap()),
         }

@@ -72,7 +72,7 @@ impl Setup {
     pub(crate) fn with_webhook(mut self, name: &str, receiver: &Receiver) -> Self {
         self.define_webhook(name, receiver);
         for (key, value) in &mut self.keys {
-            if let (true, Value::Array(sinks)) = (key.starts_with("channels.") && key.ends_with(".sinks"), value) {
+            if let (["channels", _, "sinks"], Value::Array(sinks)) = (&*key.split('.').collect::<Vec<_>>(), value) {
                 sinks.push(json!(name));
             }
         }
@@ -110,10 +110,22 @@ impl Setup {
         self.directory.path().join(name)
     }
 
-    /// Writes the configuration file. JSON's texts, numbers and lists are TOML's too.
+    /// Writes the configuration file.
     pub(crate) fn write(&self) -> PathBuf {
+        self.write_keys(&self.keys)
+    }
+
+    /// Writes the configuration file with a key that is otherwise than in this setup.
+    pub(crate) fn write_but(&self, key: &str, value: impl Into<Value>) {
+        let mut keys = self.keys.clone();
+        keys.insert(key.to_owned(), value.into());
+        self.write_keys(&keys);
+    }
+
+    /// JSON's texts, numbers and lists are TOML's too.
+    fn write_keys(&self, keys: &BTreeMap<String, Value>) -> PathBuf {
         let mut document = String::new();
-        for (key, value) in &self.keys {
+        for (key, value) in keys {
             writeln!(document, "{key} = {value}").unwrap();
         }
         let path = self.path("channeld.toml");
