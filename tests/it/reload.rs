@@ -1,12 +1,15 @@
 //! SIGHUP: a valid configuration takes effect as a whole, an invalid one not at all.
 
+use std::time::Duration;
+
 use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{Delivered, Receiver, Setup, deliverable, offsets};
+use crate::support::{Delivered, Receiver, Reply, Setup, deliverable, offsets};
 
 const IN_FORCE: &str = "configuration read again: in force";
+const READ: &str = "configuration read again: the batches in hand are finished first";
 const REJECTED: &str = "configuration rejected: nothing changes";
 
 async fn service() -> Simulator {
@@ -120,4 +123,51 @@ async fn many_at_once_lose_and_repeat_nothing() {
         let posted: Vec<_> = receiver.delivered().into_iter().filter(|posted| posted.channel == channel).collect();
         assert_eq!((setup.offsets(channel), offsets(&posted)), (expected.clone(), expected), "{channel}");
     }
+}
+
+#[tokio::test]
+async fn a_sink_that_is_slower_than_the_grace_does_not_end_the_daemon() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("shutdown_grace", "100ms");
+    let setup = setup.with("sinks.hook.timeout", "1s");
+    receiver.always(Some(Reply::Hang));
+    let mut daemon = setup.start();
+    daemon.until("it hangs", |_| receiver.requests() == 2).await;
+    daemon.signal(Signal::HUP);
+    daemon.until_logged(IN_FORCE).await;
+
+    receiver.always(None);
+    let distinct = || receiver.ids().into_iter().collect::<std::collections::BTreeSet<_>>().len();
+    daemon.until("everything arrives", |_| setup.lines() == 20 && distinct() == 20).await;
+    daemon.stop().await;
+    for (number, channel) in ["c0", "c1"].into_iter().enumerate() {
+        assert_eq!(setup.offsets(channel), deliverable(&simulator, number));
+    }
+}
+
+#[tokio::test]
+async fn the_last_one_holds_where_one_follows_another() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    receiver.always(Some(Reply::Slow(Duration::from_millis(100))));
+    let mut daemon = setup.start();
+    daemon.until("a batch is in hand", |_| receiver.requests() == 2 && setup.lines() == 20).await;
+    daemon.signal(Signal::HUP);
+    daemon.until_logged(READ).await;
+    let other = setup.path("other.jsonl");
+    setup.set("sinks.file.path", other.display().to_string());
+    setup.write();
+    daemon.signal(Signal::HUP);
+    daemon.until("both are read", |daemon| daemon.log().lines(READ).len() == 2).await;
+    daemon.until_logged(IN_FORCE).await;
+    receiver.always(None);
+
+    daemon.until("everything in hand arrives", |_| receiver.received() == 20).await;
+    simulator.publish(0, 5);
+    daemon.until("what is new arrives", |_| receiver.received() == 25).await;
+    let lines = || std::fs::read_to_string(&other).map_or(0, |text| text.lines().count());
+    daemon.until("and goes to the file chosen last", |_| lines() == 5).await;
+    daemon.stop().await;
 }
