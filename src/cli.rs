@@ -1,19 +1,39 @@
 //! The command line: one file a subcommand.
+//!
+//! # Invariants
+//!
+//! * **Results on standard output, everything else on standard error**, so that output can be piped.
+//! * **What the service said is shown, not obeyed**: its texts reach a terminal without control characters.
+//! * **A reader that leaves ends a command quietly**: a closed pipe is no failure.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
+use crate::telemetry::Chain;
+
 pub mod check;
+pub mod connect;
 pub mod demo;
 pub mod exit;
+pub mod get;
 pub mod run;
+pub mod search;
+mod shown;
 pub mod simulate;
+pub mod verify;
+pub mod wait_watcher;
 
 pub use exit::Exit;
 
+use connect::Connection;
+use exit::Failure;
+
 /// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
+///
+/// Exit codes: 0 done, 64 wrong usage, 78 wrong configuration, 69 the service or every channel unavailable, 1 otherwise.
 #[derive(Debug, Parser)]
 #[command(name = "channeld", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
@@ -30,6 +50,10 @@ enum Command {
     Run(run::Args),
     Demo(demo::Args),
     Check(check::Args),
+    Search(Box<search::Args>),
+    Get(get::Args),
+    Verify(verify::Args),
+    WaitWatcher(wait_watcher::Args),
     Simulate(simulate::Args),
 }
 
@@ -48,11 +72,49 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit>
 impl Cli {
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
-        match self.command {
-            Command::Run(run::Args {}) => run::run(self.config).await,
-            Command::Demo(args) => demo::run(args).await,
-            Command::Simulate(args) => simulate::run(args).await,
-            Command::Check(args) => check::run(self.config.as_deref(), &args),
-        }
+        let ended = match self.command {
+            Command::Run(run::Args {}) => return run::run(self.config).await,
+            Command::Demo(args) => return demo::run(args).await,
+            Command::Simulate(args) => return simulate::run(args).await,
+            Command::Check(args) => return check::run(self.config.as_deref(), &args),
+            Command::Search(args) => search(&args, self.config.as_deref()).await,
+            Command::Get(args) => get(&args, self.config.as_deref()).await,
+            Command::Verify(args) => verify(&args, self.config.as_deref()),
+            Command::WaitWatcher(args) => wait_watcher(&args, self.config.as_deref()).await,
+        };
+        ended.unwrap_or_else(|failure| {
+            let exit = failure.exit();
+            if exit != Exit::Done {
+                anstream::eprintln!("channeld: {}", Chain(&failure));
+            }
+            exit
+        })
     }
+}
+
+async fn search(args: &search::Args, config: Option<&Path>) -> Result<Exit, Failure> {
+    let connection = Connection::open(config)?;
+    let (channel, verifier) = connection.channels.channel(&args.channel)?;
+    search::run(args, &connection.client, &channel, verifier, &mut output()).await
+}
+
+async fn get(args: &get::Args, config: Option<&Path>) -> Result<Exit, Failure> {
+    let connection = Connection::open(config)?;
+    let (channel, verifier) = connection.channels.channel(&args.channel)?;
+    get::run(args, &connection.client, &channel, verifier, &mut output()).await
+}
+
+async fn wait_watcher(args: &wait_watcher::Args, config: Option<&Path>) -> Result<Exit, Failure> {
+    let connection = Connection::open(config)?;
+    let (channel, _) = connection.channels.channel(&args.channel)?;
+    wait_watcher::run(args, &connection.client, &channel, &mut output()).await
+}
+
+fn verify(args: &verify::Args, config: Option<&Path>) -> Result<Exit, Failure> {
+    verify::run(args, &args.verifier(config)?, &mut output())
+}
+
+/// Standard output, written when a command flushes it or a good deal has come together.
+fn output() -> BufWriter<io::Stdout> {
+    BufWriter::new(io::stdout())
 }

@@ -23,7 +23,7 @@ mod proof;
 pub use json::Malformed;
 pub use proof::{OcrProof, Proofs};
 
-use json::Object;
+pub(crate) use json::Object;
 
 /// A channel's id at the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -174,14 +174,11 @@ impl RawEvent {
     /// Lenient on purpose: a record that is malformed elsewhere still has to be set aside under its offset.
     #[must_use]
     pub fn locate(json: Bytes) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Place {
-            offset: Offset,
-        }
         let record = Object::read(&json).ok()?;
-        let place: Place = serde_json::from_str(record.last("headers")?.get()).ok()?;
+        let headers = Object::read(record.last("headers")?.get().as_bytes()).ok()?;
+        let offset = serde_json::from_str(headers.last("offset")?.get()).ok()?;
         let id = record.last("event_id").and_then(|id| serde_json::from_str(id.get()).ok());
-        Some(Self { offset: place.offset, id, json })
+        Some(Self { offset, id, json })
     }
 }
 
@@ -300,6 +297,13 @@ mod tests {
         let raw = RawEvent::locate(json.clone()).expect("the offset is readable");
         assert_eq!((raw.offset.get(), raw.id, &raw.json), (5, None, &json));
         assert!(Event::parse(json).is_err());
+    }
+
+    #[test]
+    fn a_name_that_stands_there_twice_is_read_as_most_readers_do() {
+        let json = r#"{"headers":{"offset":1},"headers":{"offset":2,"offset":3,"type":"wallet.status"}}"#;
+        assert_eq!(RawEvent::locate(Bytes::from(json)).map(|raw| raw.offset.get()), Some(3));
+        assert!(Event::parse(Bytes::from(json)).is_err());
     }
 
     #[test]

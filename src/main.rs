@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("channeld: the async runtime could not be started: {error}");
-            return channeld::cli::Exit::Failure.into();
+            return channeld::cli::Exit::Failed.into();
         }
     };
     let exit = runtime.block_on(command.run());

@@ -198,6 +198,6 @@ fn one_line(json: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 /// `None` for a time that no calendar here has: the event's own field still says it.
-fn rfc3339(unix_seconds: i64) -> Option<String> {
+pub(crate) fn rfc3339(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }

@@ -1,39 +1,56 @@
 //! What can go wrong with the service, by what the caller does next.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 /// Why a call gave no result.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum ApiError {
     /// 404 on poll or search: the channel ends, the others go on.
-    #[error("the channel does not exist or is archived ({0})")]
     ChannelGone(Answer),
     /// 404 on one event or watcher. [`Answer::code`] tells, if it is there, whether the channel itself is gone.
-    #[error("there is no such thing in this channel ({0})")]
     NotFound(Answer),
     /// Any other 4xx: the same request will be refused again until somebody changes something.
-    #[error("the service refused the request ({0})")]
     Refused(Answer),
     /// 429: ask again after a wait.
-    #[error("the service limits how often it may be asked (HTTP 429)")]
     RateLimited {
         /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](crate::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
     /// A 5xx or the network: ask again after a wait.
-    #[error("the request failed")]
     Transient {
         /// What happened.
-        #[source]
         trouble: Trouble,
         /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](crate::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
     /// An answer that is not what was asked for. A proxy or a fault of the service: asking again may help, and an
     /// operator must hear of it if it does not.
-    #[error("{0}")]
     Malformed(BadAnswer),
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ChannelGone(answer) => write!(f, "the channel does not exist or is archived ({answer})"),
+            Self::NotFound(answer) => write!(f, "there is no such thing in this channel ({answer})"),
+            Self::Refused(answer) => write!(f, "the service refused the request ({answer})"),
+            Self::RateLimited { .. } => f.write_str("the service limits how often it may be asked (HTTP 429)"),
+            Self::Transient { trouble, .. } => trouble.fmt(f),
+            Self::Malformed(bad) => bad.fmt(f),
+        }
+    }
+}
+
+/// The trouble is this error itself, said in full above; its cause is the next in the chain.
+impl Error for ApiError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Transient { trouble, .. } => trouble.source(),
+            _ => None,
+        }
+    }
 }
 
 impl ApiError {

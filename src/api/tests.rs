@@ -93,8 +93,7 @@ async fn a_page_keeps_every_record_byte_for_byte() {
 
 #[tokio::test]
 async fn one_malformed_record_costs_only_itself() {
-    let body =
-        r#"{"events":[{"headers":{"offset":3}},{"headers":{"offset":2,"offset":2},"payload":7}],"has_more":true}"#;
+    let body = r#"{"events":[{"headers":{"offset":3}},{"headers":{"offset":"2"},"payload":7}],"has_more":true}"#;
     assert!(matches!(polled(200, body).await, Err(ApiError::Malformed(BadAnswer::NoOffset { index: 1 }))));
     let body =
         r#"{"events":[{"headers":{"offset":3}},{"headers":{"offset":2},"event_id":[],"payload":7}],"has_more":true}"#;

@@ -31,7 +31,7 @@ pub fn run(file: Option<&Path>, args: &Args) -> Exit {
         Ok(()) if loaded.is_ok() => Exit::Done,
         Ok(()) => Exit::Config,
         // Nobody reads.
-        Err(_) => Exit::Failure,
+        Err(_) => Exit::Failed,
     }
 }
 

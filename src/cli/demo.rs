@@ -50,7 +50,7 @@ pub async fn run(args: Args) -> Exit {
         Ok(exit) => exit,
         Err(error) => {
             eprintln!("channeld demo: {}", Chain(&*error));
-            Exit::Failure
+            Exit::Failed
         }
     }
 }
@@ -84,7 +84,7 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
         }
     };
     summarise(&screen.shown(), rejected(&config, &state)?, began.elapsed());
-    Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failure })
+    Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
 /// What the service does meanwhile: a backlog with a late proof and a forgery in it, then one event after another. Goes

@@ -41,7 +41,7 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
         Ok((daemon, channels)) => daemon.serve(channels).await,
         Err(error) => {
             error!(error = %Chain(&*error), "channeld could not start");
-            Exit::Failure
+            Exit::Failed
         }
     }
 }
@@ -81,7 +81,7 @@ impl Daemon {
         loop {
             match self.run(channels).await {
                 Ended::With(outcome) => return exit(outcome),
-                Ended::Killed => return Exit::Failure,
+                Ended::Killed => return Exit::Failed,
                 Ended::For(config, next) => {
                     self.level.set(&config.log);
                     info!(channels = next.len(), "configuration read again: in force");
@@ -166,6 +166,6 @@ fn exit(outcome: Outcome) -> Exit {
     match outcome {
         Outcome::Drained | Outcome::SinkClosed => Exit::Done,
         Outcome::AllGone => Exit::Unavailable,
-        Outcome::GraceExpired | Outcome::StateFailed => Exit::Failure,
+        Outcome::GraceExpired | Outcome::StateFailed => Exit::Failed,
     }
 }

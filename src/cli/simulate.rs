@@ -112,7 +112,7 @@ pub async fn run(args: Args) -> Exit {
         Ok(()) => Exit::Done,
         Err(error) => {
             anstream::eprintln!("channeld simulate: {error}");
-            Exit::Failure
+            Exit::Failed
         }
     }
 }

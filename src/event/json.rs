@@ -30,11 +30,11 @@ pub enum Malformed {
 
 /// An object's members in their order, each value still as text.
 #[derive(Debug)]
-pub(super) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Object<'a> {
     /// Reads a text as one object.
-    pub(super) fn read(json: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn read(json: &'a [u8]) -> Result<Self, Malformed> {
         if nested_too_deeply(json) {
             return Err(Malformed::NotAnObject);
         }
@@ -42,12 +42,12 @@ impl<'a> Object<'a> {
     }
 
     /// The last member of that name, however many there are: what most readers take.
-    pub(super) fn last(&self, name: &str) -> Option<&'a RawValue> {
+    pub(crate) fn last(&self, name: &str) -> Option<&'a RawValue> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|&(_, value)| value)
     }
 
     /// The member of that name; `null` counts as absent, as it does in the reference.
-    pub(super) fn raw(&self, name: &'static str) -> Result<Option<&'a RawValue>, Malformed> {
+    pub(crate) fn raw(&self, name: &'static str) -> Result<Option<&'a RawValue>, Malformed> {
         let mut same = self.0.iter().filter(|(key, _)| folds_to(key, name));
         match (same.next(), same.next()) {
             (None, _) => Ok(None),
@@ -57,18 +57,25 @@ impl<'a> Object<'a> {
     }
 
     /// The member of that name as a `T`, or `None` where it is absent.
-    pub(super) fn get<T: Deserialize<'a>>(&self, name: &'static str) -> Result<Option<T>, Malformed> {
+    pub(crate) fn get<T: Deserialize<'a>>(&self, name: &'static str) -> Result<Option<T>, Malformed> {
         let read = |value: &'a RawValue| serde_json::from_str(value.get()).map_err(|_| Malformed::Shape(name));
         self.raw(name)?.map(read).transpose()
     }
 
     /// The member of that name as a `T`.
-    pub(super) fn require<T: Deserialize<'a>>(&self, name: &'static str) -> Result<T, Malformed> {
+    pub(crate) fn require<T: Deserialize<'a>>(&self, name: &'static str) -> Result<T, Malformed> {
         self.get(name)?.ok_or(Malformed::Missing(name))
     }
 
+    /// All members by their names, those of one name in their order.
+    pub(crate) fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
+        let mut members: Vec<_> = self.0.iter().map(|(name, value)| (name.as_ref(), *value)).collect();
+        members.sort_by_key(|&(name, _)| name);
+        members
+    }
+
     /// Checks that a member, where it is present, is a `T`.
-    pub(super) fn check<T: DeserializeOwned>(&self, name: &'static str) -> Result<(), Malformed> {
+    pub(crate) fn check<T: DeserializeOwned>(&self, name: &'static str) -> Result<(), Malformed> {
         self.get::<T>(name).map(drop)
     }
 }

@@ -1,0 +1,97 @@
+//! Events with their verdicts, for people and for programs.
+
+use std::io::{self, Write};
+
+use serde::Deserialize;
+
+use crate::event::{Event, EventId, RawEvent};
+use crate::record::{self, ChannelRef};
+use crate::verify::{Verdict, Verifier};
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people.
+    Readable,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Format {
+    /// By the `--json` flag.
+    pub(super) fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Readable }
+    }
+}
+
+/// Judges records off the async threads: signatures cost processor time.
+pub(super) async fn judged(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<Verdict> {
+    let verifier = verifier.clone();
+    let judging = tokio::task::spawn_blocking(move || events.into_iter().map(|raw| verifier.judge(raw)).collect());
+    judging.await.expect("judging does not panic, and is never cancelled")
+}
+
+/// Writes one line: the record as JSON, or what a person wants to know first.
+pub(super) fn write(out: &mut impl Write, format: Format, channel: &ChannelRef, verdict: &Verdict) -> io::Result<()> {
+    match format {
+        Format::Json => writeln!(out, "{}", record::shown(channel, verdict)),
+        Format::Readable => writeln!(out, "{}", line(verdict)),
+    }
+}
+
+/// `offset  time  type  verdict or reason  event id  name`, `-` where there is none.
+pub(super) fn line(verdict: &Verdict) -> String {
+    let (raw, event) = parts(verdict);
+    let event = event.as_ref();
+    let time = event.and_then(Event::timestamp).and_then(record::rfc3339);
+    let kind = event.map(|event| printable(event.kind().as_str()));
+    let name = name(verdict).or_else(|| event.and_then(Event::status).map(printable));
+    format!(
+        "{:>10}  {:20}  {:16}  {:20}  {:36}  {}",
+        raw.offset,
+        time.as_deref().unwrap_or("-"),
+        kind.as_deref().unwrap_or("-"),
+        outcome(verdict),
+        id(raw.id),
+        name.as_deref().unwrap_or("-"),
+    )
+}
+
+/// The verdict's name or, for a rejected event, the reason's.
+fn outcome(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Rejected(_, reason) => format!("rejected:{}", reason.name()),
+        other => other.name().to_owned(),
+    }
+}
+
+/// An event's id as text, `-` where it has none.
+pub(super) fn id(id: Option<EventId>) -> String {
+    id.map_or_else(|| "-".to_owned(), |id| id.to_string())
+}
+
+/// A text of the service without the control characters that a terminal would act upon.
+pub(super) fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+/// The record, and the event where it is well formed.
+pub(super) fn parts(verdict: &Verdict) -> (&RawEvent, Option<Event>) {
+    match verdict {
+        Verdict::Verified(verified) => (verified.event().raw(), Some(verified.event().clone())),
+        Verdict::Unsigned(unsigned) => (unsigned.event().raw(), Some(unsigned.event().clone())),
+        Verdict::Pending(raw) | Verdict::Rejected(raw, _) => (raw, Event::parse(raw.json.clone()).ok()),
+    }
+}
+
+/// The name inside the signed text. Of a verified event only: otherwise it is nobody's word.
+fn name(verdict: &Verdict) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let Verdict::Verified(verified) = verdict else { return None };
+    let decoded = record::decode(verified.event().signed()?)?;
+    let Named { name } = serde_json::from_str(decoded.get()).ok()?;
+    Some(printable(&name))
+}

@@ -1,0 +1,108 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::Body;
+use axum::response::Response;
+
+use super::*;
+use crate::api::scripted::Scripted;
+
+/// Answers with each of these in turn, and with the last one from then on.
+async fn telling(script: &'static [(u16, &'static str)]) -> Scripted {
+    let next = Arc::new(AtomicUsize::new(0));
+    Scripted::start(move |_| {
+        let (status, body) = script[next.fetch_add(1, Ordering::Relaxed).min(script.len() - 1)];
+        let body = if status == 200 && body.len() < 20 { format!(r#"{{"status":"{body}"}}"#) } else { body.to_owned() };
+        Response::builder().status(status).body(Body::from(body)).unwrap()
+    })
+    .await
+}
+
+async fn waiting(service: &Scripted, until: Until) -> Result<Watcher, Ended> {
+    let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
+    wait(&service.client(), ChannelId(id), id, until, Duration::from_millis(1), Duration::from_secs(10)).await
+}
+
+#[tokio::test]
+async fn the_state_is_waited_for_through_everything_that_passes() {
+    for (until, reached) in [(Until::Active, "active"), (Until::Archived, "archived")] {
+        let service = telling(&[(200, "pending"), (429, ""), (500, ""), (503, "<html>"), (200, "new_state")]).await;
+        let id: Uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
+        let short = Duration::from_millis(100);
+        let ended = wait(&service.client(), ChannelId(id), id, until, Duration::from_millis(1), short).await;
+        let Err(Ended::TimedOut { status, .. }) = ended else { panic!("{ended:?}") };
+        assert_eq!(status.as_deref(), Some("new_state"));
+
+        let script: &'static [_] = if until == Until::Active {
+            &[(502, ""), (200, "pending"), (200, "active")]
+        } else {
+            &[(200, "active"), (200, "archiving"), (200, "archived")]
+        };
+        let service = telling(script).await;
+        assert_eq!(waiting(&service, until).await.unwrap().status, reached);
+        assert_eq!(service.asked().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_leads_nowhere_ends_the_wait_and_is_named() {
+    for (until, status) in [
+        (Until::Active, "failed"),
+        (Until::Active, "archiving"),
+        (Until::Active, "archived"),
+        (Until::Archived, "archive_failed"),
+        (Until::Archived, "failed"),
+    ] {
+        let service = Scripted::start(move |_| {
+            let body = format!(r#"{{"status":"{status}","status_reason":"no\u001b funds"}}"#);
+            Response::new(Body::from(body))
+        });
+        let ended = waiting(&service.await, until).await.unwrap_err();
+        assert_eq!(
+            ended.to_string(),
+            format!("the watcher is {status} (no\u{fffd} funds) and will not become {until}")
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_pass_ends_the_wait() {
+    for (status, body, kind) in [
+        (400, "", "refused"),
+        (401, "", "refused"),
+        (404, "", "not-found"),
+        (409, "", "refused"),
+        (200, "<html>and so on, a proxy's page</html>", "malformed"),
+        (302, "", "malformed"),
+    ] {
+        let service =
+            Scripted::start(move |_| Response::builder().status(status).body(Body::from(body)).unwrap()).await;
+        match waiting(&service, Until::Active).await {
+            Err(Ended::Api(error)) => assert_eq!(error.kind(), kind, "{status}"),
+            other => panic!("{status}: {other:?}"),
+        }
+        assert_eq!(service.asked().len(), 1, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_cannot_be_reached_is_waited_for_and_the_end_says_so() {
+    let service = telling(&[(200, "active")]).await;
+    let client = service.client();
+    drop(service);
+    let id: Uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
+    let (interval, timeout) = (Duration::from_millis(1), Duration::from_millis(50));
+    let ended = wait(&client, ChannelId(id), id, Until::Active, interval, timeout).await.unwrap_err();
+    assert_eq!(ended.to_string(), "the watcher did not become active within 0.05s; the service never told its state");
+    assert_eq!(Failure::from(ended).exit(), Exit::Unavailable);
+}
+
+#[test]
+fn durations_are_texts_with_units_and_longer_than_nothing() {
+    assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+    assert_eq!(duration("5m"), Ok(Duration::from_mins(5)));
+    assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+    for nonsense in ["", "0s", "-1s", "5", "soon"] {
+        assert!(duration(nonsense).is_err(), "{nonsense}");
+    }
+}
