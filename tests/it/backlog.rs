@@ -3,9 +3,11 @@
 use axum::response::IntoResponse;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use channeld::event::ChannelId;
 use channeld::simulator::{HasMore, Options, Simulator};
 use channeld::verify::event_hash;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::support::{Delivered, Scripted, Setup, deliverable, records};
 
@@ -114,11 +116,28 @@ async fn numbers_of_any_size_and_spelling_survive() {
         format!(r#"{{"events":[{events}],"has_more":false}}"#).into_response()
     })
     .await;
-    let setup =
-        Setup::of(&service.base_url(), "key-of-a-test", &[channeld::event::ChannelId(uuid::Uuid::from_u128(1))]);
+    let setup = Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))]);
 
     setup.run_until_lines(1).await;
 
     // A record is a line: a line break between two tokens has become a space, and nothing else is changed.
     assert_eq!(setup.delivered()[0].event.get(), NOTICE.replace(['\n', '\r'], " "));
+}
+
+#[tokio::test]
+async fn an_event_that_a_running_network_proved_arrives_as_verified() {
+    let recorded: Value = serde_json::from_str(include_str!("../vectors/recorded.json")).unwrap();
+    let event = recorded["event"].to_string();
+    let page = format!(r#"{{"events":[{event}],"has_more":false}}"#);
+    let service = Scripted::answering(move |_| page.clone().into_response()).await;
+    let mut setup = Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))])
+        .with("verification.workflow_owner", recorded["workflow_owner"].clone())
+        .with("verification.valid_signers", recorded["signers"].clone())
+        .with("verification.min_required_signatures", recorded["min_required"].clone());
+    setup.remove("verification.org_id");
+
+    setup.run_until_lines(1).await;
+
+    let delivered = setup.delivered();
+    assert_eq!((delivered[0].status(), delivered[0].event.get()), ("verified", &*event));
 }
