@@ -110,16 +110,20 @@ impl Daemon {
                     info!("stopping: the batch in hand is finished and recorded first");
                     (next, stopping) = (None, true);
                 }
-                // One that comes while an earlier one is being carried out is answered by the same new reading.
-                Signal::Reload if stopping || next.is_some() => continue,
-                Signal::Reload => next = self.read_again().await,
+                Signal::Reload if stopping => continue,
+                // What was read last holds, also where an earlier reading is still being carried out.
+                Signal::Reload => next = self.read_again().await.or(next),
             }
             if stopping || next.is_some() {
                 stop.cancel();
             }
         };
         match next {
-            Some((config, channels)) if outcome == Outcome::Drained => Ended::For(Box::new(config), channels),
+            // A sink that hangs must not turn a new configuration into an end: what it has not taken in time is offered
+            // again, as it would be at a start.
+            Some((config, channels)) if matches!(outcome, Outcome::Drained | Outcome::GraceExpired) => {
+                Ended::For(Box::new(config), channels)
+            }
             _ => Ended::With(outcome),
         }
     }
@@ -136,7 +140,9 @@ impl Daemon {
             let channels = assemble(&config, &self.state)?;
             Ok((config, channels))
         });
-        read.inspect_err(|error| error!(error = %Chain(&**error), "configuration rejected: nothing changes")).ok()
+        read.inspect(|_| info!("configuration read again: the batches in hand are finished first"))
+            .inspect_err(|error| error!(error = %Chain(&**error), "configuration rejected: nothing changes"))
+            .ok()
     }
 }
 

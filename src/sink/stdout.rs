@@ -6,6 +6,9 @@
 //!   finished before anything else is written. No reader ever sees two events on one line.
 //! * **Once.** What the writer has taken is not offered again, so a writer that fails in the middle of a batch (a full
 //!   disk behind it, a pipe that would block) causes no duplicates.
+//! * **A reader who leaves has read nothing of the batch in hand.** What of it is still in the pipe is gone with the
+//!   reader, and nobody can say how much that is: the next start offers the whole batch again. Of the batch before it
+//!   the pipe may have held the end, 64 KiB at the most; only a reader that acknowledges could tell.
 //!
 //! # Cancellation
 //!
@@ -100,7 +103,7 @@ impl<W: Write> Printer<W> {
         for record in &batch[..delivered] {
             self.finished.remove(&(channel, record.offset()));
         }
-        result.map_err(|error| undelivered(delivered, error))?;
+        result.map_err(|error| undelivered(if is_closed(&error) { 0 } else { delivered }, error))?;
         self.out.flush().map_err(|error| undelivered(0, error))
     }
 
@@ -166,10 +169,14 @@ fn undelivered(delivered: usize, error: io::Error) -> Undelivered {
 }
 
 fn io_error(source: io::Error) -> SinkError {
-    match source.kind() {
-        ErrorKind::BrokenPipe => SinkError::Closed,
-        _ => SinkError::Io { doing: "writing to standard output".to_owned(), source },
+    if is_closed(&source) {
+        return SinkError::Closed;
     }
+    SinkError::Io { doing: "writing to standard output".to_owned(), source }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe
 }
 
 #[cfg(test)]

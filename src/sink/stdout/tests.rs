@@ -71,6 +71,16 @@ async fn a_closed_pipe_is_closed() {
 }
 
 #[tokio::test]
+async fn a_reader_who_leaves_in_the_middle_of_a_batch_has_none_of_it() {
+    let batch = records(&channel(1), 1..4);
+    let out = Narrow::new(lines(&batch[..2]).len(), ErrorKind::BrokenPipe);
+
+    let refused = Stdout::over(out).deliver(&channel(1), &batch).await.unwrap_err();
+
+    assert!(matches!(refused, Undelivered { delivered: 0, error: SinkError::Closed }), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_pipe_carries_every_channel_and_no_line_is_torn() {
     let (reader, writer) = io::pipe().unwrap();
     let reading = tokio::task::spawn_blocking(move || io::read_to_string(reader).unwrap());

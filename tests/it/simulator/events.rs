@@ -6,7 +6,7 @@ use std::time::Duration;
 use channeld::simulator::{EventSpec, Honesty, Kind, LateProofs, Options, Simulator, Tampering};
 use channeld::verify::Verdict;
 
-use crate::client::{Client, ENDS_AT, PATIENCE, backlog, id_of, json};
+use super::client::{Client, ENDS_AT, PATIENCE, backlog, id_of, json};
 
 #[tokio::test]
 async fn what_it_says_of_its_events_is_what_the_verifier_finds() {

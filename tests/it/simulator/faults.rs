@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use channeld::simulator::{Fault, Options, Route, Simulator};
 
-use crate::client::{Client, backlog, id_of, json, refusal};
+use super::client::{Client, backlog, id_of, json, refusal};
 
 #[tokio::test]
 async fn what_is_not_there_or_not_allowed_is_refused_with_the_envelope() {

@@ -4,7 +4,7 @@ use channeld::simulator::{Options, Simulator};
 use channeld::verify::Verdict;
 use serde_json::Value;
 
-use crate::client::{Client, ENDS_AT, backlog, json};
+use super::client::{Client, ENDS_AT, backlog, json};
 
 #[tokio::test]
 async fn search_filters_by_everything_an_event_has() {

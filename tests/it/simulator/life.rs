@@ -3,7 +3,7 @@
 use channeld::simulator::{Fault, Options, Simulator};
 use channeld::verify::workflow_owner;
 
-use crate::client::{Client, PATIENCE, backlog, json};
+use super::client::{Client, PATIENCE, backlog, json};
 
 #[tokio::test]
 async fn watchers_have_the_status_that_a_test_sets() {

@@ -2,7 +2,7 @@
 
 use channeld::simulator::{HasMore, Options, Simulator, Window};
 
-use crate::client::{Client, backlog};
+use super::client::{Client, backlog};
 
 #[tokio::test]
 async fn offset_is_read_as_the_options_say() {

@@ -1,0 +1,103 @@
+//! Mistakes are named, all of them, before anything starts; and each kind of end has its exit code.
+
+use channeld::event::ChannelId;
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use uuid::Uuid;
+
+use crate::support::{Daemon, Setup};
+
+fn setup() -> Setup {
+    Setup::of("http://127.0.0.1:9/v1", "key-of-a-test", &[ChannelId(Uuid::from_u128(1))])
+}
+
+/// Exit code, standard output and standard error.
+async fn run(arguments: &[&str], setup: &Setup) -> (Option<i32>, String, String) {
+    let secrets = ["key-of-a-test".to_owned()];
+    let (daemon, mut stdout) = Daemon::run_piped(arguments, Some(&setup.write()), &secrets);
+    let mut out = String::new();
+    stdout.read_to_string(&mut out).await.unwrap();
+    assert!(!out.contains(&secrets[0]));
+    let ended = daemon.ended().await;
+    (ended.code, out, ended.log.0.clone())
+}
+
+#[tokio::test]
+async fn every_mistake_is_named_and_nothing_is_started() {
+    let setup = setup()
+        .with("api.page_limit", 0)
+        .with("api.idle_wiat", "5s")
+        .with("api.retry_wait", "soon")
+        .with("verification.min_required_signatures", 11)
+        .with("channels.c0.sinks", vec!["file", "ledger"])
+        .with("channels.c0.start", "yesterday")
+        .with("sinks.file.type", "fiel")
+        .with("log.level", "loud");
+    for command in ["run", "check"] {
+        let (code, out, errors) = run(&[command], &setup).await;
+        assert_eq!((code, out.as_str()), (Some(78), ""), "{errors}");
+        for key in [
+            "api.page_limit",
+            "api.idle_wiat",
+            "api.retry_wait",
+            "verification.min_required_signatures",
+            "channels.c0.sinks",
+            "channels.c0.start",
+            "sinks.file.type",
+            "log.level",
+        ] {
+            assert_eq!(errors.lines().filter(|line| line.starts_with(key)).count(), 1, "{command}: {key} in\n{errors}");
+        }
+    }
+    assert!(!setup.path("state").exists() && !setup.path("events.jsonl").exists());
+}
+
+#[tokio::test]
+async fn a_file_that_is_missing_or_no_toml_is_a_mistake_of_configuration() {
+    let missing = setup();
+    let daemon = Daemon::run(&["run"], Some(&missing.path("nowhere.toml")), &[]);
+    let ended = daemon.ended().await;
+    assert_eq!(ended.code, Some(78));
+    assert!(ended.log.0.contains("nowhere.toml"), "{}", ended.log.0);
+
+    let broken = setup();
+    std::fs::write(broken.path("broken.toml"), "[api\nbase_url = 1").unwrap();
+    let ended = Daemon::run(&["run"], Some(&broken.path("broken.toml")), &[]).ended().await;
+    assert_eq!(ended.code, Some(78), "{}", ended.log.0);
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_a_mistake_of_usage() {
+    for arguments in [&["rnu"][..], &["run", "--fast"], &["demo", "--events", "0"], &["simulate", "--forged", "2"], &[]]
+    {
+        let ended = Daemon::run(arguments, None, &[]).ended().await;
+        assert_eq!(ended.code, Some(64), "{arguments:?}");
+        assert!(!ended.log.0.is_empty(), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn help_and_version_are_no_mistake() {
+    for arguments in
+        [&["--help"][..], &["--version"], &["run", "--help"], &["check", "--help"], &["simulate", "--help"]]
+    {
+        let (daemon, mut stdout) = Daemon::run_piped(arguments, None, &[]);
+        let mut out = String::new();
+        stdout.read_to_string(&mut out).await.unwrap();
+        assert_eq!(daemon.ended().await.code, Some(0), "{arguments:?}");
+        assert!(!out.is_empty(), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_valid_configuration_is_summed_up_and_nothing_is_started() {
+    let setup = setup();
+    let (code, out, errors) = run(&["check"], &setup).await;
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(out.contains("c0") && out.contains("file"), "{out}");
+
+    let (code, out, _) = run(&["check", "--json"], &setup).await;
+    let object: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &object["valid"]), (Some(0), &true.into()));
+    assert!(!setup.path("state").exists() && !setup.path("events.jsonl").exists());
+}

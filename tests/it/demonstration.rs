@@ -1,0 +1,46 @@
+//! What a newcomer sees first: the demonstration, and the simulated service as a program.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+
+use crate::support::Daemon;
+
+/// In the story that the demonstration tells, the event that was changed after it was signed.
+const FORGED: &str = "10";
+
+#[tokio::test]
+async fn the_demonstration_shows_events_and_none_that_is_forged() {
+    let (daemon, mut stdout) = Daemon::run_piped(&["demo", "--events", "20"], None, &[]);
+    let mut out = String::new();
+    stdout.read_to_string(&mut out).await.unwrap();
+    assert_eq!(daemon.ended().await.code, Some(0), "{out}");
+
+    let words = |line: &str| line.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>();
+    let shown: Vec<_> =
+        out.lines().map(words).filter(|words| words.len() == 2 && words[1].parse::<i64>().is_ok()).collect();
+    let events: Vec<_> = shown.iter().filter(|words| words[0] == "verified" || words[0] == "unsigned").collect();
+    assert_eq!(events.len(), 20, "{out}");
+    assert!(events.iter().all(|words| words[1] != FORGED), "{out}");
+    assert!(out.contains("1 rejected"), "{out}");
+}
+
+#[tokio::test]
+async fn the_simulator_announces_itself_in_one_line_and_serves() {
+    let arguments = ["simulate", "--events", "7", "--channels", "2", "--api-key", "key-of-a-test"];
+    let (daemon, stdout) = Daemon::run_piped(&arguments, None, &[]);
+    let mut lines = BufReader::new(stdout).lines();
+    let announced: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    for channel in announced["channels"].as_array().unwrap() {
+        let url = format!("{}/channels/{}/events", announced["base_url"].as_str().unwrap(), channel.as_str().unwrap());
+        let request = http.get(url).header("Authorization", "Apikey key-of-a-test");
+        let page: Value = serde_json::from_str(&request.send().await.unwrap().text().await.unwrap()).unwrap();
+        assert_eq!(page["events"].as_array().unwrap().len(), 7);
+    }
+    assert_eq!(announced["api_key"], "key-of-a-test");
+    daemon.signal(Signal::TERM);
+    assert_eq!(lines.next_line().await.unwrap(), None, "one line");
+    assert_eq!(daemon.ended().await.code, Some(0));
+}

@@ -1,0 +1,23 @@
+//! The whole daemon, held to what it promises: the real binary, a simulated service, sinks as operators have them.
+//!
+//! A file a promise, or a few that belong together; `support` is what they stand on.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
+
+mod support;
+
+mod backlog;
+mod configuration;
+mod demonstration;
+mod faults;
+mod isolation;
+mod reload;
+mod restart;
+mod robustness;
+mod shutdown;
+mod simulator;
+mod start;
+mod state;
+mod vectors;
+mod verdicts;
+mod window;

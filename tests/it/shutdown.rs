@@ -1,0 +1,133 @@
+//! Ending loses nothing and repeats nothing: a stop, an impatient stop, and a reader who leaves.
+
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{Options, Simulator};
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::support::{Delivered, PATIENCE, Receiver, Reply, Setup, deliverable, offsets};
+
+const EVENTS: u64 = 60;
+
+async fn service() -> Simulator {
+    Simulator::start(Options { events: EVENTS, unsigned: 0.2, ..Options::default() }).await.unwrap()
+}
+
+fn webhook_only(simulator: &Simulator, receiver: &Receiver) -> Setup {
+    let mut setup = Setup::reading(simulator).with_webhook("hook", receiver).with("channels.c0.sinks", vec!["hook"]);
+    setup.remove("sinks.file");
+    setup
+}
+
+async fn run_to_the_end(setup: &Setup, receiver: &Receiver, expected: &[i64]) {
+    let last = *expected.last().unwrap();
+    let mut daemon = setup.start();
+    let arrived = || receiver.delivered().last().is_some_and(|delivered| delivered.offset == last);
+    daemon.until("the rest arrives", |daemon| daemon.has_logged("channel started") && arrived()).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_in_the_middle_of_a_batch_lets_it_finish() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let simulator = service().await;
+        let receiver = Receiver::start().await;
+        let setup = webhook_only(&simulator, &receiver).with("api.page_limit", 25);
+        receiver.always(Some(Reply::Slow(Duration::from_millis(10))));
+        let mut daemon = setup.start();
+        daemon.until("some of a batch has arrived", |_| receiver.received() >= 30).await;
+        daemon.signal(signal);
+        let ended = daemon.ended().await;
+
+        assert_eq!(ended.code, Some(0), "{signal:?}");
+        let expected = deliverable(&simulator, 0);
+        run_to_the_end(&setup, &receiver, &expected).await;
+        assert_eq!(offsets(&receiver.delivered()), expected, "{signal:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_sink_that_refuses() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let setup = webhook_only(&simulator, &receiver).with("sinks.hook.timeout", "200ms").with("api.page_limit", 25);
+    let mut daemon = setup.start();
+    daemon.until("some arrive", |_| receiver.received() >= 30).await;
+    receiver.always(Some(Reply::Refuse(503, Some(3600))));
+    let before = receiver.requests();
+    daemon.until("it refuses", |_| receiver.requests() > before).await;
+    daemon.stop().await;
+
+    receiver.always(None);
+    let expected = deliverable(&simulator, 0);
+    run_to_the_end(&setup, &receiver, &expected).await;
+    assert_eq!(offsets(&receiver.delivered()), expected, "what it took before it refused is recorded");
+}
+
+#[tokio::test]
+async fn a_sink_that_hangs_costs_a_stop_no_more_than_the_grace() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let setup = webhook_only(&simulator, &receiver).with("shutdown_grace", "300ms");
+    receiver.always(Some(Reply::Hang));
+    let mut daemon = setup.start();
+    daemon.until("it hangs", |_| receiver.requests() == 1).await;
+    let asked = Instant::now();
+    daemon.signal(Signal::TERM);
+    let ended = daemon.ended().await;
+
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert_eq!(ended.code, Some(1), "not everything in hand is recorded, and the exit code says so");
+    assert_eq!(ended.log.at("WARN").len(), 1, "{:?}", ended.log.at("WARN"));
+    receiver.always(None);
+    let expected = deliverable(&simulator, 0);
+    run_to_the_end(&setup, &receiver, &expected).await;
+    let (first, rest) = (offsets(&receiver.delivered())[0], offsets(&receiver.delivered())[1..].to_vec());
+    assert_eq!((first, rest), (expected[0], expected), "the one in doubt is repeated, nothing is lost");
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let setup = webhook_only(&simulator, &receiver);
+    receiver.always(Some(Reply::Hang));
+    let mut daemon = setup.start();
+    daemon.until("it hangs", |_| receiver.requests() == 1).await;
+    daemon.signal(Signal::TERM);
+    daemon.until_logged("stopping: the batch in hand is finished and recorded first").await;
+    let asked = Instant::now();
+    daemon.signal(Signal::TERM);
+    let ended = daemon.ended().await;
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert_eq!(ended.code, Some(1));
+}
+
+#[tokio::test]
+async fn a_reader_of_standard_output_may_leave_and_come_back() {
+    let simulator = service().await;
+    let mut setup = Setup::reading(&simulator).with("sinks.out.type", "stdout").with("channels.c0.sinks", vec!["out"]);
+    setup.remove("sinks.file");
+    let (daemon, stdout) = setup.start_piped();
+    let mut lines = BufReader::new(stdout).lines();
+    for offset in 1..=3 {
+        let line = lines.next_line().await.unwrap().unwrap();
+        assert_eq!(Delivered::parse(&line).offset, offset);
+    }
+    drop(lines);
+    let ended = daemon.ended().await;
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.log.at("ERROR").is_empty(), "{:?}", ended.log.at("ERROR"));
+
+    let (daemon, stdout) = setup.start_piped();
+    let mut lines = BufReader::new(stdout).lines();
+    let mut seen = Vec::new();
+    while seen.last() != deliverable(&simulator, 0).last() {
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        seen.push(Delivered::parse(&line).offset);
+    }
+    daemon.stop().await;
+    assert!(seen[0] <= 4, "what was not read is offered again: {}", seen[0]);
+    assert!(seen.windows(2).all(|pair| pair[1] == pair[0] + 1), "{seen:?}");
+}

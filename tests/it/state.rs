@@ -1,0 +1,100 @@
+//! The record of where we are: one process's alone, and restored where it is damaged.
+
+use std::path::Path;
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+
+use crate::support::{Receiver, Setup, deliverable, offsets};
+
+const PAGE: usize = 10;
+
+type Damage = fn(&Path);
+
+async fn service() -> Simulator {
+    Simulator::start(Options { events: 45, unsigned: 0.2, ..Options::default() }).await.unwrap()
+}
+
+fn deleted(database: &Path) {
+    std::fs::remove_dir_all(database).unwrap();
+}
+
+fn emptied(database: &Path) {
+    std::fs::write(database.join("db"), "").unwrap();
+}
+
+fn overwritten(database: &Path) {
+    for file in ["conf", "db"] {
+        let path = database.join(file);
+        let length = std::fs::metadata(&path).unwrap().len();
+        std::fs::write(&path, vec![0x5a; usize::try_from(length).unwrap()]).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_second_process_on_the_same_state_is_refused_and_the_first_goes_on() {
+    let simulator = service().await;
+    let setup = Setup::reading(&simulator);
+    let mut first = setup.start();
+    first.until("the backlog arrives", |_| setup.lines() == 45).await;
+
+    let second = setup.start().ended().await;
+
+    assert_eq!(second.code, Some(1));
+    let said = second.log.at("ERROR");
+    let holder = format!("process {}", first.pid());
+    assert!(said.len() == 1 && said[0]["error"].as_str().unwrap().contains(&holder), "{said:?}");
+    simulator.publish(0, 1);
+    first.until("the first goes on", |_| setup.lines() == 46).await;
+    first.stop().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_gone_or_damaged_is_restored_from_its_mirror() {
+    let cases: [(_, Damage); 3] = [("deleted", deleted), ("emptied", emptied), ("overwritten", overwritten)];
+    for (case, damage) in cases {
+        let simulator = service().await;
+        let receiver = Receiver::start().await;
+        let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
+        let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
+        let mut daemon = setup.start();
+        daemon.until_logged("channel started").await;
+        daemon.until("the backlog arrives", |_| setup.lines() == 45 && receiver.received() == 45).await;
+        daemon
+            .until("the late one is set aside", |_| {
+                std::fs::read_to_string(setup.path("state/cursors.json"))
+                    .is_ok_and(|json| json.matches("46").count() >= 3)
+            })
+            .await;
+        daemon.stop().await;
+
+        damage(&setup.path("state").join("sled"));
+        simulator.publish(0, 5);
+        simulator.prove(0, late);
+        let mut daemon = setup.start();
+        daemon.until("the rest arrives", |_| setup.lines() >= 51 && receiver.received() >= 51).await;
+        let log = daemon.stop().await;
+
+        assert!(log.0.contains("cursors.json"), "{case}: an operator is told");
+        let sorted = |mut offsets: Vec<i64>| {
+            offsets.sort_unstable();
+            offsets
+        };
+        let expected = deliverable(&simulator, 0);
+        assert_eq!(sorted(setup.offsets("c0")), expected, "{case}");
+        assert_eq!(sorted(offsets(&receiver.delivered())), expected, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_nothing_can_be_restored_from_is_not_guessed_at() {
+    let simulator = service().await;
+    let setup = Setup::reading(&simulator);
+    setup.run_until_lines(45).await;
+    std::fs::write(setup.path("state/cursors.json"), "{\"format\":1,\"chan").unwrap();
+
+    let ended = setup.start().ended().await;
+
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.log.0.contains("cursors.json"), "{}", ended.log.0);
+    assert_eq!(setup.lines(), 45);
+}

@@ -1,0 +1,17 @@
+//! What the tests of the whole daemon stand on.
+
+mod daemon;
+mod receiver;
+mod records;
+mod scripted;
+mod service;
+mod setup;
+mod wait;
+
+pub(crate) use daemon::Daemon;
+pub(crate) use receiver::{Receiver, Reply};
+pub(crate) use records::{Delivered, offsets};
+pub(crate) use scripted::Scripted;
+pub(crate) use service::{deliverable, records};
+pub(crate) use setup::Setup;
+pub(crate) use wait::{PATIENCE, eventually};

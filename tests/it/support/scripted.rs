@@ -1,0 +1,62 @@
+//! A service that answers whatever a test says, for what the simulator cannot do.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::http::Uri;
+use axum::response::Response;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) offset: Option<i64>,
+    pub(crate) limit: Option<usize>,
+}
+
+/// A running service. Ends when it is dropped.
+pub(crate) struct Scripted {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    _serving: JoinSet<()>,
+}
+
+impl Scripted {
+    pub(crate) async fn answering(answer: impl Fn(&Asked) -> Response + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let (book, answer) = (Arc::clone(&asked), Arc::new(answer));
+        let routes = Router::new().fallback(move |uri: Uri| {
+            let asked = Asked::of(&uri);
+            book.lock().unwrap_or_else(PoisonError::into_inner).push(asked.clone());
+            let answer = Arc::clone(&answer);
+            async move { answer(&asked) }
+        });
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        Self { address, asked, _serving: serving }
+    }
+
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// How many requests came.
+    pub(crate) fn requests(&self) -> usize {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Asked {
+    fn of(uri: &Uri) -> Self {
+        let query = uri.query().unwrap_or_default();
+        let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        Self {
+            offset: value("offset").map(|offset| offset.parse().unwrap()),
+            limit: value("limit").map(|limit| limit.parse().unwrap()),
+        }
+    }
+}

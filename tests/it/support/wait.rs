@@ -1,0 +1,21 @@
+//! Waiting for what must come true, and for no longer than that.
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take. Far more than it does take, so that a busy machine fails no test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Looks until there is something to see.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}

@@ -1,0 +1,48 @@
+//! A service that shows the newest events first and leaves out older ones: nothing is skipped because of it.
+
+use channeld::simulator::{Options, Simulator, Window};
+
+use crate::support::{Setup, deliverable};
+
+const READ_FAILED: &str = "failed: somebody must act; trying again meanwhile";
+
+#[tokio::test]
+async fn a_backlog_arrives_whichever_events_a_page_holds() {
+    for (inclusive, sparse) in [(false, false), (true, false), (false, true), (true, true)] {
+        let options = Options { events: 300, window: Window::Newest, inclusive, sparse, ..Options::default() };
+        let simulator = Simulator::start(options).await.unwrap();
+        let setup = Setup::reading(&simulator).with("api.page_limit", 20);
+        let mut daemon = setup.start();
+        daemon.until("the backlog arrives", |_| setup.lines() == 300).await;
+
+        simulator.publish(0, 100);
+        daemon.until("what came at once arrives", |_| setup.lines() == 400).await;
+        daemon.stop().await;
+
+        assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "inclusive {inclusive}, sparse {sparse}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_told_apart_is_said_to_be_in_doubt_and_never_passed_over() {
+    let options = Options { events: 1, window: Window::Newest, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator).with("api.page_limit", 20);
+    let mut daemon = setup.start();
+    daemon.until("the first event arrives", |_| setup.lines() == 1).await;
+
+    // More in a second than search gives at once.
+    simulator.publish(0, 5000);
+
+    let before = simulator.requests().search;
+    daemon
+        .until("it is said, and tried again", |daemon| {
+            daemon.has_logged(READ_FAILED) && simulator.requests().search > before + 100
+        })
+        .await;
+    let said = daemon.stop().await.lines(READ_FAILED);
+    assert_eq!(said.len(), 1, "said once: {said:?}");
+    assert_eq!((&said[0]["level"], &said[0]["kind"]), (&"ERROR".into(), &"range-in-doubt".into()));
+    let delivered = setup.offsets("c0");
+    assert!(delivered.iter().copied().eq(1..=i64::try_from(delivered.len()).unwrap()), "{delivered:?}");
+}
