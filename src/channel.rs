@@ -30,11 +30,12 @@ use tracing::{error, info};
 
 use crate::api::{ApiError, Client};
 use crate::config::{Ordering, Start, UnsignedPolicy};
-use crate::event::RawEvent;
+use crate::event::{Offset, RawEvent};
 use crate::record::ChannelRef;
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::Sink;
 use crate::state::{Commit, Cursor, LaneKey, LaneState, State, StateError};
+use crate::telemetry::Chain;
 use crate::verify::Verifier;
 
 mod batch;
@@ -110,7 +111,7 @@ pub enum ChannelError {
         sink: Arc<str>,
     },
     /// A part of the loop panicked. A defect; the channel starts again from its cursors.
-    #[error("a lane panicked")]
+    #[error("a part of the channel's loop panicked")]
     Panicked(#[source] JoinError),
 }
 
@@ -154,7 +155,11 @@ impl Channel {
             ended = self.read_and_settle(furthest_behind, queues, &stop) => ended,
             Some(lane) = lanes.join_next() => lane.unwrap_or_else(|panic| Err(ChannelError::Panicked(panic))),
         };
-        if !matches!(ended, Ok(()) | Err(ChannelError::Gone)) {
+        if let Err(ChannelError::Gone) = ended {
+            let (channel, channel_id) = (&self.settings.channel.name, self.settings.channel.id);
+            error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
+        } else {
+            // Also where reading ended because a lane had: the other lanes must not wait for their sinks.
             stop.cancel();
         }
         drain(lanes, ended).await
@@ -273,12 +278,13 @@ impl Channel {
                 Ok(range) => {
                     retry.reset();
                     trouble.over();
-                    let wait = if range.more { Duration::ZERO } else { self.settings.idle_wait };
-                    position = range.events.last().map(|event| event.offset).or(position);
-                    if !self.hand_on(range.events, &queues, judge, book, stop).await? {
+                    let (before, nothing_new) = (position, range.events.is_empty());
+                    if !self.hand_on(range.events, &mut position, &queues, judge, book, stop).await? {
                         return Ok(());
                     }
-                    wait
+                    // Nonsense that reading does not go on above will be there again.
+                    let moved = nothing_new || position != before;
+                    if range.more && moved { Duration::ZERO } else { self.settings.idle_wait }
                 }
                 Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
                 Err(error) => {
@@ -293,10 +299,12 @@ impl Channel {
         }
     }
 
-    /// Judges a range and hands it to the lanes; `false` where `stop` fired before it was handed on as a whole.
+    /// Judges a range and hands it to the lanes, moving `position` along; `false` where `stop` fired before it was handed
+    /// on as a whole.
     async fn hand_on(
         &self,
         events: Vec<RawEvent>,
+        position: &mut Option<Offset>,
         queues: &Queues,
         judge: &Judge,
         book: &LateBook,
@@ -304,12 +312,18 @@ impl Channel {
     ) -> Result<bool, ChannelError> {
         let Some(mut outcomes) = judge.page(events, stop).await? else { return Ok(false) };
         while !outcomes.is_empty() {
-            let Sorted { batch, held, rest } = Batch::sort(&self.settings, outcomes);
+            let Sorted { batch, unplaced, held, rest } = Batch::sort(&self.settings, outcomes);
             let awaited = batch.iter().flat_map(|batch| &batch.pending).map(Awaited::from).collect();
-            if let Some(batch) = batch
-                && !queues.send(&Work::Batch(Arc::new(batch)), stop).await
-            {
-                return Ok(false);
+            if let Some(batch) = batch {
+                let through = batch.through;
+                if !queues.send(&Work::Batch(Arc::new(batch)), stop).await {
+                    return Ok(false);
+                }
+                *position = Some(through);
+            }
+            if !unplaced.is_empty() {
+                let quarantined = unplaced.into_iter().map(|evidence| (self.settings.channel.id, evidence)).collect();
+                self.state.commit(Commit { quarantined, ..Commit::default() }).await?;
             }
             if !book.add(awaited, stop).await {
                 return Ok(false);
@@ -350,19 +364,32 @@ async fn pause(wait: Duration, stop: &CancellationToken) -> bool {
     tokio::select! { () = tokio::time::sleep(wait) => true, () = stop.cancelled() => false }
 }
 
-/// Waits for every lane to end. What ended the channel first is what it ended of.
+/// Waits for every lane to end. Of several errors the gravest counts.
 async fn drain(
     mut lanes: JoinSet<Result<(), ChannelError>>,
     mut ended: Result<(), ChannelError>,
 ) -> Result<(), ChannelError> {
     while let Some(lane) = lanes.join_next().await {
         let lane = lane.unwrap_or_else(|panic| Err(ChannelError::Panicked(panic)));
-        if let Err(later) = &lane
-            && ended.is_err()
+        if let Err(error) = &lane
+            && gravity(&lane) <= gravity(&ended)
         {
-            error!(error = %crate::telemetry::Chain(later), "a lane failed while the channel was ending");
+            error!(error = %Chain(error), "another lane failed too");
         }
-        ended = ended.and(lane);
+        if gravity(&lane) > gravity(&ended) {
+            ended = lane;
+        }
     }
     ended
+}
+
+/// The more parts of the daemon an end concerns, the graver it is.
+fn gravity(ended: &Result<(), ChannelError>) -> u8 {
+    match ended {
+        Ok(()) => 0,
+        Err(ChannelError::Gone) => 1,
+        Err(ChannelError::Panicked(_)) => 2,
+        Err(ChannelError::SinkClosed { .. }) => 3,
+        Err(ChannelError::State(_)) => 4,
+    }
 }

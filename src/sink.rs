@@ -47,6 +47,12 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// How many records are offered at once. A sink that takes its time over each wants few: what has arrived is recorded
+    /// after each offer, and stopping waits for no more than one.
+    fn at_once(&self) -> usize {
+        usize::MAX
+    }
+
     /// Takes a batch of one channel, in ascending offset order.
     ///
     /// # Errors

@@ -122,6 +122,9 @@ pub enum StateError {
         /// What sled said.
         message: String,
     },
+    /// The database itself is at fault. It is replaced where there is a mirror.
+    #[error("the state database is damaged: {0}")]
+    DamagedDatabase(String),
     /// The database does not open and nothing says where we were.
     #[error(
         "the state database in {path} cannot be opened ({message}) and there is no cursors.json to restore the cursors \

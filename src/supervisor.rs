@@ -26,17 +26,17 @@ use crate::telemetry::Chain;
 /// Waits before a channel that panicked is started again.
 const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-/// How everything ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How everything ended. Of several ways the last in this order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Stopped as asked, everything in hand recorded.
     Drained,
     /// Stopped as asked, but something in hand did not finish in time. It is offered again at the next start.
     GraceExpired,
-    /// Nobody reads a sink any more.
-    SinkClosed,
     /// No channel is left that exists.
     AllGone,
+    /// Nobody reads a sink any more.
+    SinkClosed,
     /// The state could not be read or written.
     StateFailed,
 }
@@ -86,7 +86,7 @@ impl Supervisor {
                 Err(panic) => (panic.id(), Err(ChannelError::Panicked(panic))),
             };
             let Some((channel, retry)) = self.running.remove(&id) else { continue };
-            outcome = self.ended(&channel, retry, ended).or(outcome);
+            outcome = outcome.max(self.ended(&channel, retry, ended));
         }
         outcome.unwrap_or(if self.stop.is_cancelled() { Outcome::Drained } else { Outcome::AllGone })
     }
@@ -102,10 +102,7 @@ impl Supervisor {
             Err(error) => error,
         };
         match error {
-            ChannelError::Gone => {
-                error!(channel = %name, channel_id = %channel.channel().id, "channel does not exist or is archived: stopped, the others go on");
-                None
-            }
+            ChannelError::Gone => None,
             ChannelError::Panicked(_) => {
                 let wait = retry.next_wait(None);
                 error!(channel = %name, wait_ms = wait.as_millis(), error = %Chain(&error), "channel panicked: starting it again");

@@ -20,6 +20,9 @@ pub(super) enum Outcome {
     Pending(Pending),
     /// It is kept as evidence.
     Condemned(Evidence),
+    /// So is this, but the service, asked for it, did not confirm that there is such an event at that offset: the offset
+    /// itself may be nonsense, and reading must not go on above it because of it.
+    Unplaced(Evidence),
 }
 
 /// What a lane is given to do.
@@ -49,6 +52,8 @@ pub(super) struct Batch {
 pub(super) struct Sorted {
     /// What goes on now.
     pub(super) batch: Option<Batch>,
+    /// Evidence above everything that goes on now.
+    pub(super) unplaced: Vec<Evidence>,
     /// In strict ordering, the event without its proof that everything after it waits for.
     pub(super) held: Option<Pending>,
     /// What waits for it.
@@ -58,21 +63,26 @@ pub(super) struct Sorted {
 impl Batch {
     /// Sorts an ascending range.
     pub(super) fn sort(settings: &Settings, outcomes: Vec<Outcome>) -> Sorted {
-        let mut batch = None;
+        let (mut batch, mut unplaced): (Option<Self>, _) = (None, Vec::new());
         let mut outcomes = outcomes.into_iter();
         while let Some(outcome) = outcomes.next() {
             match outcome {
                 Outcome::Pending(pending) if settings.ordering == Ordering::Strict => {
-                    return Sorted { batch, held: Some(pending), rest: outcomes.collect() };
+                    return Sorted { batch, unplaced, held: Some(pending), rest: outcomes.collect() };
                 }
-                outcome => batch.get_or_insert_with(|| Self::empty(Offset::ZERO)).push(outcome),
+                Outcome::Unplaced(evidence) => unplaced.push(evidence),
+                placed => {
+                    let batch = batch.get_or_insert_with(|| Self::through(placed.offset()));
+                    batch.condemned.append(&mut unplaced);
+                    batch.push(placed);
+                }
             }
         }
-        Sorted { batch, held: None, rest: Vec::new() }
+        Sorted { batch, unplaced, held: None, rest: Vec::new() }
     }
 
-    fn empty(through: Offset) -> Self {
-        Self { records: Vec::new(), pending: Vec::new(), condemned: Vec::new(), through }
+    fn through(offset: Offset) -> Self {
+        Self { records: Vec::new(), pending: Vec::new(), condemned: Vec::new(), through: offset }
     }
 
     fn push(&mut self, outcome: Outcome) {
@@ -81,7 +91,7 @@ impl Batch {
             Outcome::Deliver(record) => self.records.push(record),
             Outcome::Dropped(_) => {}
             Outcome::Pending(pending) => self.pending.push(pending),
-            Outcome::Condemned(evidence) => self.condemned.push(evidence),
+            Outcome::Condemned(evidence) | Outcome::Unplaced(evidence) => self.condemned.push(evidence),
         }
     }
 }
@@ -92,7 +102,7 @@ impl Outcome {
             Self::Deliver(record) => record.offset(),
             Self::Dropped(offset) => *offset,
             Self::Pending(pending) => pending.offset,
-            Self::Condemned(evidence) => evidence.facts.offset,
+            Self::Condemned(evidence) | Self::Unplaced(evidence) => evidence.facts.offset,
         }
     }
 }

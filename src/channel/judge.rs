@@ -10,13 +10,14 @@
 //!
 //! Nothing is changed here: stopped at any point, the same events are read and judged again.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use crate::api::ApiError;
 use crate::config::UnsignedPolicy;
@@ -24,6 +25,7 @@ use crate::event::{EventId, Offset, RawEvent};
 use crate::record::{ChannelRef, Record};
 use crate::retry::{Retry, RetryPolicy};
 use crate::state::{Evidence, Pending, Quarantined};
+use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict, Verifier};
 
 use super::batch::Outcome;
@@ -37,6 +39,9 @@ const SECOND_LOOKS: usize = 8;
 
 /// Waits for a readable answer about one event, before the lack of one holds up its channel no longer.
 const STUBBORN_ANSWERS: u32 = 3;
+
+/// Rejected events that are remembered as logged.
+const MAX_SAID: usize = 10_000;
 
 /// Waits between two questions for a proof that has not come.
 pub(super) const PROOF_RETRY: RetryPolicy =
@@ -62,8 +67,8 @@ impl From<&Pending> for Awaited {
 pub(super) enum Answer {
     /// `stop` fired first.
     Stopped,
-    /// Still without.
-    NotYet,
+    /// Still without; the record as it was read, if it was.
+    NotYet(Option<Bytes>),
     /// It came, or the event turned out to be something else.
     Settled(Outcome),
 }
@@ -77,6 +82,8 @@ pub(super) struct Judge {
     unsigned: UnsignedPolicy,
     proof_timeout: Duration,
     retry: RetryPolicy,
+    /// The offsets of rejected events that have been logged: some are read, and rejected, again and again.
+    said: Mutex<BTreeSet<Offset>>,
 }
 
 impl Judge {
@@ -88,6 +95,7 @@ impl Judge {
             unsigned: settings.unsigned,
             proof_timeout: settings.proof_timeout,
             retry: settings.retry,
+            said: Mutex::default(),
         }
     }
 
@@ -118,27 +126,36 @@ impl Judge {
             }
             match self.ask_for_proof(&awaited, stop).await? {
                 Answer::Stopped => return Ok(None),
-                Answer::NotYet => {}
+                Answer::NotYet(_) => {}
                 Answer::Settled(outcome) => return Ok(Some(outcome)),
             }
         }
         Ok(Some(Outcome::Condemned(self.proof_timeout(&awaited, pending.json))))
     }
 
-    /// Reads an event without its proof once more. One that is nowhere to be found may still come.
+    /// Reads an event without its proof once more. One that is nowhere to be found, or that the service fails to give,
+    /// may still come.
     pub(super) async fn ask_for_proof(
         &self,
         awaited: &Awaited,
         stop: &CancellationToken,
     ) -> Result<Answer, ChannelError> {
-        let again = match self.read_again(awaited.offset, awaited.event_id, stop).await {
-            None => return Ok(Answer::Stopped),
-            Some(None) => return Ok(Answer::NotYet),
-            Some(Some(again)) => again,
+        let answer = tokio::select! {
+            answer = self.source.event(awaited.event_id) => answer,
+            () = stop.cancelled() => return Ok(Answer::Stopped),
         };
+        let again = match answer {
+            Ok(again) if again.offset == awaited.offset => again,
+            Ok(_) => return Ok(Answer::NotYet(None)),
+            Err(error) => {
+                debug!(channel = %self.channel.name, offset = %awaited.offset, error = %Chain(&error), "no answer about a late proof");
+                return Ok(Answer::NotYet(None));
+            }
+        };
+        let json = again.json.clone();
         Ok(match self.outcome(self.verdict(again).await?, stop).await? {
             None => Answer::Stopped,
-            Some(Outcome::Pending(_)) => Answer::NotYet,
+            Some(Outcome::Pending(_)) => Answer::NotYet(Some(json)),
             Some(settled) => Answer::Settled(settled),
         })
     }
@@ -172,11 +189,13 @@ impl Judge {
             None => None,
             Some(id) => match self.read_again(raw.offset, id, stop).await {
                 None => return Ok(None),
-                Some(None) => None,
-                Some(Some(again)) => Some(self.verdict(again).await?),
+                Some(again) => again,
             },
         };
-        Ok(Some(self.settle(again.unwrap_or(Verdict::Rejected(raw, reason)))))
+        Ok(Some(match again {
+            Some(again) => self.settle(self.verdict(again).await?),
+            None => Outcome::Unplaced(self.reject(raw, &reason)),
+        }))
     }
 
     /// Reads an event by its id until the service answers. `None` where `stop` fired first, `Some(None)` where there is
@@ -191,7 +210,9 @@ impl Judge {
             let error = match answer {
                 Ok(again) => return Some(Some(again).filter(|again| again.offset == offset)),
                 Err(ApiError::NotFound(_)) => return Some(None),
-                Err(error) if retry.attempt() >= STUBBORN_ANSWERS && is_about_this_event(&error) => return Some(None),
+                Err(error) if retry.attempt() >= STUBBORN_ANSWERS && self.is_about_this_event(&error).await => {
+                    return Some(None);
+                }
                 Err(error) => error,
             };
             let wait = retry.next_wait(error.retry_after());
@@ -199,6 +220,16 @@ impl Judge {
             if !pause(wait, stop).await {
                 return None;
             }
+        }
+    }
+
+    /// Whether the service answers, but not with this event: others may well be read.
+    async fn is_about_this_event(&self, error: &ApiError) -> bool {
+        match error {
+            ApiError::Malformed(_) => true,
+            ApiError::Refused(answer) => !matches!(answer.status, 401 | 403),
+            ApiError::Transient { .. } => self.source.poll(None, 1).await.is_ok(),
+            ApiError::ChannelGone(_) | ApiError::NotFound(_) | ApiError::RateLimited { .. } => false,
         }
     }
 
@@ -230,6 +261,15 @@ impl Judge {
         }
     }
 
+    /// Whether nothing has been said of that offset yet, as far as is remembered.
+    fn is_news(&self, offset: Offset) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= MAX_SAID {
+            said.clear();
+        }
+        said.insert(offset)
+    }
+
     fn reject(&self, raw: RawEvent, reason: &Reason) -> Evidence {
         self.condemn(raw, reason.name(), reason.to_string())
     }
@@ -237,17 +277,10 @@ impl Judge {
     fn condemn(&self, raw: RawEvent, reason: &'static str, detail: String) -> Evidence {
         let RawEvent { offset, id, json } = raw;
         let event_id = id.map(tracing::field::display);
-        error!(channel = %self.channel.name, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
+        if self.is_news(offset) {
+            error!(channel = %self.channel.name, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
+        }
         Evidence { facts: Quarantined { offset, event_id: id, reason: reason.to_owned(), detail, at: now() }, json }
-    }
-}
-
-/// Whether the service answers, but not with this event: others may well be read.
-fn is_about_this_event(error: &ApiError) -> bool {
-    match error {
-        ApiError::Malformed(_) => true,
-        ApiError::Refused(answer) => !matches!(answer.status, 401 | 403),
-        _ => false,
     }
 }
 

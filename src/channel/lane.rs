@@ -97,8 +97,17 @@ impl Lane {
         let passed = batch.records.iter().take_while(|record| self.has_passed(record.offset())).count();
         let mut records = &batch.records[passed..];
         while !records.is_empty() {
-            match self.outlet.sink.deliver(&self.channel, records).await {
-                Ok(()) => break,
+            let offered = &records[..records.len().min(self.outlet.sink.at_once())];
+            match self.outlet.sink.deliver(&self.channel, offered).await {
+                Ok(()) if offered.len() == records.len() => break,
+                Ok(()) => {
+                    self.accepted();
+                    self.record(batch, offered[offered.len() - 1].offset()).await?;
+                    records = &records[offered.len()..];
+                    if stop.is_cancelled() {
+                        return Ok(Flow::Stop);
+                    }
+                }
                 Err(Undelivered { delivered, error }) => {
                     let (arrived, rest) = records.split_at(delivered);
                     if let Some(last) = arrived.last() {

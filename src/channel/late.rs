@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -126,15 +127,15 @@ impl<'a> Late<'a> {
     /// Runs until `stop` fires.
     pub(super) async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         while let Some(awaited) = self.next_due(stop).await {
-            let settled = match self.judge.ask_for_proof(&awaited, stop).await? {
+            match self.judge.ask_for_proof(&awaited, stop).await? {
                 Answer::Stopped => return Ok(()),
-                Answer::NotYet => self.time_out(&awaited).await?,
-                Answer::Settled(outcome) => self.settle(awaited.offset, outcome, stop).await?,
-            };
-            if settled {
-                self.book.remove(awaited.offset);
-            } else {
-                self.book.ask_later(awaited.offset);
+                Answer::NotYet(json) if self.judge.timed_out(&awaited) => self.time_out(&awaited, json).await?,
+                Answer::NotYet(_) => self.book.ask_later(awaited.offset),
+                Answer::Settled(outcome) => {
+                    // First, so that a lane that passes it meanwhile, without its proof, has it asked for anew.
+                    self.book.remove(awaited.offset);
+                    self.settle(awaited.offset, outcome, stop).await?;
+                }
             }
         }
         Ok(())
@@ -161,24 +162,30 @@ impl<'a> Late<'a> {
         }
     }
 
-    /// Quarantines an event that has waited too long; `false` where it may wait on.
-    async fn time_out(&self, awaited: &Awaited) -> Result<bool, ChannelError> {
-        if !self.judge.timed_out(awaited) {
-            return Ok(false);
+    /// Quarantines an event that has waited too long, as it was set aside or, failing that, as it was last read.
+    async fn time_out(&self, awaited: &Awaited, last_read: Option<Bytes>) -> Result<(), ChannelError> {
+        match self.state.json(self.channel.id, awaited.offset)?.or(last_read) {
+            Some(json) => {
+                self.book.remove(awaited.offset);
+                self.quarantine(self.judge.proof_timeout(awaited, json)).await
+            }
+            // The batch that sets it aside is still in a queue.
+            None => {
+                self.book.ask_later(awaited.offset);
+                Ok(())
+            }
         }
-        // Not there yet where the batch that sets it aside is still in a queue: then it waits for that.
-        let Some(json) = self.state.json(self.channel.id, awaited.offset)? else { return Ok(false) };
-        self.quarantine(self.judge.proof_timeout(awaited, json)).await?;
-        Ok(true)
     }
 
-    /// Whether the event is dealt with.
-    async fn settle(&self, offset: Offset, outcome: Outcome, stop: &CancellationToken) -> Result<bool, ChannelError> {
+    async fn settle(&self, offset: Offset, outcome: Outcome, stop: &CancellationToken) -> Result<(), ChannelError> {
         match outcome {
-            Outcome::Deliver(record) => Ok(self.queues.send(&Work::Late(Arc::new(record)), stop).await),
-            Outcome::Condemned(evidence) => self.quarantine(evidence).await.map(|()| true),
-            Outcome::Dropped(_) => self.forget(offset).await.map(|()| true),
-            Outcome::Pending(_) => Ok(false),
+            Outcome::Deliver(record) => {
+                // Where `stop` fires first, the state still has it.
+                self.queues.send(&Work::Late(Arc::new(record)), stop).await;
+                Ok(())
+            }
+            Outcome::Condemned(evidence) | Outcome::Unplaced(evidence) => self.quarantine(evidence).await,
+            Outcome::Dropped(_) | Outcome::Pending(_) => self.forget(offset).await,
         }
     }
 

@@ -14,18 +14,25 @@ use super::reader::ReadError;
 pub(super) struct Trouble {
     channel: ChannelRef,
     last: Option<&'static str>,
+    times: u32,
 }
+
+/// As often as this in a row, what should heal by itself does not.
+const STUBBORN: u32 = 20;
 
 impl Trouble {
     pub(super) fn new(channel: &ChannelRef) -> Self {
-        Self { channel: channel.clone(), last: None }
+        Self { channel: channel.clone(), last: None, times: 0 }
     }
 
     /// Says what went wrong, unless it is what went wrong last time.
     pub(super) fn report(&mut self, doing: &'static str, what: &ReadError, wait: Duration) {
         let (channel, kind, wait_ms) = (&self.channel.name, what.name(), wait.as_millis());
         let said = Chain(what);
-        if self.last.replace(kind) == Some(kind) {
+        self.times = if self.last.replace(kind) == Some(kind) { self.times.saturating_add(1) } else { 1 };
+        if self.times == STUBBORN && what.heals() {
+            error!(%channel, doing, kind, wait_ms, error = %said, "has failed many times in a row: somebody must look; trying again meanwhile");
+        } else if self.times > 1 {
             debug!(%channel, doing, kind, wait_ms, error = %said, "still failing");
         } else if what.heals() {
             warn!(%channel, doing, kind, wait_ms, error = %said, "failed: trying again, said once until it changes");

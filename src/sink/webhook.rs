@@ -33,6 +33,9 @@ mod signature;
 
 pub use signature::{SecretError, signing_key};
 
+/// Requests between two records of what has arrived.
+const AT_ONCE: usize = 8;
+
 /// The largest body for which a connection is kept.
 const DRAINED: usize = 64 * 1024;
 
@@ -102,6 +105,10 @@ impl fmt::Debug for Webhook {
 
 #[async_trait]
 impl Sink for Webhook {
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
     async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {
         for (delivered, record) in batch.iter().enumerate() {
             self.post(channel, record).await.map_err(|error| Undelivered { delivered, error })?;

@@ -17,12 +17,14 @@ pub(super) struct Committer {
     store: Store,
     files: DatabaseFiles,
     mirror: Mirror,
+    /// What is on disk after a write that failed is unknown: it was the last.
+    failed: Option<StateError>,
 }
 
 impl Committer {
     /// Writes the mirror once, so that there is one from the first moment on.
     pub(super) fn new(store: Store, files: DatabaseFiles, mirror: Mirror) -> Result<Self, StateError> {
-        let committer = Self { store, files, mirror };
+        let committer = Self { store, files, mirror, failed: None };
         committer.mirror()?;
         Ok(committer)
     }
@@ -42,12 +44,31 @@ impl Committer {
 
     fn serve(&mut self, group: Vec<Request>) {
         let (commits, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-        let applied = self.apply(&commits);
-        let durable = self.sync();
-        for (done, applied) in waiting.into_iter().zip(applied) {
+        let written = self.write(&commits);
+        for (done, written) in waiting.into_iter().zip(written) {
             // Nobody waits any more where a lane was stopped; the commit stands all the same.
-            let _ = done.send(applied.and_then(|()| durable.clone()));
+            let _ = done.send(written);
         }
+    }
+
+    /// Makes commits durable, each with its own outcome. Nothing follows a failure: neither the mirror, which would be
+    /// ahead of the database, nor another commit.
+    fn write(&mut self, commits: &[Commit]) -> Vec<Result<(), StateError>> {
+        if let Some(failed) = &self.failed {
+            return vec![Err(failed.clone()); commits.len()];
+        }
+        let applied = self.apply(commits);
+        let refused = |outcome: &Result<(), StateError>| matches!(outcome, Err(StateError::Backwards { .. }));
+        let failed = applied.iter().find(|outcome| outcome.is_err() && !refused(outcome));
+        let durable = match failed {
+            Some(failed) => failed.clone(),
+            None => self.sync(),
+        };
+        if let Err(failed) = &durable {
+            self.failed = Some(failed.clone());
+            return vec![durable; commits.len()];
+        }
+        applied
     }
 
     /// All in one transaction; where one of them is refused, each on its own, so that it fails alone.

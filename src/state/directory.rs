@@ -50,7 +50,7 @@ impl Directory {
         let missing = !database.exists();
         let store = match Store::open(&database) {
             Ok(store) => store,
-            Err(StateError::Database { message, .. }) => return self.replace_store(&database, mirror, message),
+            Err(StateError::DamagedDatabase(message)) => return self.replace_store(&database, mirror, message),
             Err(error) => return Err(error),
         };
         let Some(mirror) = mirror else { return Ok(store) };

@@ -50,8 +50,10 @@ impl Store {
             })
         };
         match std::panic::catch_unwind(AssertUnwindSafe(open)) {
-            Ok(opened) => opened.map_err(|error| database("opening", &error))?.of_our_format(),
-            Err(_) => Err(StateError::Database { doing: "opening", message: "it panicked".to_owned() }),
+            Ok(Ok(store)) => store.of_our_format(),
+            Ok(Err(error)) if is_damage(&error) => Err(StateError::DamagedDatabase(error.to_string())),
+            Ok(Err(error)) => Err(database("opening", &error)),
+            Err(_) => Err(StateError::DamagedDatabase("it panicked".to_owned())),
         }
     }
 
@@ -69,7 +71,7 @@ impl Store {
     }
 
     /// Applies commits as one transaction and hands them to the operating system. Not yet on disk: see
-    /// [`Directory::sync`](super::directory::Directory).
+    /// [`DatabaseFiles::sync`](super::directory::DatabaseFiles::sync).
     pub(super) fn apply(&self, commits: &[Commit]) -> Result<(), StateError> {
         let trees = (&self.cursors, &self.late, &self.quarantine, &self.json);
         let applied = trees.transaction(|(cursors, late, quarantine, json)| {
@@ -83,10 +85,11 @@ impl Store {
         }
     }
 
-    /// Writes cursors and late proofs as a mirror has them, over whatever stands there.
+    /// Writes cursors and late proofs as a mirror has them. A cursor that is further already stays.
     pub(super) fn restore(&self, cursors: &BTreeMap<LaneKey, Cursor>, late: &LateEvents) -> Result<(), StateError> {
+        let known = self.cursors()?;
         let write = || -> Result<(), sled::Error> {
-            for (lane, cursor) in cursors {
+            for (lane, cursor) in cursors.iter().filter(|(lane, cursor)| known.get(lane) < Some(cursor)) {
                 self.cursors.insert(codec::lane_key(lane), codec::encode(&cursor.through))?;
             }
             for ((channel, offset), entry) in late {
@@ -141,6 +144,18 @@ fn entries<K: Ord, V>(
         .collect()
 }
 
+/// Whether the database itself is at fault, and not the system that it stands on: a full disk is no damage.
+fn is_damage(error: &sled::Error) -> bool {
+    use std::io::ErrorKind::{InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
+    match error {
+        sled::Error::Corruption { .. } | sled::Error::ReportableBug(_) | sled::Error::Unsupported(_) => true,
+        sled::Error::CollectionNotFound(_) => true,
+        sled::Error::Io(error) => {
+            matches!(error.kind(), InvalidData | InvalidInput | IsADirectory | NotADirectory | NotFound | UnexpectedEof)
+        }
+    }
+}
+
 fn database(doing: &'static str, error: &sled::Error) -> StateError {
     StateError::Database { doing, message: error.to_string() }
 }
@@ -192,7 +207,9 @@ impl Trees<'_> {
         late.owed.remove(&*lane.sink);
         if late.owed.is_empty() {
             self.late.remove(key.as_slice())?;
-            self.json.remove(key.as_slice())?;
+            if self.quarantine.get(&key)?.is_none() {
+                self.json.remove(key.as_slice())?;
+            }
         } else {
             self.late.insert(key.as_slice(), codec::encode(&late))?;
         }
