@@ -197,3 +197,32 @@ async fn evidence_too_large_for_the_log_survives_too() {
 
     assert_eq!(fixture.open().json(lane("a").channel, offset(1)).unwrap().unwrap(), large);
 }
+
+#[tokio::test]
+async fn after_a_write_that_failed_nothing_more_is_written() {
+    let fixture = Fixture::new();
+    let state = fixture.open();
+    state.commit(moved("a", 5)).await.unwrap();
+    let mirror = || fs::read_to_string(fixture.directory.path().join("cursors.json")).unwrap();
+    let before = mirror();
+    fs::rename(fixture.database().join("blobs"), fixture.database().join("aside")).unwrap();
+
+    assert!(matches!(state.commit(moved("a", 6)).await, Err(StateError::Io { .. })));
+    fs::rename(fixture.database().join("aside"), fixture.database().join("blobs")).unwrap();
+
+    assert!(matches!(state.commit(moved("a", 7)).await, Err(StateError::Io { .. })), "it heals by a restart only");
+    assert_eq!(mirror(), before, "the mirror is never ahead of the database");
+}
+
+#[tokio::test]
+async fn evidence_survives_a_late_proof_for_another_lane() {
+    let fixture = Fixture::new();
+    let state = fixture.open();
+    let condemned = Commit { quarantined: vec![(lane("a").channel, evidence(3, b"{1}"))], ..Commit::default() };
+    state.commit(condemned).await.unwrap();
+    state.commit(Commit { pending: vec![(lane("b"), pending(3))], ..moved("b", 3) }).await.unwrap();
+
+    state.commit(Commit { settled: vec![(lane("b"), offset(3))], ..Commit::default() }).await.unwrap();
+
+    assert!(state.json(lane("a").channel, offset(3)).unwrap().is_some());
+}

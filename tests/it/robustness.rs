@@ -1,7 +1,7 @@
 //! A service out of its mind costs patience, not memory, not a busy loop and no event.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse;
@@ -105,4 +105,31 @@ async fn offsets_at_the_end_of_their_range_are_offsets() {
     assert_eq!(setup.offsets("c0"), [last - 1, last]);
     setup.run_until_lines(2).await;
     assert_eq!(setup.lines(), 2);
+}
+
+#[tokio::test]
+async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
+    let newest = Arc::new(AtomicI64::new(3));
+    let published = Arc::clone(&newest);
+    let service = Scripted::answering(move |asked| {
+        let Some(offset) = asked.offset else { return axum::http::StatusCode::NOT_FOUND.into_response() };
+        let nonsense = r#"{"headers":{"type":"watcher.event","offset":9000000000000000000},"payload":7}"#.to_owned();
+        let above = (offset + 1..=published.load(Ordering::Relaxed)).map(notice);
+        let mut events: Vec<_> = above.chain([nonsense]).take(asked.limit.unwrap_or(200)).collect();
+        events.reverse();
+        format!(r#"{{"events":[{}],"has_more":true}}"#, events.join(",")).into_response()
+    })
+    .await;
+    let setup = reading(&service).with("api.idle_wait", "100ms");
+    let mut daemon = setup.start();
+    daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+    let (began, before) = (Instant::now(), service.requests());
+    daemon.until("it idles", |_| service.requests() >= before + 12).await;
+    assert!(began.elapsed() > Duration::from_millis(300), "twelve requests in {:?}", began.elapsed());
+
+    newest.store(6, Ordering::Relaxed);
+    daemon.until("what comes after it arrives", |_| setup.lines() == 6).await;
+    let ended = daemon.stop().await;
+    let said = ended.lines("event rejected: quarantined, not delivered");
+    assert_eq!(said.len(), 1, "said once: {said:?}");
 }
