@@ -164,17 +164,13 @@ impl<'a> Late<'a> {
 
     /// Quarantines an event that has waited too long, as it was set aside or, failing that, as it was last read.
     async fn time_out(&self, awaited: &Awaited, last_read: Option<Bytes>) -> Result<(), ChannelError> {
-        match self.state.json(self.channel.id, awaited.offset)?.or(last_read) {
-            Some(json) => {
-                self.book.remove(awaited.offset);
-                self.quarantine(self.judge.proof_timeout(awaited, json)).await
-            }
+        let Some(json) = self.state.json(self.channel.id, awaited.offset)?.or(last_read) else {
             // The batch that sets it aside is still in a queue.
-            None => {
-                self.book.ask_later(awaited.offset);
-                Ok(())
-            }
-        }
+            self.book.ask_later(awaited.offset);
+            return Ok(());
+        };
+        self.book.remove(awaited.offset);
+        self.quarantine(self.judge.proof_timeout(awaited, json)).await
     }
 
     async fn settle(&self, offset: Offset, outcome: Outcome, stop: &CancellationToken) -> Result<(), ChannelError> {

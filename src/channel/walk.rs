@@ -149,8 +149,11 @@ impl Walk {
     /// Moves `settled` over every window that lies far enough back.
     fn settle(&mut self) {
         let skew = if self.held_bytes > HELD_BYTES { SKEW / 8 } else { SKEW };
-        while let Some(window) = self.windows.pop_front_if(|window| window.through <= self.seen - skew) {
+        while let Some(window) = self.windows.front()
+            && window.through <= self.seen - skew
+        {
             self.settled = self.settled.max(Some(window.highest));
+            self.windows.pop_front();
         }
     }
 

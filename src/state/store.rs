@@ -148,8 +148,10 @@ fn entries<K: Ord, V>(
 fn is_damage(error: &sled::Error) -> bool {
     use std::io::ErrorKind::{InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
     match error {
-        sled::Error::Corruption { .. } | sled::Error::ReportableBug(_) | sled::Error::Unsupported(_) => true,
-        sled::Error::CollectionNotFound(_) => true,
+        sled::Error::Corruption { .. }
+        | sled::Error::ReportableBug(_)
+        | sled::Error::Unsupported(_)
+        | sled::Error::CollectionNotFound(_) => true,
         sled::Error::Io(error) => {
             matches!(error.kind(), InvalidData | InvalidInput | IsADirectory | NotADirectory | NotFound | UnexpectedEof)
         }
