@@ -174,8 +174,8 @@ impl RawEvent {
     /// Lenient on purpose: a record that is malformed elsewhere still has to be set aside under its offset.
     #[must_use]
     pub fn locate(json: Bytes) -> Option<Self> {
-        let record = Object::read(&json).ok()?;
-        let headers = Object::read(record.last("headers")?.get().as_bytes()).ok()?;
+        let record = Object::read_at_any_depth(&json).ok()?;
+        let headers = Object::read_at_any_depth(record.last("headers")?.get().as_bytes()).ok()?;
         let offset = serde_json::from_str(headers.last("offset")?.get()).ok()?;
         let id = record.last("event_id").and_then(|id| serde_json::from_str(id.get()).ok());
         Some(Self { offset, id, json })
@@ -304,6 +304,14 @@ mod tests {
         let json = r#"{"headers":{"offset":1},"headers":{"offset":2,"offset":3,"type":"wallet.status"}}"#;
         assert_eq!(RawEvent::locate(Bytes::from(json)).map(|raw| raw.offset.get()), Some(3));
         assert!(Event::parse(Bytes::from(json)).is_err());
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_to_be_an_event_is_located_all_the_same() {
+        let (open, close) = ("[".repeat(20_000), "]".repeat(20_000));
+        let json = Bytes::from(format!(r#"{{"headers":{{"type":"a","offset":4}},"payload":{open}{close}}}"#));
+        assert_eq!(RawEvent::locate(json.clone()).map(|raw| raw.offset.get()), Some(4));
+        assert_eq!(Event::parse(json).map(|_| ()), Err(Malformed::NotAnObject));
     }
 
     #[test]

@@ -189,12 +189,20 @@ fn render(channel: &ChannelRef, raw: &RawEvent, event: Option<&Event>, verificat
 #[must_use]
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
     let json = String::from_utf8(STANDARD.decode(signed).ok()?).ok()?;
-    RawValue::from_string(one_line(Cow::Owned(json)).into_owned()).ok()
+    let json = RawValue::from_string(json).ok()?;
+    // Valid before it is on one line: a line break inside a text makes it no JSON, and must not be mended.
+    if json.get().contains(LINE_BREAKS) {
+        RawValue::from_string(one_line(json.get().into()).into_owned()).ok()
+    } else {
+        Some(json)
+    }
 }
+
+const LINE_BREAKS: [char; 2] = ['\n', '\r'];
 
 /// In JSON a raw line break stands only between tokens, where a space means the same.
 fn one_line(json: Cow<'_, str>) -> Cow<'_, str> {
-    if json.contains(['\n', '\r']) { Cow::Owned(json.replace(['\n', '\r'], " ")) } else { json }
+    if json.contains(LINE_BREAKS) { Cow::Owned(json.replace(LINE_BREAKS, " ")) } else { json }
 }
 
 /// `None` for a time that no calendar here has: the event's own field still says it.

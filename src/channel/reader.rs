@@ -13,7 +13,8 @@
 //! * **One request when idle,** and it brings nothing twice where `offset` excludes its own event.
 //!
 //! It relies on two things that the service does not promise in words: events become visible in the order of their
-//! offsets, and none has the offset 0 where `offset` excludes its own event.
+//! offsets, and a channel that begins with more than a page does not begin with the offset 0 where `offset` excludes its
+//! own event.
 //!
 //! While there is more to read, each request starts one offset early, so that the page reaches down to what is known
 //! and closes itself; when there is not, it starts at the last offset read.
@@ -131,6 +132,9 @@ impl Reader {
         let early = last.map_or(Offset::ZERO, |last| last.before().unwrap_or(last));
         let from = if self.behind { early } else { last.unwrap_or(Offset::ZERO) };
         let mut page = self.poll(from, last).await?;
+        if last.is_none() {
+            self.add_what_is_below(&mut page).await?;
+        }
         let mut closed = self.is_closed(&page, from, last).await?;
         if !closed && from != early {
             page = self.poll(early, last).await?;
@@ -149,6 +153,19 @@ impl Reader {
         new.reverse();
         let more = !new.is_empty() && (full || has_more);
         Ok(Polled { range: Range { events: new, more }, reaches_down: !known.is_empty() })
+    }
+
+    /// What stands below the first page of a channel. An offset of 0 excludes the event 0 where `offset` excludes its own
+    /// event; without an offset the latest events come, and that is all of them as long as a page holds them all.
+    async fn add_what_is_below(&self, first: &mut Polled) -> Result<(), ReadError> {
+        let latest = self.source.poll(None, self.limit).await?;
+        if latest.events.len() >= usize::from(self.limit) || latest.has_more {
+            return Ok(());
+        }
+        let lowest = first.range.events.first().map(|event| event.offset);
+        let below = latest.events.into_iter().rev().filter(|event| lowest.is_none_or(|lowest| event.offset < lowest));
+        first.range.events.splice(..0, below);
+        Ok(())
     }
 
     /// Whether nothing can lie between `last` and the lowest event of a page that was asked for with `from`.

@@ -164,8 +164,9 @@ pub(super) async fn open_state(path: PathBuf) -> Result<State, StateError> {
 fn exit(outcome: Outcome) -> Exit {
     info!(?outcome, "channeld ends");
     match outcome {
-        Outcome::Drained | Outcome::SinkClosed => Exit::Done,
+        // Nothing is lost by what the grace did not suffice for: it is offered again at the next start.
+        Outcome::Drained | Outcome::GraceExpired | Outcome::SinkClosed => Exit::Done,
         Outcome::AllGone => Exit::Unavailable,
-        Outcome::GraceExpired | Outcome::StateFailed => Exit::Failed,
+        Outcome::StateFailed => Exit::Failed,
     }
 }

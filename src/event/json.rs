@@ -35,9 +35,11 @@ pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 impl<'a> Object<'a> {
     /// Reads a text as one object.
     pub(crate) fn read(json: &'a [u8]) -> Result<Self, Malformed> {
-        if nested_too_deeply(json) {
-            return Err(Malformed::NotAnObject);
-        }
+        if nested_too_deeply(json) { Err(Malformed::NotAnObject) } else { Self::read_at_any_depth(json) }
+    }
+
+    /// As [`read`](Self::read), however deep the text nests. Its members are not read, so it costs no stack.
+    pub(super) fn read_at_any_depth(json: &'a [u8]) -> Result<Self, Malformed> {
         serde_json::from_slice(json).map_err(|_| Malformed::NotAnObject)
     }
 

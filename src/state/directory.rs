@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::StateError;
 use super::mirror::{Contents, Mirror};
 use super::store::Store;
+use crate::telemetry::Chain;
 
 const DATABASE: &str = "sled";
 const LOCK: &str = "lock";
@@ -45,15 +46,23 @@ impl Directory {
 
     /// Opens the database, and makes sure that it knows no less than the mirror.
     pub(super) fn open_store(&self) -> Result<Store, StateError> {
-        let mirror = self.mirror().read()?;
+        let mirror = self.mirror().read();
         let database = self.path.join(DATABASE);
         let missing = !database.exists();
         let store = match Store::open(&database) {
             Ok(store) => store,
-            Err(StateError::DamagedDatabase(message)) => return self.replace_store(&database, mirror, message),
+            Err(StateError::DamagedDatabase(message)) => return self.replace_store(&database, mirror?, message),
             Err(error) => return Err(error),
         };
-        let Some(mirror) = mirror else { return Ok(store) };
+        let mirror = match mirror {
+            Ok(Some(mirror)) => mirror,
+            Ok(None) => return Ok(store),
+            Err(error @ StateError::Damaged(_)) if !missing => {
+                tracing::warn!(error = %Chain(&error), "the mirror is of no use: the state database holds, and the mirror is written anew");
+                return Ok(store);
+            }
+            Err(error) => return Err(error),
+        };
         if !knows_all(&store, &mirror)? {
             tracing::warn!(
                 database_missing = missing,

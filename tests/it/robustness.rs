@@ -112,10 +112,11 @@ async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
     let newest = Arc::new(AtomicI64::new(3));
     let published = Arc::clone(&newest);
     let service = Scripted::answering(move |asked| {
-        let Some(offset) = asked.offset else { return axum::http::StatusCode::NOT_FOUND.into_response() };
+        let Some(limit) = asked.limit else { return axum::http::StatusCode::NOT_FOUND.into_response() };
+        let offset = asked.offset.unwrap_or(0);
         let nonsense = r#"{"headers":{"type":"watcher.event","offset":9000000000000000000},"payload":7}"#.to_owned();
         let above = (offset + 1..=published.load(Ordering::Relaxed)).map(notice);
-        let mut events: Vec<_> = above.chain([nonsense]).take(asked.limit.unwrap_or(200)).collect();
+        let mut events: Vec<_> = above.chain([nonsense]).take(limit).collect();
         events.reverse();
         format!(r#"{{"events":[{}],"has_more":true}}"#, events.join(",")).into_response()
     })

@@ -86,15 +86,23 @@ async fn a_database_that_is_gone_or_damaged_is_restored_from_its_mirror() {
 }
 
 #[tokio::test]
-async fn a_state_that_nothing_can_be_restored_from_is_not_guessed_at() {
+async fn a_torn_mirror_costs_a_warning_and_without_a_database_either_nothing_is_guessed() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator);
     setup.run_until_lines(45).await;
-    std::fs::write(setup.path("state/cursors.json"), "{\"format\":1,\"chan").unwrap();
+    let tear = || std::fs::write(setup.path("state/cursors.json"), "{\"format\":1,\"chan").unwrap();
 
+    tear();
+    let mut daemon = setup.start();
+    simulator.publish(0, 1);
+    daemon.until("it goes on", |_| setup.lines() == 46).await;
+    assert_eq!(daemon.stop().await.at("WARN").len(), 1);
+
+    tear();
+    std::fs::remove_file(setup.path("state/sled/db")).unwrap();
+    std::fs::create_dir(setup.path("state/sled/db")).unwrap();
     let ended = setup.start().ended().await;
-
     assert_eq!(ended.code, Some(1));
     assert!(ended.log.0.contains("cursors.json"), "{}", ended.log.0);
-    assert_eq!(setup.lines(), 45);
+    assert_eq!(setup.lines(), 46);
 }

@@ -227,3 +227,15 @@ fn a_second_that_fills_a_page_is_in_doubt_and_not_passed_over() {
         assert!(matches!(reader.next(last).await, Err(ReadError::InDoubt { .. })), "it stays in doubt");
     });
 }
+
+#[test]
+fn an_event_at_offset_zero_is_read_too() {
+    for shows_newest in [false, true] {
+        let mut nature = service(shows_newest, false, false, 5);
+        nature.gaps[0] = 0;
+        nature.backlog = 1;
+        nature.arrivals = vec![0, 0, 2, 0, 2];
+        let memory = Arc::new(Memory::new(nature));
+        assert_eq!(block_on(read_all(&memory)), [0, 1, 2, 3, 4]);
+    }
+}

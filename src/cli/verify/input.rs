@@ -59,7 +59,8 @@ impl<R: BufRead> Inputs<R> {
             }
             self.start += 1;
         }
-        Ok(None)
+        // Cut short: what the array still held is not there.
+        Ok((std::mem::take(&mut self.arrays) > 0).then_some(Input::Garbage))
     }
 
     fn object(&mut self) -> io::Result<Input> {
