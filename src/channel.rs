@@ -1,8 +1,9 @@
 //! One channel's loop: poll, verify, order, deliver, record. In that order, forever.
 //!
 //! ```text
-//! reader ──► judge ──► batch ──┬─► lane ─► sink      one lane a sink, each with its own cursor
-//!              ▲               └─► lane ─► sink
+//! reader ──► judge ──► batch ──► hub ──┬─► lane ─► sink      one lane a sink, each with its own cursor
+//! └──────── intake ────────┘           └─► lane ─► sink      one that falls behind has an intake of its own
+//!              ▲
 //!              └── late ◄── pending events, read again by id until their proof comes
 //! ```
 //!
@@ -11,9 +12,10 @@
 //! * **Verified before delivered.** A lane is given [`Record`](crate::record::Record)s, and only a judged event becomes
 //!   one.
 //! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
-//! * **Read once, remembered per lane.** Reading starts at the lane that is furthest behind; each lane passes over what
-//!   its own cursor covers.
-//! * **Bounded.** At most `QUEUE_BATCHES` batches wait for a lane; then reading waits.
+//! * **One writer a cursor.** Only a lane moves its cursor, whoever feeds it.
+//! * **A slow sink holds up nobody.** See [`hub`].
+//! * **Bounded.** At most `QUEUE_BATCHES` batches wait for a lane, and at most `MAX_LATE` events for their proof; then
+//!   reading waits.
 //!
 //! # Cancellation
 //!
@@ -23,14 +25,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::api::{ApiError, Client};
+use crate::api::{ApiError, Client, Page};
 use crate::config::{Ordering, Start, UnsignedPolicy};
-use crate::event::{Offset, RawEvent};
+use crate::event::Offset;
 use crate::record::ChannelRef;
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::Sink;
@@ -39,6 +40,8 @@ use crate::telemetry::Chain;
 use crate::verify::Verifier;
 
 mod batch;
+mod hub;
+mod intake;
 mod judge;
 mod lane;
 mod late;
@@ -47,11 +50,12 @@ mod source;
 mod trouble;
 mod walk;
 
-use batch::{Batch, Sorted, Work};
+use hub::Hub;
+use intake::{Intake, Taken};
 use judge::{Awaited, Judge};
 use lane::Lane;
-use late::{Late, LateBook};
-use reader::{ReadError, Reader};
+use late::LateBook;
+use reader::ReadError;
 use source::{Service, Source};
 use trouble::Trouble;
 
@@ -124,6 +128,16 @@ pub struct Channel {
     outlets: Vec<Outlet>,
 }
 
+/// What the parts of one run of a channel share.
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    state: Arc<State>,
+    judge: Judge,
+    book: LateBook,
+    hub: Hub,
+}
+
 impl Channel {
     /// Nothing happens before [`run`](Self::run).
     #[must_use]
@@ -145,14 +159,19 @@ impl Channel {
     /// [`ChannelError`], where it ended by itself.
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         let Some(positions) = self.positions(stop).await? else { return Ok(()) };
-        let furthest_behind = positions.iter().filter_map(|position| position.cursor).min().unwrap_or_default();
-        info!(channel = %self.settings.channel.name, after = %furthest_behind, "channel started");
+        let shared = Arc::new(self.shared(&positions)?);
+        let cursors = || positions.iter().filter_map(|position| position.cursor);
+        let (lowest, highest) = (cursors().min().unwrap_or_default(), cursors().max().unwrap_or_default());
+        info!(channel = %self.settings.channel.name, after = %lowest, "channel started");
 
         let stop = stop.child_token();
         let mut lanes = JoinSet::new();
-        let queues = self.spawn_lanes(positions, &stop, &mut lanes);
+        for (outlet, position) in self.outlets.iter().zip(positions) {
+            lanes.spawn(Lane::new(shared.clone(), outlet.clone(), position).run(stop.clone()));
+        }
         let ended = tokio::select! {
-            ended = self.read_and_settle(furthest_behind, queues, &stop) => ended,
+            ended = feed(&shared, highest.through, &stop) => ended,
+            ended = late::settle(&shared, &stop) => ended,
             Some(lane) = lanes.join_next() => lane.unwrap_or_else(|panic| Err(ChannelError::Panicked(panic))),
         };
         if let Err(ChannelError::Gone) = ended {
@@ -162,14 +181,27 @@ impl Channel {
             // Also where reading ended because a lane had: the other lanes must not wait for their sinks.
             stop.cancel();
         }
+        shared.hub.close();
         drain(lanes, ended).await
+    }
+
+    fn shared(&self, positions: &[LaneState]) -> Result<Shared, ChannelError> {
+        let highest = positions.iter().filter_map(|position| position.cursor).max().unwrap_or_default();
+        let earlier = self.state.late(self.settings.channel.id)?;
+        Ok(Shared {
+            settings: self.settings.clone(),
+            state: self.state.clone(),
+            judge: Judge::new(&self.settings, self.source.clone()),
+            book: LateBook::new(earlier.into_iter().map(Awaited::from)),
+            hub: Hub::new(self.settings.channel.clone(), highest.through),
+        })
     }
 
     /// Where every lane is, after `start` has been applied, and recorded, where it had no cursor.
     async fn positions(&self, stop: &CancellationToken) -> Result<Option<Vec<LaneState>>, ChannelError> {
         let mut positions = Vec::with_capacity(self.outlets.len());
         for outlet in &self.outlets {
-            let lane = self.lane_key(outlet);
+            let lane = LaneKey { channel: self.settings.channel.id, sink: outlet.name.clone() };
             let mut position = self.state.lane(&lane)?;
             if position.cursor.is_none() {
                 let Some(cursor) = self.start(stop).await? else { return Ok(None) };
@@ -186,173 +218,51 @@ impl Channel {
         let through = match self.settings.start {
             Start::Earliest => None,
             Start::Offset(first) => first.before(),
-            Start::Latest => {
-                let latest = || self.source.poll(None, 1);
-                match self.insist("asking for the latest event", stop, latest).await? {
-                    None => return Ok(None),
-                    Some(page) => page.events.first().map(|event| event.offset),
-                }
-            }
+            Start::Latest => match self.latest(stop).await? {
+                None => return Ok(None),
+                Some(page) => page.events.first().map(|event| event.offset),
+            },
         };
         Ok(Some(Cursor { through }))
     }
 
-    /// Asks the service until it answers; `None` where `stop` fired first.
-    async fn insist<T, F: Future<Output = Result<T, ApiError>>>(
-        &self,
-        doing: &'static str,
-        stop: &CancellationToken,
-        ask: impl Fn() -> F,
-    ) -> Result<Option<T>, ChannelError> {
+    /// Asks the service for its latest event until it answers; `None` where `stop` fired first.
+    async fn latest(&self, stop: &CancellationToken) -> Result<Option<Page>, ChannelError> {
         let (mut retry, mut trouble) = (Retry::new(self.settings.retry), Trouble::new(&self.settings.channel));
         loop {
-            let answer = tokio::select! { answer = ask() => answer, () = stop.cancelled() => return Ok(None) };
+            let answer = tokio::select! {
+                answer = self.source.poll(None, 1) => answer,
+                () = stop.cancelled() => return Ok(None),
+            };
             let error = match answer {
-                Ok(value) => return Ok(Some(value)),
+                Ok(page) => return Ok(Some(page)),
                 Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
                 Err(error) => error,
             };
             let wait = retry.next_wait(error.retry_after());
-            trouble.report(doing, &ReadError::Api(error), wait);
-            tokio::select! { () = tokio::time::sleep(wait) => {}, () = stop.cancelled() => return Ok(None) }
-        }
-    }
-
-    fn spawn_lanes(
-        &self,
-        positions: Vec<LaneState>,
-        stop: &CancellationToken,
-        lanes: &mut JoinSet<Result<(), ChannelError>>,
-    ) -> Queues {
-        let mut queues = Vec::with_capacity(self.outlets.len());
-        for (outlet, position) in self.outlets.iter().zip(positions) {
-            let (queue, work) = mpsc::channel(QUEUE_BATCHES);
-            let key = self.lane_key(outlet);
-            let lane = Lane::new(self.settings.channel.clone(), key, outlet.clone(), self.state.clone(), position);
-            lanes.spawn(lane.run(work, stop.clone()));
-            queues.push(queue);
-        }
-        Queues(queues)
-    }
-
-    fn lane_key(&self, outlet: &Outlet) -> LaneKey {
-        LaneKey { channel: self.settings.channel.id, sink: outlet.name.clone() }
-    }
-
-    /// Reads on, while late proofs are asked for beside it.
-    async fn read_and_settle(
-        &self,
-        from: Cursor,
-        queues: Queues,
-        stop: &CancellationToken,
-    ) -> Result<(), ChannelError> {
-        let earlier = self.state.late(self.settings.channel.id)?.into_iter();
-        let book = LateBook::new(earlier.map(|(offset, late)| Awaited {
-            offset,
-            event_id: late.event_id,
-            first_seen: late.first_seen,
-        }));
-        let judge = Judge::new(&self.settings, self.source.clone());
-        let late = Late::new(&self.settings, &judge, &self.state, &book, queues.clone());
-        tokio::select! {
-            ended = self.read(from, queues, &judge, &book, stop) => ended,
-            ended = late.run(stop) => ended,
-        }
-    }
-
-    async fn read(
-        &self,
-        from: Cursor,
-        queues: Queues,
-        judge: &Judge,
-        book: &LateBook,
-        stop: &CancellationToken,
-    ) -> Result<(), ChannelError> {
-        let mut reader = Reader::new(self.source.clone(), self.settings.page_limit);
-        let (mut retry, mut trouble) = (Retry::new(self.settings.retry), Trouble::new(&self.settings.channel));
-        let mut position = from.through;
-        loop {
-            let range =
-                tokio::select! { range = reader.next(position) => range, () = stop.cancelled() => return Ok(()) };
-            let wait = match range {
-                Ok(range) => {
-                    retry.reset();
-                    trouble.over();
-                    let (before, nothing_new) = (position, range.events.is_empty());
-                    if !self.hand_on(range.events, &mut position, &queues, judge, book, stop).await? {
-                        return Ok(());
-                    }
-                    // Nonsense that reading does not go on above will be there again.
-                    let moved = nothing_new || position != before;
-                    if range.more && moved { Duration::ZERO } else { self.settings.idle_wait }
-                }
-                Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
-                Err(error) => {
-                    let wait = retry.next_wait(error.retry_after());
-                    trouble.report("reading events", &error, wait);
-                    wait
-                }
-            };
+            trouble.report("asking for the latest event", &ReadError::Api(error), wait);
             if !pause(wait, stop).await {
-                return Ok(());
+                return Ok(None);
             }
         }
-    }
-
-    /// Judges a range and hands it to the lanes, moving `position` along; `false` where `stop` fired before it was handed
-    /// on as a whole.
-    async fn hand_on(
-        &self,
-        events: Vec<RawEvent>,
-        position: &mut Option<Offset>,
-        queues: &Queues,
-        judge: &Judge,
-        book: &LateBook,
-        stop: &CancellationToken,
-    ) -> Result<bool, ChannelError> {
-        let Some(mut outcomes) = judge.page(events, stop).await? else { return Ok(false) };
-        while !outcomes.is_empty() {
-            let Sorted { batch, unplaced, held, rest } = Batch::sort(&self.settings, outcomes);
-            let awaited = batch.iter().flat_map(|batch| &batch.pending).map(Awaited::from).collect();
-            if let Some(batch) = batch {
-                let through = batch.through;
-                if !queues.send(&Work::Batch(Arc::new(batch)), stop).await {
-                    return Ok(false);
-                }
-                *position = Some(through);
-            }
-            if !unplaced.is_empty() {
-                let quarantined = unplaced.into_iter().map(|evidence| (self.settings.channel.id, evidence)).collect();
-                self.state.commit(Commit { quarantined, ..Commit::default() }).await?;
-            }
-            if !book.add(awaited, stop).await {
-                return Ok(false);
-            }
-            outcomes = rest;
-            if let Some(pending) = held {
-                let Some(settled) = judge.hold(pending, stop).await? else { return Ok(false) };
-                outcomes.insert(0, settled);
-            }
-        }
-        Ok(true)
     }
 }
 
-/// The queues of a channel's lanes.
-#[derive(Clone, Debug)]
-struct Queues(Vec<mpsc::Sender<Work>>);
-
-impl Queues {
-    /// Puts the same work into every queue, waiting for room; `false` where `stop` fired or a lane has ended.
-    async fn send(&self, work: &Work, stop: &CancellationToken) -> bool {
-        for queue in &self.0 {
-            let sent =
-                tokio::select! { sent = queue.send(work.clone()) => sent.is_ok(), () = stop.cancelled() => false };
-            if !sent {
-                return false;
+/// Reads on, and feeds every lane that keeps up.
+async fn feed(shared: &Arc<Shared>, from: Option<Offset>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    let mut intake = Intake::new(shared.clone(), from);
+    loop {
+        let go_on = match intake.next(stop).await? {
+            Taken::Batch(batch) => {
+                let awaited = batch.pending.iter().map(Awaited::from).collect();
+                shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, stop).await
             }
+            Taken::Nothing => pause(shared.settings.idle_wait, stop).await,
+            Taken::Stopped => false,
+        };
+        if !go_on {
+            return Ok(());
         }
-        true
     }
 }
 

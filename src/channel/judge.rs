@@ -24,7 +24,7 @@ use crate::config::UnsignedPolicy;
 use crate::event::{EventId, Offset, RawEvent};
 use crate::record::{ChannelRef, Record};
 use crate::retry::{Retry, RetryPolicy};
-use crate::state::{Evidence, Pending, Quarantined};
+use crate::state::{Evidence, Late, Pending, Quarantined};
 use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict, Verifier};
 
@@ -59,6 +59,12 @@ pub(super) struct Awaited {
 impl From<&Pending> for Awaited {
     fn from(pending: &Pending) -> Self {
         Self { offset: pending.offset, event_id: pending.event_id, first_seen: pending.first_seen }
+    }
+}
+
+impl From<(Offset, Late)> for Awaited {
+    fn from((offset, late): (Offset, Late)) -> Self {
+        Self { offset, event_id: late.event_id, first_seen: late.first_seen }
     }
 }
 
@@ -97,6 +103,11 @@ impl Judge {
             retry: settings.retry,
             said: Mutex::default(),
         }
+    }
+
+    /// Where the events come from.
+    pub(super) fn source(&self) -> Arc<dyn Source> {
+        self.source.clone()
     }
 
     /// Judges a range, in its order; `None` where `stop` fired first.

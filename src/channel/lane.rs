@@ -13,25 +13,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::event::Offset;
-use crate::record::{ChannelRef, Record};
+use crate::record::Record;
 use crate::retry::Retry;
 use crate::sink::{Recorded, SinkError, Undelivered};
-use crate::state::{Commit, Cursor, LaneKey, LaneState, State};
+use crate::state::{Commit, Cursor, LaneKey, LaneState};
 use crate::telemetry::Chain;
 
 use super::batch::{Batch, Work};
-use super::{ChannelError, Outlet, pause};
+use super::hub::Seat;
+use super::intake::{Intake, Taken};
+use super::judge::Awaited;
+use super::{ChannelError, Outlet, Shared, pause};
 
 pub(super) struct Lane {
-    channel: ChannelRef,
+    shared: Arc<Shared>,
     key: LaneKey,
     outlet: Outlet,
-    state: Arc<State>,
+    seat: Seat,
     recorded: Recorded,
     retry: Retry,
 }
@@ -44,25 +46,18 @@ enum Flow {
 }
 
 impl Lane {
-    pub(super) fn new(
-        channel: ChannelRef,
-        key: LaneKey,
-        outlet: Outlet,
-        state: Arc<State>,
-        position: LaneState,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, outlet: Outlet, position: LaneState) -> Self {
+        let channel = shared.settings.channel.clone();
+        let key = LaneKey { channel: channel.id, sink: outlet.name.clone() };
         let through = position.cursor.unwrap_or_default().through;
-        let recorded = Recorded { channel: channel.clone(), through, owed: position.owed };
+        let seat = shared.hub.add(outlet.name.clone(), through);
+        let recorded = Recorded { channel, through, owed: position.owed };
         let retry = Retry::new(outlet.retry);
-        Self { channel, key, outlet, state, recorded, retry }
+        Self { shared, key, outlet, seat, recorded, retry }
     }
 
     /// Delivers what comes until there is no more, or `stop` fires.
-    pub(super) async fn run(
-        mut self,
-        mut work: mpsc::Receiver<Work>,
-        stop: CancellationToken,
-    ) -> Result<(), ChannelError> {
+    pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), ChannelError> {
         if self.resume(&stop).await? == Flow::Stop {
             return Ok(());
         }
@@ -70,17 +65,44 @@ impl Lane {
             let next = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                next = work.recv() => next,
+                next = self.seat.queue.recv() => Some(next),
+                // Only when the queue is empty: what is in it comes before what was not put into it.
+                () = self.seat.detached.notified() => None,
             };
             let flow = match next {
-                None => return Ok(()),
-                Some(Work::Batch(batch)) => self.batch(&batch, &stop).await?,
-                Some(Work::Late(record)) => self.late(&record, &stop).await?,
+                Some(Some(Work::Batch(batch))) => self.batch(&batch, &stop).await?,
+                Some(Some(Work::Late(record))) => self.late(&record, &stop).await?,
+                Some(None) => return Ok(()),
+                None => self.catch_up(&stop).await?,
             };
             if flow == Flow::Stop {
                 return Ok(());
             }
         }
+    }
+
+    /// Reads for itself from its own cursor until it has come as far as the others.
+    async fn catch_up(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+        let mut intake = Intake::new(self.shared.clone(), self.recorded.through);
+        while !self.shared.hub.rejoin(&self.seat, self.recorded.through) {
+            match intake.next(stop).await? {
+                Taken::Batch(batch) => {
+                    if self.batch(&batch, stop).await? == Flow::Stop {
+                        return Ok(Flow::Stop);
+                    }
+                    self.shared.book.add(batch.pending.iter().map(Awaited::from).collect(), stop).await;
+                }
+                Taken::Nothing => {
+                    pause(self.shared.settings.idle_wait, stop).await;
+                }
+                Taken::Stopped => return Ok(Flow::Stop),
+            }
+        }
+        // What its proof came for meanwhile was offered to attached lanes only.
+        let owed = self.shared.state.late(self.key.channel)?.into_iter();
+        let owed = owed.filter(|(_, late)| late.owed.contains(&*self.key.sink)).map(Awaited::from);
+        self.shared.book.insert(owed);
+        Ok(Flow::On)
     }
 
     async fn resume(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
@@ -98,7 +120,7 @@ impl Lane {
         let mut records = &batch.records[passed..];
         while !records.is_empty() {
             let offered = &records[..records.len().min(self.outlet.sink.at_once())];
-            match self.outlet.sink.deliver(&self.channel, offered).await {
+            match self.outlet.sink.deliver(&self.recorded.channel, offered).await {
                 Ok(()) if offered.len() == records.len() => break,
                 Ok(()) => {
                     self.accepted();
@@ -132,7 +154,7 @@ impl Lane {
             return Ok(Flow::On);
         }
         while let Err(Undelivered { error, .. }) =
-            self.outlet.sink.deliver(&self.channel, std::slice::from_ref(record)).await
+            self.outlet.sink.deliver(&self.recorded.channel, std::slice::from_ref(record)).await
         {
             if self.refused(error, stop).await? == Flow::Stop {
                 return Ok(Flow::Stop);
@@ -140,9 +162,9 @@ impl Lane {
         }
         self.accepted();
         let settled = vec![(self.key.clone(), record.offset())];
-        self.state.commit(Commit { settled, ..Commit::default() }).await?;
+        self.shared.state.commit(Commit { settled, ..Commit::default() }).await?;
         self.recorded.owed.remove(&record.offset());
-        info!(channel = %self.channel.name, sink = %self.outlet.name, offset = %record.offset(), "late proof came: delivered");
+        info!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %record.offset(), "late proof came: delivered");
         Ok(Flow::On)
     }
 
@@ -155,14 +177,14 @@ impl Lane {
         let pending = batch.pending.iter().filter(|pending| new(pending.offset)).cloned();
         let pending: Vec<_> = pending.map(|pending| (self.key.clone(), pending)).collect();
         let condemned = batch.condemned.iter().filter(|evidence| new(evidence.facts.offset)).cloned();
-        let quarantined = condemned.map(|evidence| (self.channel.id, evidence)).collect();
+        let quarantined = condemned.map(|evidence| (self.key.channel, evidence)).collect();
         let owed: Vec<_> = pending.iter().map(|(_, pending)| pending.offset).collect();
 
         let cursor = Some((self.key.clone(), Cursor { through: Some(through) }));
-        self.state.commit(Commit { cursor, pending, quarantined, ..Commit::default() }).await?;
+        self.shared.state.commit(Commit { cursor, pending, quarantined, ..Commit::default() }).await?;
         self.recorded.through = Some(through);
         self.recorded.owed.extend(owed);
-        debug!(channel = %self.channel.name, sink = %self.outlet.name, offset = %through, "batch recorded");
+        debug!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %through, "batch recorded");
         Ok(())
     }
 
@@ -183,7 +205,7 @@ impl Lane {
     }
 
     fn complain(&self, error: &SinkError, wait: Duration) {
-        let (channel, sink, attempt) = (&self.channel.name, &self.outlet.name, self.retry.attempt());
+        let (channel, sink, attempt) = (&self.recorded.channel.name, &self.outlet.name, self.retry.attempt());
         let (wait_ms, error) = (wait.as_millis(), Chain(error));
         if attempt == 1 {
             warn!(%channel, %sink, wait_ms, %error, "sink refused: its events wait and are offered again");
@@ -194,7 +216,7 @@ impl Lane {
 
     fn accepted(&mut self) {
         if self.retry.attempt() > 0 {
-            info!(channel = %self.channel.name, sink = %self.outlet.name, "sink accepts again");
+            info!(channel = %self.recorded.channel.name, sink = %self.outlet.name, "sink accepts again");
             self.retry.reset();
         }
     }

@@ -19,13 +19,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::Offset;
-use crate::record::ChannelRef;
 use crate::retry::Retry;
-use crate::state::{Commit, Evidence, LaneKey, State};
+use crate::state::{Commit, Evidence, LaneKey};
 
-use super::batch::{Outcome, Work};
-use super::judge::{Answer, Awaited, Judge, PROOF_RETRY};
-use super::{ChannelError, MAX_LATE, Queues, Settings};
+use super::batch::Outcome;
+use super::judge::{Answer, Awaited, PROOF_RETRY};
+use super::{ChannelError, MAX_LATE, Shared};
 
 /// The events of a channel that wait for their proof.
 #[derive(Debug, Default)]
@@ -64,7 +63,6 @@ impl LateBook {
             return true;
         }
         self.insert(awaited);
-        self.came.notify_one();
         loop {
             let left = self.left.notified();
             if self.lock().len() < MAX_LATE {
@@ -80,12 +78,14 @@ impl LateBook {
         waiting.values().min_by_key(|waiting| waiting.due).map(|waiting| (waiting.due, waiting.awaited))
     }
 
-    fn insert(&self, awaited: impl IntoIterator<Item = Awaited>) {
+    pub(super) fn insert(&self, awaited: impl IntoIterator<Item = Awaited>) {
         let mut waiting = self.lock();
         for awaited in awaited {
             // One that waits already, and is read again for another lane, has waited since it was first seen.
             waiting.entry(awaited.offset).or_insert_with(|| Waiting::new(awaited));
         }
+        drop(waiting);
+        self.came.notify_one();
     }
 
     fn ask_later(&self, offset: Offset) {
@@ -96,7 +96,7 @@ impl LateBook {
 
     fn remove(&self, offset: Offset) {
         self.lock().remove(&offset);
-        self.left.notify_one();
+        self.left.notify_waiters();
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Offset, Waiting>> {
@@ -104,38 +104,24 @@ impl LateBook {
     }
 }
 
-/// Asks for the proofs of a channel's late events.
-pub(super) struct Late<'a> {
-    channel: &'a ChannelRef,
-    judge: &'a Judge,
-    state: &'a State,
-    book: &'a LateBook,
-    queues: Queues,
+/// Asks for the proofs of a channel's late events until `stop` fires.
+pub(super) async fn settle(shared: &Shared, stop: &CancellationToken) -> Result<(), ChannelError> {
+    Late { shared }.run(stop).await
 }
 
-impl<'a> Late<'a> {
-    pub(super) fn new(
-        settings: &'a Settings,
-        judge: &'a Judge,
-        state: &'a State,
-        book: &'a LateBook,
-        queues: Queues,
-    ) -> Self {
-        Self { channel: &settings.channel, judge, state, book, queues }
-    }
+struct Late<'a> {
+    shared: &'a Shared,
+}
 
-    /// Runs until `stop` fires.
-    pub(super) async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
+impl Late<'_> {
+    async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
+        let Shared { judge, book, .. } = self.shared;
         while let Some(awaited) = self.next_due(stop).await {
-            match self.judge.ask_for_proof(&awaited, stop).await? {
+            match judge.ask_for_proof(&awaited, stop).await? {
                 Answer::Stopped => return Ok(()),
-                Answer::NotYet(json) if self.judge.timed_out(&awaited) => self.time_out(&awaited, json).await?,
-                Answer::NotYet(_) => self.book.ask_later(awaited.offset),
-                Answer::Settled(outcome) => {
-                    // First, so that a lane that passes it meanwhile, without its proof, has it asked for anew.
-                    self.book.remove(awaited.offset);
-                    self.settle(awaited.offset, outcome, stop).await?;
-                }
+                Answer::NotYet(json) if judge.timed_out(&awaited) => self.time_out(&awaited, json).await?,
+                Answer::NotYet(_) => book.ask_later(awaited.offset),
+                Answer::Settled(outcome) => self.settle(&awaited, outcome).await?,
             }
         }
         Ok(())
@@ -144,9 +130,9 @@ impl<'a> Late<'a> {
     /// The next event to ask for, when it is due; `None` when `stop` fires.
     async fn next_due(&self, stop: &CancellationToken) -> Option<Awaited> {
         loop {
-            let came = self.book.came.notified();
+            let came = self.shared.book.came.notified();
             let due = async {
-                match self.book.first_due() {
+                match self.shared.book.first_due() {
                     Some((due, awaited)) => {
                         tokio::time::sleep_until(due).await;
                         awaited
@@ -164,37 +150,43 @@ impl<'a> Late<'a> {
 
     /// Quarantines an event that has waited too long, as it was set aside or, failing that, as it was last read.
     async fn time_out(&self, awaited: &Awaited, last_read: Option<Bytes>) -> Result<(), ChannelError> {
-        let Some(json) = self.state.json(self.channel.id, awaited.offset)?.or(last_read) else {
+        let Some(json) = self.shared.state.json(self.shared.settings.channel.id, awaited.offset)?.or(last_read) else {
             // The batch that sets it aside is still in a queue.
-            self.book.ask_later(awaited.offset);
+            self.shared.book.ask_later(awaited.offset);
             return Ok(());
         };
-        self.book.remove(awaited.offset);
-        self.quarantine(self.judge.proof_timeout(awaited, json)).await
+        self.shared.book.remove(awaited.offset);
+        self.quarantine(self.shared.judge.proof_timeout(awaited, json)).await
     }
 
-    async fn settle(&self, offset: Offset, outcome: Outcome, stop: &CancellationToken) -> Result<(), ChannelError> {
+    async fn settle(&self, awaited: &Awaited, outcome: Outcome) -> Result<(), ChannelError> {
+        let Shared { book, hub, .. } = self.shared;
+        // First, so that a lane that passes it meanwhile, without its proof, has it asked for anew.
+        book.remove(awaited.offset);
         match outcome {
             Outcome::Deliver(record) => {
-                // Where `stop` fires first, the state still has it.
-                self.queues.send(&Work::Late(Arc::new(record)), stop).await;
+                if !hub.offer_late(&Arc::new(record)) {
+                    book.insert([*awaited]);
+                }
                 Ok(())
             }
             Outcome::Condemned(evidence) | Outcome::Unplaced(evidence) => self.quarantine(evidence).await,
-            Outcome::Dropped(_) | Outcome::Pending(_) => self.forget(offset).await,
+            Outcome::Dropped(_) | Outcome::Pending(_) => self.forget(awaited.offset).await,
         }
     }
 
     async fn quarantine(&self, evidence: Evidence) -> Result<(), ChannelError> {
-        let quarantined = vec![(self.channel.id, evidence)];
-        Ok(self.state.commit(Commit { quarantined, ..Commit::default() }).await?)
+        let quarantined = vec![(self.shared.settings.channel.id, evidence)];
+        Ok(self.shared.state.commit(Commit { quarantined, ..Commit::default() }).await?)
     }
 
     /// Nobody is owed it any more: what was due a proof has become a notice that the configuration leaves out.
     async fn forget(&self, offset: Offset) -> Result<(), ChannelError> {
-        let Some(late) = self.state.late(self.channel.id)?.remove(&offset) else { return Ok(()) };
-        let lane = |sink: String| LaneKey { channel: self.channel.id, sink: sink.into() };
+        let Some(late) = self.shared.state.late(self.shared.settings.channel.id)?.remove(&offset) else {
+            return Ok(());
+        };
+        let lane = |sink: String| LaneKey { channel: self.shared.settings.channel.id, sink: sink.into() };
         let settled = late.owed.into_iter().map(|sink| (lane(sink), offset)).collect();
-        Ok(self.state.commit(Commit { settled, ..Commit::default() }).await?)
+        Ok(self.shared.state.commit(Commit { settled, ..Commit::default() }).await?)
     }
 }

@@ -15,10 +15,11 @@ async fn nothing_is_lost_for_a_sink_that_was_dead_nor_for_the_one_beside_it() {
         receiver.always(Some(refusal));
         let mut daemon = setup.start();
         daemon.until("it was asked often", |_| receiver.requests() > 10).await;
-        assert!(setup.lines() >= 10, "the other has the first batch at least");
+        daemon.until("the other has everything meanwhile", |_| setup.lines() == 60).await;
+        assert_eq!(receiver.received(), 0);
         receiver.always(None);
         let expected = deliverable(&simulator, 0);
-        daemon.until("everything arrives", |_| receiver.received() == 60 && setup.lines() == 60).await;
+        daemon.until("everything arrives", |_| receiver.received() == 60).await;
         let log = daemon.stop().await;
 
         assert_eq!(setup.offsets("c0"), expected);
@@ -60,4 +61,54 @@ async fn a_file_whose_directory_comes_later_gets_everything() {
     daemon.until("the file has everything", |_| lines() == 12).await;
     daemon.stop().await;
     assert_eq!(offsets(&crate::support::Delivered::read(&path)), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn a_sink_that_was_dead_catches_up_while_the_others_go_on_and_then_keeps_up() {
+    let late = Some("0.1:1s".parse().unwrap());
+    let options = Options { events: 200, unsigned: 0.2, late_proofs: late, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let (dead, healthy) = (Receiver::start().await, Receiver::start().await);
+    let setup = Setup::reading(&simulator)
+        .with_webhook("dead", &dead)
+        .with_webhook("healthy", &healthy)
+        .with("api.page_limit", 10);
+    dead.always(Some(Reply::Refuse(503, None)));
+    let mut daemon = setup.start();
+    daemon.until("the others have everything", |_| setup.lines() == 200 && healthy.received() == 200).await;
+
+    dead.always(None);
+    daemon.until("it has caught up", |_| dead.received() == 200).await;
+    daemon.until_logged("lane has caught up").await;
+    simulator.publish(0, 50);
+    daemon.until("all keep up", |_| setup.lines() == 250 && healthy.received() == 250 && dead.received() == 250).await;
+    daemon.stop().await;
+
+    let expected = deliverable(&simulator, 0);
+    for receiver in [&dead, &healthy] {
+        let mut delivered = offsets(&receiver.delivered());
+        delivered.sort_unstable();
+        assert_eq!(delivered, expected, "everything, and nothing twice");
+    }
+}
+
+#[tokio::test]
+async fn lanes_that_were_apart_when_it_ended_each_go_on_from_their_own_cursor() {
+    let simulator = Simulator::start(Options { events: 100, ..Options::default() }).await.unwrap();
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 10);
+    receiver.reply(Reply::Slow(std::time::Duration::ZERO), 15);
+    receiver.always(Some(Reply::Refuse(503, None)));
+    let mut daemon = setup.start();
+    daemon.until("one is far ahead", |_| setup.lines() == 100 && receiver.received() == 15).await;
+    daemon.stop().await;
+
+    receiver.always(None);
+    simulator.publish(0, 5);
+    let mut daemon = setup.start();
+    daemon.until("the other catches up", |_| receiver.received() == 105 && setup.lines() == 105).await;
+    daemon.stop().await;
+
+    let expected = deliverable(&simulator, 0);
+    assert_eq!((setup.offsets("c0"), offsets(&receiver.delivered())), (expected.clone(), expected));
 }

@@ -1,0 +1,146 @@
+//! Reading and judging, one batch after another: what the channel's lanes are fed with.
+//!
+//! The channel has one that feeds every lane that keeps up; a lane that has fallen behind has one of its own until it has
+//! caught up.
+//!
+//! # Invariants
+//!
+//! * **Contiguous.** Each batch begins where the one before it ended.
+//! * **Nothing overtakes in strict ordering.** An event without its proof ends a batch, and the next begins with what
+//!   became of it.
+//! * **Nonsense moves nothing.** Evidence whose place the service does not confirm is quarantined, but reading goes on
+//!   above it only where something else is there.
+//!
+//! # Cancellation
+//!
+//! At any point before a batch is returned: it is read again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::api::ApiError;
+use crate::event::Offset;
+use crate::retry::Retry;
+use crate::state::{Commit, Evidence, Pending};
+
+use super::batch::{Batch, Outcome, Sorted};
+use super::reader::{ReadError, Reader};
+use super::trouble::Trouble;
+use super::{ChannelError, Shared, pause};
+
+pub(super) struct Intake {
+    shared: Arc<Shared>,
+    reader: Reader,
+    position: Option<Offset>,
+    /// Judged, and not handed on yet.
+    waiting: Vec<Outcome>,
+    /// What they wait for, in strict ordering.
+    held: Option<Pending>,
+    retry: Retry,
+    trouble: Trouble,
+}
+
+/// What came next.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// The next batch.
+    Batch(Batch),
+    /// There is no more, for now.
+    Nothing,
+    /// `stop` fired.
+    Stopped,
+}
+
+impl Intake {
+    /// Begins above `position`.
+    pub(super) fn new(shared: Arc<Shared>, position: Option<Offset>) -> Self {
+        Self {
+            reader: Reader::new(shared.judge.source(), shared.settings.page_limit),
+            position,
+            waiting: Vec::new(),
+            held: None,
+            retry: Retry::new(shared.settings.retry),
+            trouble: Trouble::new(&shared.settings.channel),
+            shared,
+        }
+    }
+
+    /// The next batch. Errors of the service are waited out.
+    pub(super) async fn next(&mut self, stop: &CancellationToken) -> Result<Taken, ChannelError> {
+        loop {
+            if let Some(pending) = self.held.take() {
+                let Some(settled) = self.shared.judge.hold(pending, stop).await? else { return Ok(Taken::Stopped) };
+                self.waiting.insert(0, settled);
+            }
+            if !self.waiting.is_empty() {
+                if let Some(batch) = self.sort().await? {
+                    return Ok(Taken::Batch(batch));
+                }
+                if self.held.is_none() {
+                    // Nonsense, which will be there again.
+                    return Ok(Taken::Nothing);
+                }
+                continue;
+            }
+            match self.read(stop).await? {
+                Read::Again => {}
+                Read::Nothing => return Ok(Taken::Nothing),
+                Read::Stopped => return Ok(Taken::Stopped),
+            }
+        }
+    }
+
+    /// Sorts what waits, as far as it may go on.
+    async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
+        let Sorted { batch, unplaced, held, rest } =
+            Batch::sort(&self.shared.settings, std::mem::take(&mut self.waiting));
+        (self.held, self.waiting) = (held, rest);
+        self.quarantine(unplaced).await?;
+        if let Some(batch) = &batch {
+            self.position = Some(batch.through);
+        }
+        Ok(batch)
+    }
+
+    async fn quarantine(&self, unplaced: Vec<Evidence>) -> Result<(), ChannelError> {
+        if unplaced.is_empty() {
+            return Ok(());
+        }
+        let quarantined = unplaced.into_iter().map(|evidence| (self.shared.settings.channel.id, evidence)).collect();
+        Ok(self.shared.state.commit(Commit { quarantined, ..Commit::default() }).await?)
+    }
+
+    async fn read(&mut self, stop: &CancellationToken) -> Result<Read, ChannelError> {
+        let range = tokio::select! {
+            range = self.reader.next(self.position) => range,
+            () = stop.cancelled() => return Ok(Read::Stopped),
+        };
+        let error = match range {
+            Ok(range) => {
+                self.retry.reset();
+                self.trouble.over();
+                if range.events.is_empty() {
+                    return Ok(if range.more { Read::Again } else { Read::Nothing });
+                }
+                let Some(judged) = self.shared.judge.page(range.events, stop).await? else { return Ok(Read::Stopped) };
+                self.waiting = judged;
+                return Ok(Read::Again);
+            }
+            Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
+            Err(error) => error,
+        };
+        let wait: Duration = self.retry.next_wait(error.retry_after());
+        self.trouble.report("reading events", &error, wait);
+        Ok(if pause(wait, stop).await { Read::Again } else { Read::Stopped })
+    }
+}
+
+/// What came of reading.
+enum Read {
+    /// Something, or the wait after an error is over.
+    Again,
+    Nothing,
+    Stopped,
+}
