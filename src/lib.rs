@@ -4,17 +4,19 @@
 //!
 //! ```text
 //!             one task per channel                                one lane per (channel, sink)
-//!  service ──► reader ──► judge ──► batch ─────┬─► lane ─► sink: stdout
-//!    ▲           closed pages,  verdicts,      ├─► lane ─► sink: file
-//!    │           ascending      sorted         └─► lane ─► sink: webhook
-//!    └──── late proofs ◄──── state (sled): cursors, late proofs, quarantine ◄──┘ recorded once delivered
+//!  service ──► reader ──► judge ──► batch ──► hub ──┬─► lane ─► sink: stdout
+//!    ▲           ranges      verdicts,              ├─► lane ─► sink: file
+//!    │           without     sorted                 └─► lane ─► sink: webhook
+//!    │           a gap                                    │ recorded once delivered
+//!    └──── late proofs ◄──── state (sled): cursors, late proofs, quarantine ◄──┘
 //! ```
 //!
-//! A [`supervisor`] runs one [`channel`] a task. A channel's reader asks the service for what is above its lowest cursor
-//! and yields ranges that are shown to have no gap. Each event is given a verdict by [`verify`]. What holds becomes a
+//! A [`supervisor`] runs one [`channel`] a task. A channel's reader asks the service for what is above the last offset
+//! read and yields ranges that are shown to have no gap. Each event is given a verdict by [`verify`]. What holds becomes a
 //! [`record`] and goes to the channel's lanes; what waits for its proof, or was rejected, goes along in the same batch. A
 //! lane delivers to its [`sink`], and then records the batch in [`state`] as one transaction: its cursor, the events set
-//! aside, the events quarantined. A crash at any point repeats at most what was in hand.
+//! aside, the events quarantined. A crash at any point repeats at most what was in hand. A lane that falls behind leaves
+//! the others, reads for itself from its own cursor, and rejoins.
 //!
 //! # Code map, in reading order
 //!
