@@ -13,7 +13,7 @@
 //!   one.
 //! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
 //! * **One writer a cursor.** Only a lane moves its cursor, whoever feeds it.
-//! * **A slow sink holds up nobody.** See [`hub`].
+//! * **A slow sink holds up nobody.** See the hub.
 //! * **Bounded.** At most `QUEUE_BATCHES` batches wait for a lane, and at most `MAX_LATE` events for their proof; then
 //!   reading waits.
 //!

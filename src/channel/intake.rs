@@ -38,6 +38,8 @@ pub(super) struct Intake {
     waiting: Vec<Outcome>,
     /// What they wait for, in strict ordering.
     held: Option<Pending>,
+    /// The last page said that there is no more: that is worth a wait before asking again.
+    caught_up: bool,
     retry: Retry,
     trouble: Trouble,
 }
@@ -61,6 +63,7 @@ impl Intake {
             position,
             waiting: Vec::new(),
             held: None,
+            caught_up: false,
             retry: Retry::new(shared.settings.retry),
             trouble: Trouble::new(&shared.settings.channel),
             shared,
@@ -83,6 +86,9 @@ impl Intake {
                     return Ok(Taken::Nothing);
                 }
                 continue;
+            }
+            if std::mem::take(&mut self.caught_up) {
+                return Ok(Taken::Nothing);
             }
             match self.read(stop).await? {
                 Read::Again => {}
@@ -124,6 +130,7 @@ impl Intake {
                 if range.events.is_empty() {
                     return Ok(if range.more { Read::Again } else { Read::Nothing });
                 }
+                self.caught_up = !range.more;
                 let Some(judged) = self.shared.judge.page(range.events, stop).await? else { return Ok(Read::Stopped) };
                 self.waiting = judged;
                 return Ok(Read::Again);
