@@ -8,6 +8,9 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, reloa
 
 use crate::config::{Log, LogFormat};
 
+/// Libraries that would drown what the daemon says at `debug` and `trace`. `log.level` can name each to hear it again.
+const QUIET: &str = "sled=warn,hyper=warn,hyper_util=warn,h2=warn,reqwest=warn,rustls=warn";
+
 /// An error with all that caused it, in one line.
 pub struct Chain<'a>(pub &'a dyn Error);
 
@@ -30,16 +33,20 @@ pub struct LogLevel(reload::Handle<EnvFilter, Registry>);
 impl LogLevel {
     /// Changes it.
     pub fn set(&self, log: &Log) {
-        if let Err(error) = self.0.reload(EnvFilter::new(log.level.as_str())) {
+        if let Err(error) = self.0.reload(filter(log)) {
             tracing::warn!(%error, "the log level could not be changed");
         }
     }
 }
 
+fn filter(log: &Log) -> EnvFilter {
+    EnvFilter::new(format!("{QUIET},{}", log.level))
+}
+
 /// Sends logs to standard error. Standard output is for events.
 #[must_use]
 pub fn init(log: &Log) -> LogLevel {
-    let (filter, level) = reload::Layer::new(EnvFilter::new(log.level.as_str()));
+    let (filter, level) = reload::Layer::new(filter(log));
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
     let lines = match log.format {
         LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
@@ -51,11 +58,10 @@ pub fn init(log: &Log) -> LogLevel {
 
 /// As [`init`], for a person who watches: without the time of day.
 pub fn init_plain(log: &Log) {
-    let filter = EnvFilter::new(log.level.as_str());
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_target(false)
         .with_ansi(io::stderr().is_terminal())
         .without_time();
-    tracing_subscriber::registry().with(filter).with(lines).init();
+    tracing_subscriber::registry().with(filter(log)).with(lines).init();
 }

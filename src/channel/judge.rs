@@ -11,10 +11,12 @@
 //! Nothing is changed here: stopped at any point, the same events are read and judged again.
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
@@ -88,6 +90,7 @@ pub(super) struct Judge {
     unsigned: UnsignedPolicy,
     proof_timeout: Duration,
     retry: RetryPolicy,
+    processors: usize,
     /// The offsets of rejected events that have been logged: some are read, and rejected, again and again.
     said: Mutex<BTreeSet<Offset>>,
 }
@@ -101,6 +104,7 @@ impl Judge {
             unsigned: settings.unsigned,
             proof_timeout: settings.proof_timeout,
             retry: settings.retry,
+            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             said: Mutex::default(),
         }
     }
@@ -183,10 +187,15 @@ impl Judge {
         self.condemn(raw, "proof-timeout", "its proof has not come in time".to_owned())
     }
 
+    /// Judges events in their order, spread over the processors.
     async fn verdicts(&self, events: Vec<RawEvent>) -> Result<Vec<Verdict>, ChannelError> {
-        let verifier = self.verifier.clone();
-        let judge = move || events.into_iter().map(|raw| verifier.judge(raw)).collect();
-        tokio::task::spawn_blocking(judge).await.map_err(ChannelError::Panicked)
+        let share = events.len().div_ceil(self.processors).max(1);
+        let shares = events.chunks(share).map(|events| {
+            let (verifier, events) = (self.verifier.clone(), events.to_vec());
+            tokio::task::spawn_blocking(move || events.into_iter().map(|raw| verifier.judge(raw)).collect::<Vec<_>>())
+        });
+        let judged = try_join_all(shares).await.map_err(ChannelError::Panicked)?;
+        Ok(judged.into_iter().flatten().collect())
     }
 
     async fn verdict(&self, event: RawEvent) -> Result<Verdict, ChannelError> {
