@@ -1,5 +1,6 @@
 //! `channeld run`: the daemon.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub struct Args {}
 
 /// Runs the daemon until a signal, or until nothing is left to do.
 pub async fn run(file: Option<PathBuf>) -> Exit {
+    // First, so that a signal that comes while we start ends us in good order too.
+    let signals = Signals::listen();
     let config = match Config::load(file.as_deref()) {
         Ok(config) => config,
         Err(problems) => {
@@ -37,7 +40,7 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
     for note in &config.notes {
         warn!(note, "configuration");
     }
-    match Daemon::start(file, config, level).await {
+    match Daemon::start(file, config, level, signals).await {
         Ok((daemon, channels)) => daemon.serve(channels).await,
         Err(error) => {
             error!(error = %Chain(&*error), "channeld could not start");
@@ -70,8 +73,13 @@ enum Ended {
 }
 
 impl Daemon {
-    async fn start(file: Option<PathBuf>, config: Config, level: LogLevel) -> Result<(Self, Vec<Channel>), StartError> {
-        let signals = Signals::listen()?;
+    async fn start(
+        file: Option<PathBuf>,
+        config: Config,
+        level: LogLevel,
+        signals: io::Result<Signals>,
+    ) -> Result<(Self, Vec<Channel>), StartError> {
+        let signals = signals?;
         let state = Arc::new(open_state(config.state.path.clone()).await?);
         let channels = assemble(&config, &state)?;
         Ok((Self { file, config, level, state, signals }, channels))
