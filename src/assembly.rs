@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{self, Client};
-use crate::channel::{Channel, Outlet, Settings};
+use crate::channel::{Channel, Outlet, RecentEvents, Settings};
 use crate::config::{self, Config};
 use crate::retry::RetryPolicy;
 use crate::sink::{File, SecretError, Sink, SinkError, Stdout, Webhook, signing_key};
@@ -83,12 +83,19 @@ fn webhook(name: &str, settings: &config::Webhook) -> Result<Webhook, AssemblyEr
     webhook.map_err(|source| AssemblyError::Sink { name: name.to_owned(), source })
 }
 
-/// The configured channels, each with its outlets.
+/// The configured channels, each with its outlets. `state` and `recent` are the process's own: they stay when the
+/// configuration is read again.
 #[must_use]
-pub fn channels(config: &Config, client: &Client, sinks: &Sinks, state: &Arc<State>) -> Vec<Channel> {
+pub fn channels(
+    config: &Config,
+    client: &Client,
+    sinks: &Sinks,
+    state: &Arc<State>,
+    recent: &Arc<RecentEvents>,
+) -> Vec<Channel> {
     let channel = |channel: &config::Channel| {
         let outlets = channel.sinks.iter().filter_map(|name| sinks.get(name)).cloned().collect();
-        Channel::new(settings(&config.api, channel), client.clone(), state.clone(), outlets)
+        Channel::new(settings(&config.api, channel), client.clone(), state.clone(), recent.clone(), outlets)
     };
     config.channels.iter().map(channel).collect()
 }

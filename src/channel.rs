@@ -11,6 +11,8 @@
 //!
 //! * **Verified before delivered.** A lane is given [`Record`](crate::record::Record)s, and only a judged event becomes
 //!   one.
+//! * **Nothing old as news.** A proof that comes again elsewhere, or other content in a place that was read before, is
+//!   quarantined, as far as [`RecentEvents`] tell.
 //! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
 //! * **One writer a cursor.** Only a lane moves its cursor, whoever feeds it.
 //! * **A slow sink holds up nobody.** See the hub.
@@ -46,9 +48,12 @@ mod judge;
 mod lane;
 mod late;
 mod reader;
+mod replay;
 mod source;
 mod trouble;
 mod walk;
+
+pub use replay::RecentEvents;
 
 use hub::Hub;
 use intake::{Intake, Taken};
@@ -125,6 +130,7 @@ pub struct Channel {
     settings: Settings,
     source: Arc<dyn Source>,
     state: Arc<State>,
+    recent: Arc<RecentEvents>,
     outlets: Vec<Outlet>,
 }
 
@@ -139,11 +145,17 @@ struct Shared {
 }
 
 impl Channel {
-    /// Nothing happens before [`run`](Self::run).
+    /// Nothing happens before [`run`](Self::run). All channels of a process share the `state` and the `recent` events.
     #[must_use]
-    pub fn new(settings: Settings, api: Client, state: Arc<State>, outlets: Vec<Outlet>) -> Self {
+    pub fn new(
+        settings: Settings,
+        api: Client,
+        state: Arc<State>,
+        recent: Arc<RecentEvents>,
+        outlets: Vec<Outlet>,
+    ) -> Self {
         let source = Arc::new(Service::new(api, settings.channel.id));
-        Self { settings, source, state, outlets }
+        Self { settings, source, state, recent, outlets }
     }
 
     /// Which channel it is.
@@ -191,7 +203,7 @@ impl Channel {
         Ok(Shared {
             settings: self.settings.clone(),
             state: self.state.clone(),
-            judge: Judge::new(&self.settings, self.source.clone()),
+            judge: Judge::new(&self.settings, self.source.clone(), self.recent.clone()),
             book: LateBook::new(earlier.into_iter().map(Awaited::from)),
             hub: Hub::new(self.settings.channel.clone(), highest.through),
         })

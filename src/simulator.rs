@@ -51,7 +51,7 @@ mod routes;
 
 pub use backend::Requests;
 pub use fault::{Fault, Route};
-pub use kind::{EventSpec, Honesty, Kind, Tampering};
+pub use kind::{EventSpec, Honesty, Kind, Original, Tampering};
 pub use options::{HasMore, LateProofs, NotLateProofs, Options, Window};
 pub use random::api_key;
 
@@ -140,6 +140,25 @@ impl Simulator {
     /// Where the channel has no event at that offset.
     pub fn prove(&self, channel: usize, offset: i64) {
         let found = self.channel(channel).state_mut().log.prove(offset);
+        assert!(found, "channel {channel} has no event at offset {offset}");
+    }
+
+    /// Shows an event's payload and proof once more, as a new event of `into`, and gives its offset.
+    ///
+    /// # Panics
+    /// Where channel `from` has no event at that offset.
+    pub fn replay(&self, from: usize, offset: i64, into: usize) -> i64 {
+        let original = self.channel(from).state().log.original(offset);
+        let original = original.unwrap_or_else(|| panic!("channel {from} has no event at offset {offset}"));
+        self.publish_one(into, EventSpec::Displaced(original))
+    }
+
+    /// Puts other content, with a proof that holds, under an event's id and offset. [`prove`](Self::prove) undoes it.
+    ///
+    /// # Panics
+    /// Where the channel has no event at that offset.
+    pub fn contradict(&self, channel: usize, offset: i64) {
+        let found = self.channel(channel).state_mut().log.contradict(offset);
         assert!(found, "channel {channel} has no event at offset {offset}");
     }
 

@@ -84,6 +84,9 @@ pub struct Proof {
     pub event_hash: Hash,
     /// The owner that the report names.
     pub workflow_owner: Address,
+    /// What was signed: the report with its context. Two proofs are the same proof exactly where this is the same,
+    /// whoever signed them and however the signatures are written; the same text proved anew has another.
+    pub digest: Hash,
 }
 
 /// Why an event was rejected.
@@ -212,8 +215,10 @@ impl Verifier {
         if report.payload != event_hash.0 {
             return Err(Reason::EventHashMismatch);
         }
-        let signers = self.signers.count(&signed_digest(&report_bytes, &context), &ocr.signatures)?;
-        Ok(Proof { signers, required: self.signers.required(), event_hash, workflow_owner: report.workflow_owner })
+        let digest = signed_digest(&report_bytes, &context);
+        let signers = self.signers.count(&digest, &ocr.signatures)?;
+        let (required, workflow_owner) = (self.signers.required(), report.workflow_owner);
+        Ok(Proof { signers, required, event_hash, workflow_owner, digest })
     }
 }
 

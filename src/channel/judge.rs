@@ -3,7 +3,10 @@
 //! # Invariants
 //!
 //! * **Nobody is condemned on one reading.** A rejected event is read once more by its id, because a proxy may have
-//!   damaged it; what the service says then holds. Where the service does not answer, judging waits.
+//!   damaged it; what the service says then holds. Where the service does not answer, judging waits. The same
+//!   holds for a replay and a contradiction, see [`replay`](super::replay).
+//! * **Let through in order.** Whether an event is a replay is asked when everything before it in its page is settled:
+//!   of two with the same proof the first goes on.
 //! * **Off the async threads.** Signatures are checked, and records made, on blocking threads.
 //!
 //! # Cancellation
@@ -23,7 +26,7 @@ use tracing::{debug, error, warn};
 
 use crate::api::ApiError;
 use crate::config::UnsignedPolicy;
-use crate::event::{EventId, Offset, RawEvent};
+use crate::event::{Event, EventId, Offset, RawEvent};
 use crate::record::{ChannelRef, Record};
 use crate::retry::{Retry, RetryPolicy};
 use crate::state::{Evidence, Late, Pending, Quarantined};
@@ -32,6 +35,7 @@ use crate::verify::{Reason, Verdict, Verifier};
 
 use super::batch::Outcome;
 use super::reader::ReadError;
+use super::replay::{Alarm, LetThrough, RecentEvents};
 use super::source::Source;
 use super::trouble::Trouble;
 use super::{ChannelError, Settings, pause};
@@ -81,10 +85,18 @@ pub(super) enum Answer {
     Settled(Outcome),
 }
 
+/// What stands after the second look.
+#[derive(Debug)]
+enum Judged {
+    Placed(Verdict),
+    Unplaced(RawEvent, Reason),
+}
+
 /// Gives a channel's events their outcome.
 #[derive(Debug)]
 pub(super) struct Judge {
     source: Arc<dyn Source>,
+    recent: Arc<RecentEvents>,
     channel: ChannelRef,
     verifier: Arc<Verifier>,
     unsigned: UnsignedPolicy,
@@ -96,9 +108,10 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(settings: &Settings, source: Arc<dyn Source>) -> Self {
+    pub(super) fn new(settings: &Settings, source: Arc<dyn Source>, recent: Arc<RecentEvents>) -> Self {
         Self {
             source,
+            recent,
             channel: settings.channel.clone(),
             verifier: settings.verifier.clone(),
             unsigned: settings.unsigned,
@@ -120,10 +133,16 @@ impl Judge {
         events: Vec<RawEvent>,
         stop: &CancellationToken,
     ) -> Result<Option<Vec<Outcome>>, ChannelError> {
-        let judged = self.verdicts(events).await?;
-        let outcomes: Vec<_> =
-            stream::iter(judged).map(|first| self.outcome(first, stop)).buffered(SECOND_LOOKS).collect().await;
-        outcomes.into_iter().collect()
+        let verdicts = self.verdicts(events).await?;
+        let judged: Vec<_> =
+            stream::iter(verdicts).map(|first| self.second_look(first, stop)).buffered(SECOND_LOOKS).collect().await;
+        let mut outcomes = Vec::with_capacity(judged.len());
+        for judged in judged {
+            let Some(judged) = judged? else { return Ok(None) };
+            let Some(outcome) = self.let_through(judged, stop).await? else { return Ok(None) };
+            outcomes.push(outcome);
+        }
+        Ok(Some(outcomes))
     }
 
     /// Waits for the proof of an event that everything else waits for; `None` where `stop` fired first.
@@ -204,23 +223,43 @@ impl Judge {
     }
 
     async fn outcome(&self, verdict: Verdict, stop: &CancellationToken) -> Result<Option<Outcome>, ChannelError> {
-        let Verdict::Rejected(raw, reason) = verdict else { return Ok(Some(self.settle(verdict))) };
-        let again = match raw.id {
-            None => None,
-            Some(id) => match self.read_again(raw.offset, id, stop).await {
-                None => return Ok(None),
-                Some(again) => again,
-            },
-        };
+        match self.second_look(verdict, stop).await? {
+            Some(judged) => self.let_through(judged, stop).await,
+            None => Ok(None),
+        }
+    }
+
+    /// What stands of a verdict; `None` where `stop` fired first.
+    async fn second_look(&self, verdict: Verdict, stop: &CancellationToken) -> Result<Option<Judged>, ChannelError> {
+        let Verdict::Rejected(raw, reason) = verdict else { return Ok(Some(Judged::Placed(verdict))) };
+        let Some(again) = self.read_again(&raw, stop).await else { return Ok(None) };
         Ok(Some(match again {
-            Some(again) => self.settle(self.verdict(again).await?),
-            None => Outcome::Unplaced(self.reject(raw, &reason)),
+            Some(again) => Judged::Placed(self.verdict(again).await?),
+            None => Judged::Unplaced(raw, reason),
         }))
     }
 
+    /// What becomes of an event, unless it is a replay or a contradiction, on a second look too; `None` where `stop`
+    /// fired first.
+    async fn let_through(&self, judged: Judged, stop: &CancellationToken) -> Result<Option<Outcome>, ChannelError> {
+        let verdict = match judged {
+            Judged::Placed(verdict) => verdict,
+            Judged::Unplaced(raw, reason) => return Ok(Some(Outcome::Unplaced(self.reject(raw, &reason)))),
+        };
+        let (raw, alarm) = match self.settle(verdict) {
+            Ok(outcome) => return Ok(Some(outcome)),
+            Err(alarmed) => alarmed,
+        };
+        let Some(again) = self.read_again(&raw, stop).await else { return Ok(None) };
+        let Some(again) = again else { return Ok(Some(Outcome::Unplaced(self.suspect(raw, alarm)))) };
+        let settled = self.settle(self.verdict(again).await?);
+        Ok(Some(settled.unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm)))))
+    }
+
     /// Reads an event by its id until the service answers. `None` where `stop` fired first, `Some(None)` where there is
-    /// no such event at that offset.
-    async fn read_again(&self, offset: Offset, id: EventId, stop: &CancellationToken) -> Option<Option<RawEvent>> {
+    /// no such event at that offset, or no id to ask by.
+    async fn read_again(&self, event: &RawEvent, stop: &CancellationToken) -> Option<Option<RawEvent>> {
+        let Some(id) = event.id else { return Some(None) };
         let (mut retry, mut trouble) = (Retry::new(self.retry), Trouble::new(&self.channel));
         loop {
             let answer = tokio::select! {
@@ -228,7 +267,7 @@ impl Judge {
                 () = stop.cancelled() => return None,
             };
             let error = match answer {
-                Ok(again) => return Some(Some(again).filter(|again| again.offset == offset)),
+                Ok(again) => return Some(Some(again).filter(|again| again.offset == event.offset)),
                 Err(ApiError::NotFound(_)) => return Some(None),
                 Err(error) if retry.attempt() >= STUBBORN_ANSWERS && self.is_about_this_event(&error).await => {
                     return Some(None);
@@ -253,16 +292,36 @@ impl Judge {
         }
     }
 
-    fn settle(&self, verdict: Verdict) -> Outcome {
-        match verdict {
-            Verdict::Verified(verified) => Outcome::Deliver(Record::verified(&self.channel, &verified)),
+    /// What becomes of an event; an alarm where it may not go on.
+    fn settle(&self, verdict: Verdict) -> Result<Outcome, (RawEvent, Alarm)> {
+        let channel = self.channel.id;
+        Ok(match verdict {
+            Verdict::Verified(verified) => {
+                self.check(verified.event(), self.recent.verified(channel, &verified))?;
+                Outcome::Deliver(Record::verified(&self.channel, &verified))
+            }
             Verdict::Unsigned(unsigned) if self.unsigned == UnsignedPolicy::Drop => {
                 Outcome::Dropped(unsigned.event().offset())
             }
-            Verdict::Unsigned(unsigned) => Outcome::Deliver(Record::unsigned(&self.channel, &unsigned)),
+            Verdict::Unsigned(unsigned) => {
+                self.check(unsigned.event(), self.recent.notice(channel, &unsigned))?;
+                Outcome::Deliver(Record::unsigned(&self.channel, &unsigned))
+            }
             Verdict::Pending(raw) => self.set_aside(raw),
             Verdict::Rejected(raw, reason) => Outcome::Condemned(self.reject(raw, &reason)),
+        })
+    }
+
+    fn check(&self, event: &Event, let_through: Result<LetThrough, Alarm>) -> Result<(), (RawEvent, Alarm)> {
+        match let_through {
+            Ok(LetThrough { replayed_at: None }) => {}
+            Ok(LetThrough { replayed_at: Some(later) }) => {
+                let (offset, reason) = (event.offset(), "replayed");
+                error!(channel = %self.channel.name, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
+            }
+            Err(alarm) => return Err((event.raw().clone(), alarm)),
         }
+        Ok(())
     }
 
     /// Without an id there is nothing to ask for again by.
@@ -292,6 +351,10 @@ impl Judge {
 
     fn reject(&self, raw: RawEvent, reason: &Reason) -> Evidence {
         self.condemn(raw, reason.name(), reason.to_string())
+    }
+
+    fn suspect(&self, raw: RawEvent, alarm: Alarm) -> Evidence {
+        self.condemn(raw, alarm.name(), alarm.to_string())
     }
 
     fn condemn(&self, raw: RawEvent, reason: &'static str, detail: String) -> Evidence {

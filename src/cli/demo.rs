@@ -69,7 +69,7 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
     let screen = Arc::new(Screen::new(args.events));
     let outlet = Outlet { name: SCREEN.into(), sink: screen.clone(), retry: SINK_RETRY };
     let sinks = [(SCREEN.to_owned(), outlet)].into();
-    let channels = assembly::channels(&config, &assembly::client(&config.api)?, &sinks, &state);
+    let channels = assembly::channels(&config, &assembly::client(&config.api)?, &sinks, &state, &Arc::default());
 
     let began = Instant::now();
     let stop = CancellationToken::new();

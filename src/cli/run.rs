@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::assembly;
-use crate::channel::Channel;
+use crate::channel::{Channel, RecentEvents};
 use crate::config::Config;
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
@@ -56,6 +56,7 @@ struct Daemon {
     config: Config,
     level: LogLevel,
     state: Arc<State>,
+    recent: Arc<RecentEvents>,
     signals: Signals,
 }
 
@@ -81,8 +82,9 @@ impl Daemon {
     ) -> Result<(Self, Vec<Channel>), StartError> {
         let signals = signals?;
         let state = Arc::new(open_state(config.state.path.clone()).await?);
-        let channels = assemble(&config, &state)?;
-        Ok((Self { file, config, level, state, signals }, channels))
+        let recent = Arc::default();
+        let channels = assemble(&config, &state, &recent)?;
+        Ok((Self { file, config, level, state, recent, signals }, channels))
     }
 
     async fn serve(mut self, mut channels: Vec<Channel>) -> Exit {
@@ -145,7 +147,7 @@ impl Daemon {
             if config.state.path != self.config.state.path {
                 return Err("state.path cannot change while channeld runs".into());
             }
-            let channels = assemble(&config, &self.state)?;
+            let channels = assemble(&config, &self.state, &self.recent)?;
             Ok((config, channels))
         });
         read.inspect(|_| info!("configuration read again: the batches in hand are finished first"))
@@ -154,10 +156,10 @@ impl Daemon {
     }
 }
 
-fn assemble(config: &Config, state: &Arc<State>) -> Result<Vec<Channel>, StartError> {
+fn assemble(config: &Config, state: &Arc<State>, recent: &Arc<RecentEvents>) -> Result<Vec<Channel>, StartError> {
     let client = assembly::client(&config.api)?;
     let sinks = assembly::sinks(config)?;
-    Ok(assembly::channels(config, &client, &sinks, state))
+    Ok(assembly::channels(config, &client, &sinks, state, recent))
 }
 
 /// Opens the state off the async threads.

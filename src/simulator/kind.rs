@@ -74,6 +74,18 @@ pub enum EventSpec {
     WithoutId,
     /// A record with a readable offset, whose payload is none.
     Malformed,
+    /// Payload and proof of another event, under an id and an offset of its own: `Simulator::replay` and
+    /// `Simulator::contradict` make it.
+    Displaced(Original),
+}
+
+/// The event that payload and proof are taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Original {
+    pub(super) channel: u64,
+    pub(super) index: u64,
+    pub(super) timestamp: i64,
+    pub(super) kind: Kind,
 }
 
 /// How a proof was spoilt.
@@ -127,6 +139,9 @@ pub enum Honesty {
     Forged,
     /// Not a well-formed event.
     Malformed,
+    /// Verifiable or unsigned by itself, but of another event than belongs there: to be noticed by who knows the other,
+    /// or what stood there before.
+    Displaced,
 }
 
 impl EventSpec {
@@ -136,6 +151,7 @@ impl EventSpec {
         match self {
             Self::Honest(kind) | Self::Late(kind) => kind,
             Self::Forged(_) | Self::WithoutId | Self::Malformed => Kind::WatcherEvent,
+            Self::Displaced(original) => original.kind,
         }
     }
 
@@ -143,6 +159,7 @@ impl EventSpec {
         match self {
             Self::Forged(_) => Honesty::Forged,
             Self::Malformed => Honesty::Malformed,
+            Self::Displaced(_) => Honesty::Displaced,
             Self::Honest(kind) | Self::Late(kind) if !kind.is_signed() => Honesty::Unsigned,
             Self::Late(_) if withheld => Honesty::Pending,
             Self::Honest(_) | Self::Late(_) | Self::WithoutId => Honesty::Verifiable,

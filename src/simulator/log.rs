@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::facts::CREATED_SKEW;
 use super::id;
-use super::kind::{EventSpec, Mix};
+use super::kind::{EventSpec, Mix, Original};
 use super::options::Options;
 use super::random::{Purpose, draw};
 use super::record::Rendered;
@@ -23,6 +23,9 @@ const BACKLOG_SPACING_MS: i64 = 250;
 
 /// With gaps, there is one offset in this many.
 const SPARSE_STRIDE: i64 = 5;
+
+/// Events that are never published begin here: their content is new to everybody.
+const UNPUBLISHED: u64 = 1 << 40;
 
 /// Where an event's record is kept once it has been made.
 pub(super) type Cell = Arc<OnceLock<Rendered>>;
@@ -38,6 +41,14 @@ pub(super) struct Entry {
     pub(super) withheld: bool,
     /// Its record's own place, for an event that a test asked for; the rest share the channel's memory.
     pub(super) own_cell: Option<Cell>,
+}
+
+impl Entry {
+    /// The event that payload and proof are taken from, as it was when it was honest.
+    pub(super) fn of_original(original: &Original) -> Self {
+        let &Original { index, timestamp, kind, .. } = original;
+        Self { index, offset: 0, timestamp, spec: EventSpec::Honest(kind), withheld: false, own_cell: None }
+    }
 }
 
 /// A channel's events.
@@ -97,6 +108,28 @@ impl Log {
         if let Some(index) = found {
             let kind = self.spec(index).kind();
             self.asked_for.insert(index, (EventSpec::Honest(kind), Cell::default()));
+        }
+        found.is_some()
+    }
+
+    /// What stands at an offset, to be shown elsewhere.
+    pub(super) fn original(&self, offset: i64) -> Option<Original> {
+        let index = self.index_at(offset)?;
+        Some(match self.spec(index) {
+            EventSpec::Displaced(original) => original,
+            spec => Original { channel: self.channel, index, timestamp: self.timestamp(index), kind: spec.kind() },
+        })
+    }
+
+    /// Puts other content of the same kind, with a proof of its own, in the place of an event. Whether there was one.
+    pub(super) fn contradict(&mut self, offset: i64) -> bool {
+        let found = self.index_at(offset);
+        if let Some(index) = found {
+            // Another second, because notices have little else to tell them apart.
+            let timestamp = self.timestamp(index) + 1;
+            let (index_of_other, kind) = (index + UNPUBLISHED, self.spec(index).kind());
+            let other = Original { channel: self.channel, index: index_of_other, timestamp, kind };
+            self.asked_for.insert(index, (EventSpec::Displaced(other), Cell::default()));
         }
         found.is_some()
     }

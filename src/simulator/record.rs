@@ -45,6 +45,22 @@ impl Rendered {
 
 /// Makes an event's record. Costs the signatures of its proof: not for the async threads.
 pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Rendered {
+    let Content { proofs, payload } = match entry.spec {
+        EventSpec::Displaced(from) => {
+            content(seed, from.channel, network, &Roster::new(seed, from.channel), &Entry::of_original(&from))
+        }
+        _ => content(seed, channel, network, roster, entry),
+    };
+    assemble(id::of(seed, channel, entry.index), entry, &proofs, &payload)
+}
+
+/// What of a record does not speak of its place.
+struct Content {
+    proofs: String,
+    payload: String,
+}
+
+fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Content {
     let facts = Facts::of(seed, channel, roster, entry);
     let shown = facts.kind.is_signed().then(|| signed_text(seed, channel, entry, &facts));
     let how = match entry.spec {
@@ -56,7 +72,7 @@ pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster
         EventSpec::Malformed => r#""lost""#.to_owned(),
         _ => payload::of(&facts, shown.as_ref().map(|text| text.shown.as_str())),
     };
-    assemble(id::of(seed, channel, entry.index), entry, &proofs, &payload)
+    Content { proofs, payload }
 }
 
 /// The text that the network signed, and the one in the record: the same, unless somebody changed it.

@@ -12,6 +12,7 @@ mod demonstration;
 mod faults;
 mod isolation;
 mod reload;
+mod replays;
 mod restart;
 mod robustness;
 mod shutdown;

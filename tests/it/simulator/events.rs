@@ -60,7 +60,7 @@ async fn events_of_choice_are_what_was_chosen() {
 
 fn expected(spec: EventSpec) -> &'static str {
     match spec {
-        EventSpec::WithoutId => "verified",
+        EventSpec::WithoutId | EventSpec::Displaced(_) => "verified",
         EventSpec::Honest(kind) if kind.is_signed() => "verified",
         EventSpec::Honest(_) => "unsigned",
         EventSpec::Late(_) => "pending",
@@ -74,6 +74,31 @@ fn expected(spec: EventSpec) -> &'static str {
             Tampering::TwoProofs => "multiple-proofs",
         },
     }
+}
+
+#[tokio::test]
+async fn a_displaced_event_is_verifiable_by_itself_and_told_as_displaced() {
+    let simulator = Simulator::start(Options { channels: 2, events: 1, ..Options::default() }).await.unwrap();
+    let offset = simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
+    let client = Client::of(&simulator);
+    let before = client.everything().await;
+    let replay = simulator.replay(0, offset, 0);
+    simulator.contradict(0, offset);
+
+    let after = client.everything().await;
+    let [original, replayed, contradicting] =
+        [&before[1].1, &after[2].1, &after[1].1].map(|record| (json(record), client.judge(record).name()));
+    assert_eq!([original.1, replayed.1, contradicting.1], ["verified"; 3]);
+    assert_eq!(replayed.0["headers"]["proofs"], original.0["headers"]["proofs"]);
+    assert_eq!(replayed.0["payload"], original.0["payload"]);
+    assert_ne!(replayed.0["event_id"], original.0["event_id"]);
+    assert_ne!(contradicting.0["payload"]["verifiable_event"], original.0["payload"]["verifiable_event"]);
+    assert_eq!(contradicting.0["event_id"], original.0["event_id"]);
+    assert_eq!(simulator.offsets(0)[1..], [(offset, Honesty::Displaced), (replay, Honesty::Displaced)]);
+
+    simulator.prove(0, offset);
+    assert_eq!(client.everything().await[1].1, before[1].1);
+    assert_eq!(simulator.replay(0, replay, 1), 2);
 }
 
 #[tokio::test]
