@@ -51,7 +51,7 @@ mod routes;
 
 pub use backend::Requests;
 pub use fault::{Fault, Route};
-pub use kind::{EventSpec, Honesty, Kind, Original, Tampering};
+pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
 pub use options::{HasMore, LateProofs, NotLateProofs, Options, Window};
 pub use random::api_key;
 
@@ -147,8 +147,8 @@ impl Simulator {
     ///
     /// # Panics
     /// Where channel `from` has no event at that offset.
-    pub fn replay(&self, from: usize, offset: i64, into: usize) -> i64 {
-        let original = self.channel(from).state().log.original(offset);
+    pub fn replay(&self, from: usize, offset: i64, into: usize, id: ReplayedId) -> i64 {
+        let original = self.channel(from).state().log.original(offset, id);
         let original = original.unwrap_or_else(|| panic!("channel {from} has no event at offset {offset}"));
         self.publish_one(into, EventSpec::Displaced(original))
     }

@@ -74,9 +74,18 @@ pub enum EventSpec {
     WithoutId,
     /// A record with a readable offset, whose payload is none.
     Malformed,
-    /// Payload and proof of another event, under an id and an offset of its own: `Simulator::replay` and
-    /// `Simulator::contradict` make it.
+    /// Payload and proof of another event, under an offset of its own: `Simulator::replay` and `Simulator::contradict`
+    /// make it.
     Displaced(Original),
+}
+
+/// The id that a replay has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayedId {
+    /// One of its own, by which the service gives it.
+    New,
+    /// The original's, by which the service gives the original.
+    Same,
 }
 
 /// The event that payload and proof are taken from.
@@ -86,6 +95,7 @@ pub struct Original {
     pub(super) index: u64,
     pub(super) timestamp: i64,
     pub(super) kind: Kind,
+    pub(super) id: ReplayedId,
 }
 
 /// How a proof was spoilt.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::facts::CREATED_SKEW;
 use super::id;
-use super::kind::{EventSpec, Mix, Original};
+use super::kind::{EventSpec, Mix, Original, ReplayedId};
 use super::options::Options;
 use super::random::{Purpose, draw};
 use super::record::Rendered;
@@ -113,11 +113,11 @@ impl Log {
     }
 
     /// What stands at an offset, to be shown elsewhere.
-    pub(super) fn original(&self, offset: i64) -> Option<Original> {
+    pub(super) fn original(&self, offset: i64, id: ReplayedId) -> Option<Original> {
         let index = self.index_at(offset)?;
         Some(match self.spec(index) {
-            EventSpec::Displaced(original) => original,
-            spec => Original { channel: self.channel, index, timestamp: self.timestamp(index), kind: spec.kind() },
+            EventSpec::Displaced(original) => Original { id, ..original },
+            spec => Original { channel: self.channel, index, timestamp: self.timestamp(index), kind: spec.kind(), id },
         })
     }
 
@@ -127,8 +127,8 @@ impl Log {
         if let Some(index) = found {
             // Another second, because notices have little else to tell them apart.
             let timestamp = self.timestamp(index) + 1;
-            let (index_of_other, kind) = (index + UNPUBLISHED, self.spec(index).kind());
-            let other = Original { channel: self.channel, index: index_of_other, timestamp, kind };
+            let (kind, id) = (self.spec(index).kind(), ReplayedId::New);
+            let other = Original { channel: self.channel, index: index + UNPUBLISHED, timestamp, kind, id };
             self.asked_for.insert(index, (EventSpec::Displaced(other), Cell::default()));
         }
         found.is_some()

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::content::{verifiable_event, verifiable_result};
 use super::facts::Facts;
 use super::id;
-use super::kind::{EventSpec, Kind, Tampering};
+use super::kind::{EventSpec, Kind, Original, ReplayedId, Tampering};
 use super::log::Entry;
 use super::network::{Network, Subject};
 use super::payload;
@@ -51,7 +51,11 @@ pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster
         }
         _ => content(seed, channel, network, roster, entry),
     };
-    assemble(id::of(seed, channel, entry.index), entry, &proofs, &payload)
+    let id = match entry.spec {
+        EventSpec::Displaced(Original { channel, index, id: ReplayedId::Same, .. }) => id::of(seed, channel, index),
+        _ => id::of(seed, channel, entry.index),
+    };
+    assemble(id, entry, &proofs, &payload)
 }
 
 /// What of a record does not speak of its place.

@@ -2,7 +2,7 @@
 //! quarantined, and legitimate repeats are not.
 
 use channeld::event::Offset;
-use channeld::simulator::{EventSpec, Kind, LateProofs, Options, Simulator};
+use channeld::simulator::{EventSpec, Kind, LateProofs, Options, ReplayedId, Simulator};
 use rustix::process::Signal;
 
 use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
@@ -51,12 +51,12 @@ async fn a_proof_under_another_offset_is_quarantined_and_holds_nothing_up() {
             simulator.publish_one(0, spec);
         }
         // In the same page, and in a later one.
-        simulator.replay(0, 1, 0);
+        simulator.replay(0, 1, 0, ReplayedId::New);
         simulator.publish_one(0, PROVED);
         let mut daemon = setup.start();
         until_lines(&mut daemon, 3, &setup).await;
-        simulator.replay(0, 2, 0);
-        simulator.replay(0, 3, 0);
+        simulator.replay(0, 2, 0, ReplayedId::New);
+        simulator.replay(0, 3, 0, ReplayedId::New);
         simulator.publish_one(0, PROVED);
         until_lines(&mut daemon, 4, &setup).await;
         let log = daemon.stop().await;
@@ -70,11 +70,34 @@ async fn a_proof_under_another_offset_is_quarantined_and_holds_nothing_up() {
 }
 
 #[tokio::test]
+async fn a_replay_that_keeps_its_id_is_quarantined_and_what_comes_after_it_is_read() {
+    let simulator = service(2).await;
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    for channel in [0, 1] {
+        for lines in [2, 4] {
+            let lines = 4 * channel + lines;
+            simulator.publish_one(channel, PROVED);
+            daemon.until("it arrives", |_| setup.lines() == lines - 1).await;
+            simulator.replay(0, 1, channel, ReplayedId::Same);
+            simulator.publish_one(channel, PROVED);
+            daemon.until("what comes after it arrives", |_| setup.lines() == lines).await;
+        }
+    }
+    daemon.stop().await;
+
+    for (channel, name) in [(0, "c0"), (1, "c1")] {
+        assert_eq!(setup.offsets(name), [1, 3, 4, 6]);
+        assert_eq!(quarantined(&setup, &simulator, channel), [2, 5].map(|at| replay_of(&simulator, 0, 1, at)));
+    }
+}
+
+#[tokio::test]
 async fn a_replay_at_the_very_end_lets_the_cursor_pass() {
     let simulator = service(1).await;
     let setup = Setup::reading(&simulator);
     simulator.publish_one(0, PROVED);
-    simulator.replay(0, 1, 0);
+    simulator.replay(0, 1, 0, ReplayedId::New);
     let mut daemon = setup.start();
     daemon.until_logged(REJECTED).await;
     daemon.until("the cursor is behind it", |daemon| daemon.log().0.matches("batch recorded").count() > 0).await;
@@ -90,13 +113,13 @@ async fn a_proof_in_another_channel_is_quarantined_across_a_reload_too() {
     simulator.publish_one(0, PROVED);
     let mut daemon = setup.start();
     until_lines(&mut daemon, 1, &setup).await;
-    simulator.replay(0, 1, 1);
+    simulator.replay(0, 1, 1, ReplayedId::New);
     simulator.publish_one(1, PROVED);
     until_lines(&mut daemon, 2, &setup).await;
 
     daemon.signal(Signal::HUP);
     daemon.until_logged("configuration read again: in force").await;
-    simulator.replay(1, 2, 0);
+    simulator.replay(1, 2, 0, ReplayedId::New);
     simulator.publish_one(0, PROVED);
     until_lines(&mut daemon, 3, &setup).await;
     daemon.stop().await;
@@ -171,13 +194,13 @@ async fn an_event_whose_proof_comes_late_does_not_suffer_for_a_replay_that_was_f
     let simulator = service(1).await;
     let setup = Setup::reading(&simulator);
     simulator.publish_one(0, LATE);
-    simulator.replay(0, 1, 0);
+    simulator.replay(0, 1, 0, ReplayedId::New);
     let mut daemon = setup.start();
     until_lines(&mut daemon, 1, &setup).await;
     simulator.prove(0, 1);
     daemon.until_logged("late proof came: delivered").await;
     // The replay is known for what it is from now on.
-    simulator.replay(0, 1, 0);
+    simulator.replay(0, 1, 0, ReplayedId::New);
     simulator.publish_one(0, PROVED);
     until_lines(&mut daemon, 3, &setup).await;
     let log = daemon.stop().await;
@@ -199,7 +222,7 @@ async fn after_a_restart_a_lane_that_is_behind_takes_the_original_for_the_origin
     daemon.stop().await;
 
     // Nothing is remembered of the original, and who reads the replay first cannot know better.
-    simulator.replay(0, 25, 0);
+    simulator.replay(0, 25, 0, ReplayedId::New);
     simulator.publish_one(0, PROVED);
     let mut daemon = setup.start();
     until_lines(&mut daemon, 31, &setup).await;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use channeld::simulator::{EventSpec, Honesty, Kind, LateProofs, Options, Simulator, Tampering};
+use channeld::simulator::{EventSpec, Honesty, Kind, LateProofs, Options, ReplayedId, Simulator, Tampering};
 use channeld::verify::Verdict;
 
 use super::client::{Client, ENDS_AT, PATIENCE, backlog, id_of, json};
@@ -82,7 +82,7 @@ async fn a_displaced_event_is_verifiable_by_itself_and_told_as_displaced() {
     let offset = simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
     let client = Client::of(&simulator);
     let before = client.everything().await;
-    let replay = simulator.replay(0, offset, 0);
+    let replay = simulator.replay(0, offset, 0, ReplayedId::New);
     simulator.contradict(0, offset);
 
     let after = client.everything().await;
@@ -98,7 +98,9 @@ async fn a_displaced_event_is_verifiable_by_itself_and_told_as_displaced() {
 
     simulator.prove(0, offset);
     assert_eq!(client.everything().await[1].1, before[1].1);
-    assert_eq!(simulator.replay(0, replay, 1), 2);
+    assert_eq!(simulator.replay(0, replay, 1, ReplayedId::New), 2);
+    simulator.replay(0, offset, 0, ReplayedId::Same);
+    assert_eq!(json(&client.everything().await[3].1)["event_id"], original.0["event_id"]);
 }
 
 #[tokio::test]
