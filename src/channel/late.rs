@@ -1,5 +1,8 @@
 //! Late proofs: events set aside are read again by id, with growing waits, until their proof comes or time is up.
 //!
+//! What an operator took out of the quarantine comes the same way: the bytes that are kept of it are judged before the
+//! service is asked, which may not have it any more.
+//!
 //! # Invariants
 //!
 //! * **Durable first.** What waits here is in the state, or in a batch whose recording puts it there: a restart reads it
@@ -117,7 +120,7 @@ impl Late<'_> {
     async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         let Shared { judge, book, .. } = self.shared;
         while let Some(awaited) = self.next_due(stop).await {
-            match judge.ask_for_proof(&awaited, stop).await? {
+            match self.ask(&awaited, stop).await? {
                 Answer::Stopped => return Ok(()),
                 Answer::NotYet(json) if judge.timed_out(&awaited) => self.time_out(&awaited, json).await?,
                 Answer::NotYet(_) => book.ask_later(awaited.offset),
@@ -125,6 +128,16 @@ impl Late<'_> {
             }
         }
         Ok(())
+    }
+
+    async fn ask(&self, awaited: &Awaited, stop: &CancellationToken) -> Result<Answer, ChannelError> {
+        let Shared { judge, state, settings, .. } = self.shared;
+        if let Some(kept) = state.json(settings.channel.id, awaited.offset)?
+            && let Some(outcome) = judge.by_kept_bytes(awaited, kept).await?
+        {
+            return Ok(Answer::Settled(outcome));
+        }
+        judge.ask_for_proof(awaited, stop).await
     }
 
     /// The next event to ask for, when it is due; `None` when `stop` fires.
