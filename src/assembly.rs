@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{self, Client};
-use crate::channel::{Channel, Outlet, Settings};
+use crate::channel::{Channel, Handles, Outlet, Settings};
 use crate::config::{self, Config};
 use crate::retry::RetryPolicy;
 use crate::sink::{File, SecretError, Sink, SinkError, Stdout, Webhook, signing_key};
@@ -85,10 +85,22 @@ fn webhook(name: &str, settings: &config::Webhook) -> Result<Webhook, AssemblyEr
 
 /// The configured channels, each with its outlets.
 #[must_use]
-pub fn channels(config: &Config, client: &Client, sinks: &Sinks, state: &Arc<State>) -> Vec<Channel> {
+pub fn channels(
+    config: &Config,
+    client: &Client,
+    sinks: &Sinks,
+    state: &Arc<State>,
+    handles: &Handles,
+) -> Vec<Channel> {
     let channel = |channel: &config::Channel| {
         let outlets = channel.sinks.iter().filter_map(|name| sinks.get(name)).cloned().collect();
-        Channel::new(settings(&config.api, channel), client.clone(), state.clone(), outlets)
+        Channel::new(
+            settings(&config.api, channel),
+            client.clone(),
+            state.clone(),
+            outlets,
+            handles.of(channel.channel.id),
+        )
     };
     config.channels.iter().map(channel).collect()
 }

@@ -13,7 +13,7 @@
 //!   one.
 //! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
 //! * **One writer a cursor.** Only a lane moves its cursor, whoever feeds it.
-//! * **A slow sink holds up nobody.** See [`hub`].
+//! * **A slow sink holds up nobody.** See `hub`.
 //! * **Bounded.** At most `QUEUE_BATCHES` batches wait for a lane, and at most `MAX_LATE` events for their proof; then
 //!   reading waits.
 //!
@@ -40,6 +40,7 @@ use crate::telemetry::Chain;
 use crate::verify::Verifier;
 
 mod batch;
+mod handle;
 mod hub;
 mod intake;
 mod judge;
@@ -49,6 +50,8 @@ mod reader;
 mod source;
 mod trouble;
 mod walk;
+
+pub use handle::{Handle, Handles, StandingStill};
 
 use hub::Hub;
 use intake::{Intake, Taken};
@@ -126,6 +129,7 @@ pub struct Channel {
     source: Arc<dyn Source>,
     state: Arc<State>,
     outlets: Vec<Outlet>,
+    handle: Arc<Handle>,
 }
 
 /// What the parts of one run of a channel share.
@@ -136,14 +140,15 @@ struct Shared {
     judge: Judge,
     book: LateBook,
     hub: Hub,
+    handle: Arc<Handle>,
 }
 
 impl Channel {
     /// Nothing happens before [`run`](Self::run).
     #[must_use]
-    pub fn new(settings: Settings, api: Client, state: Arc<State>, outlets: Vec<Outlet>) -> Self {
+    pub fn new(settings: Settings, api: Client, state: Arc<State>, outlets: Vec<Outlet>, handle: Arc<Handle>) -> Self {
         let source = Arc::new(Service::new(api, settings.channel.id));
-        Self { settings, source, state, outlets }
+        Self { settings, source, state, outlets, handle }
     }
 
     /// Which channel it is.
@@ -158,6 +163,7 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`], where it ended by itself.
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
+        let _running = self.handle.run().await;
         let Some(positions) = self.positions(stop).await? else { return Ok(()) };
         let shared = Arc::new(self.shared(&positions)?);
         let cursors = || positions.iter().filter_map(|position| position.cursor);
@@ -194,6 +200,7 @@ impl Channel {
             judge: Judge::new(&self.settings, self.source.clone()),
             book: LateBook::new(earlier.into_iter().map(Awaited::from)),
             hub: Hub::new(self.settings.channel.clone(), highest.through),
+            handle: self.handle.clone(),
         })
     }
 

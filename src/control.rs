@@ -1,7 +1,7 @@
 //! What an operator may see and change of what the daemon remembers: the quarantine and the cursors.
 //!
 //! The same [`Operations`] answer in both cases: in the daemon, which owns the state while it runs, and in a command that
-//! has opened the state of a daemon that does not.
+//! has opened the state of a daemon that does not. A command reaches the first by its [`Socket`].
 //!
 //! # Invariants
 //!
@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use crate::channel::Handles;
 use crate::config::{self, Config};
 use crate::event::ChannelId;
 use crate::record::ChannelRef;
@@ -25,8 +26,10 @@ use crate::verify::Verifier;
 
 mod cursors;
 mod quarantine;
+mod socket;
 mod words;
 
+pub use socket::{Socket, ask};
 pub use words::{Answer, Fate, Kept, Move, Position, Refusal, Request, Retried, Selection};
 
 /// Quarantined events that are judged, and changed, together.
@@ -36,6 +39,7 @@ const AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub struct Operations {
     state: Arc<State>,
+    handles: Arc<Handles>,
     channels: Vec<Known>,
 }
 
@@ -48,10 +52,10 @@ struct Known {
 }
 
 impl Operations {
-    /// Over the state of the channels of a configuration.
+    /// Over the state of the channels of a configuration. Those that run are reached by their handles.
     #[must_use]
-    pub fn new(state: Arc<State>, config: &Config) -> Self {
-        Self { state, channels: config.channels.iter().map(Known::of).collect() }
+    pub fn new(state: Arc<State>, handles: Arc<Handles>, config: &Config) -> Self {
+        Self { state, handles, channels: config.channels.iter().map(Known::of).collect() }
     }
 
     /// Does what is asked.

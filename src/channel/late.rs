@@ -91,6 +91,15 @@ impl LateBook {
         self.came.notify_one();
     }
 
+    /// Adds events that have left the quarantine: what is to be known about them may well be known already.
+    fn insert_due(&self, acquitted: impl IntoIterator<Item = Awaited>) {
+        let mut waiting = self.lock();
+        for awaited in acquitted {
+            let due = || Waiting { due: Instant::now(), ..Waiting::new(awaited) };
+            waiting.entry(awaited.offset).or_insert_with(due);
+        }
+    }
+
     fn ask_later(&self, offset: Offset) {
         if let Some(waiting) = self.lock().get_mut(&offset) {
             waiting.due = Instant::now() + waiting.retry.next_wait(None);
@@ -119,7 +128,7 @@ struct Late<'a> {
 impl Late<'_> {
     async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         let Shared { judge, book, .. } = self.shared;
-        while let Some(awaited) = self.next_due(stop).await {
+        while let Some(awaited) = self.next_due(stop).await? {
             match self.ask(&awaited, stop).await? {
                 Answer::Stopped => return Ok(()),
                 Answer::NotYet(json) if judge.timed_out(&awaited) => self.time_out(&awaited, json).await?,
@@ -141,7 +150,7 @@ impl Late<'_> {
     }
 
     /// The next event to ask for, when it is due; `None` when `stop` fires.
-    async fn next_due(&self, stop: &CancellationToken) -> Option<Awaited> {
+    async fn next_due(&self, stop: &CancellationToken) -> Result<Option<Awaited>, ChannelError> {
         loop {
             let came = self.shared.book.came.notified();
             let due = async {
@@ -154,9 +163,13 @@ impl Late<'_> {
                 }
             };
             tokio::select! {
-                awaited = due => return Some(awaited),
+                awaited = due => return Ok(Some(awaited)),
                 () = came => {}
-                () = stop.cancelled() => return None,
+                () = self.shared.handle.acquitted.notified() => {
+                    let late = self.shared.state.late(self.shared.settings.channel.id)?;
+                    self.shared.book.insert_due(late.into_iter().map(Awaited::from));
+                }
+                () = stop.cancelled() => return Ok(None),
             }
         }
     }

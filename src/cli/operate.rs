@@ -1,4 +1,5 @@
-//! The way of a command to the state, which one process at a time may open.
+//! The way of a command to the state, which one process at a time may open: by the control socket of a daemon that runs,
+//! by itself where none does.
 //!
 //! # Invariants
 //!
@@ -9,13 +10,20 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::exit::Failure;
 use super::run::open_state;
 use crate::config::Config;
-use crate::control::{Answer, Operations, Refusal, Request};
+use crate::control::{self, Answer, Operations, Refusal, Request};
 use crate::state::StateError;
 use crate::telemetry::{self, Chain};
+
+/// How long the state may belong to a process that does not answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Between two tries.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the command line asks, and what it is answered.
 pub(super) struct Operator<'a> {
@@ -32,10 +40,27 @@ impl<'a> Operator<'a> {
     /// Has it done.
     pub(super) async fn ask(&self, request: Request) -> Result<Answer, Failure> {
         let path = &self.config.state.path;
-        owned(path)?;
-        let state = open_state(path.clone()).await.map_err(|error| refused(path, &error))?;
-        Ok(Operations::new(Arc::new(state), self.config).answer(request).await?)
+        let since = Instant::now();
+        loop {
+            let told = control::ask(path, &request).await.map_err(|source| no_answer(path, source))?;
+            if let Some(told) = told {
+                return Ok(told?);
+            }
+            owned(path)?;
+            match open_state(path.clone()).await {
+                Ok(state) => {
+                    return Ok(Operations::new(Arc::new(state), Arc::default(), self.config).answer(request).await?);
+                }
+                // A daemon that begins or ends, or another command.
+                Err(StateError::InUse { .. }) if since.elapsed() < PATIENCE => tokio::time::sleep(LOOK_AGAIN).await,
+                Err(error) => return Err(refused(path, &error)),
+            }
+        }
     }
+}
+
+fn no_answer(path: &Path, source: io::Error) -> Failure {
+    Failure::Io { doing: format!("the daemon on the state in {} could not be asked", path.display()), source }
 }
 
 /// Whether there is a state, and it is ours.
@@ -61,7 +86,9 @@ fn refused(path: &Path, error: &StateError) -> Failure {
     match error {
         StateError::InUse { holder, .. } => {
             let path = path.display();
-            Failure::Failed(format!("the state in {path} belongs to process {holder} now: stop the daemon first"))
+            Failure::Failed(format!(
+                "the state in {path} belongs to process {holder} now: and does not answer at its control socket: its log says why; or stop it first"
+            ))
         }
         error => Failure::Failed(Chain(error).to_string()),
     }

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::assembly;
-use crate::channel::Channel;
+use crate::channel::{Channel, Handles};
 use crate::config::Config;
+use crate::control::{Operations, Socket};
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome};
@@ -38,7 +40,10 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
         warn!(note, "configuration");
     }
     match Daemon::start(file, config, level).await {
-        Ok((daemon, channels)) => daemon.serve(channels).await,
+        Ok((daemon, channels)) => {
+            let controlled = daemon.controlled();
+            tokio::select! { exit = daemon.serve(channels) => exit, () = controlled => Exit::Failed }
+        }
         Err(error) => {
             error!(error = %Chain(&*error), "channeld could not start");
             Exit::Failed
@@ -53,6 +58,9 @@ struct Daemon {
     config: Config,
     level: LogLevel,
     state: Arc<State>,
+    handles: Arc<Handles>,
+    /// What the control socket answers with: over the configuration in force.
+    operations: watch::Sender<Arc<Operations>>,
     signals: Signals,
 }
 
@@ -73,8 +81,24 @@ impl Daemon {
     async fn start(file: Option<PathBuf>, config: Config, level: LogLevel) -> Result<(Self, Vec<Channel>), StartError> {
         let signals = Signals::listen()?;
         let state = Arc::new(open_state(config.state.path.clone()).await?);
-        let channels = assemble(&config, &state)?;
-        Ok((Self { file, config, level, state, signals }, channels))
+        let handles = Arc::<Handles>::default();
+        let channels = assemble(&config, &state, &handles)?;
+        let operations = watch::Sender::new(Arc::new(Operations::new(state.clone(), handles.clone(), &config)));
+        Ok((Self { file, config, level, state, handles, operations, signals }, channels))
+    }
+
+    /// Answers at the control socket, where there can be one. Does not end.
+    fn controlled(&self) -> impl Future<Output = ()> + use<> {
+        let socket = Socket::listen(&self.config.state.path).inspect_err(
+            |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
+        );
+        let operations = self.operations.subscribe();
+        async move {
+            match socket {
+                Ok(socket) => socket.serve(operations).await,
+                Err(_) => std::future::pending().await,
+            }
+        }
     }
 
     async fn serve(mut self, mut channels: Vec<Channel>) -> Exit {
@@ -85,6 +109,8 @@ impl Daemon {
                 Ended::For(config, next) => {
                     self.level.set(&config.log);
                     info!(channels = next.len(), "configuration read again: in force");
+                    let operations = Operations::new(self.state.clone(), self.handles.clone(), &config);
+                    self.operations.send_replace(Arc::new(operations));
                     (self.config, channels) = (*config, next);
                 }
             }
@@ -137,7 +163,7 @@ impl Daemon {
             if config.state.path != self.config.state.path {
                 return Err("state.path cannot change while channeld runs".into());
             }
-            let channels = assemble(&config, &self.state)?;
+            let channels = assemble(&config, &self.state, &self.handles)?;
             Ok((config, channels))
         });
         read.inspect(|_| info!("configuration read again: the batches in hand are finished first"))
@@ -146,10 +172,10 @@ impl Daemon {
     }
 }
 
-fn assemble(config: &Config, state: &Arc<State>) -> Result<Vec<Channel>, StartError> {
+fn assemble(config: &Config, state: &Arc<State>, handles: &Handles) -> Result<Vec<Channel>, StartError> {
     let client = assembly::client(&config.api)?;
     let sinks = assembly::sinks(config)?;
-    Ok(assembly::channels(config, &client, &sinks, state))
+    Ok(assembly::channels(config, &client, &sinks, state, handles))
 }
 
 /// Opens the state off the async threads.

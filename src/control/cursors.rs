@@ -40,6 +40,13 @@ impl Operations {
         let channel = self.find(channel)?;
         let moves = self.moves(&channel, sink, to)?;
         if apply {
+            let handle = self.handles.of(channel.id);
+            let _standing = handle.stand_still().ok_or_else(|| {
+                Refusal::Failed(format!(
+                    "channel {} is running, and moves its cursors itself: stop the daemon first",
+                    channel.name
+                ))
+            })?;
             let lane = |sink: &str| LaneKey { channel: channel.id, sink: sink.into() };
             let set = moves.iter().map(|moved| (lane(&moved.sink), Cursor { through: to })).collect();
             self.state.commit(Commit { set, ..Commit::default() }).await?;

@@ -68,6 +68,7 @@ impl Operations {
         let channel = &known.channel;
         let acquitted = judged.iter().filter_map(|judged| Some((channel.id, judged.acquitted.clone()?))).collect();
         self.state.commit(Commit { acquitted, ..Commit::default() }).await?;
+        self.handles.of(channel.id).acquitted();
         let left = self.state.quarantined(channel.id)?;
         let told = |Judged { mut retried, acquitted }: Judged| {
             if acquitted.is_some() && left.contains_key(&retried.offset) {

@@ -138,3 +138,75 @@ async fn where_there_is_no_state_none_is_made() {
     assert!(told.errors.contains("there is no state"), "{told:?}");
     assert!(!setup.path("state").exists());
 }
+
+#[tokio::test]
+async fn a_running_daemon_answers_at_a_socket_that_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let simulator = service(&[PROVED, FORGED, PROVED, FORGED]).await;
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the good ones arrive", |_| setup.lines() == 2).await;
+    daemon.until_logged("batch recorded").await;
+
+    let socket = setup.path("state/control.sock");
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(setup.tell(&["quarantine", "list", "c0", "--json"]).await.each("offset"), [2, 4]);
+    let truth = records(&simulator, 0).await;
+    assert_eq!(setup.tell(&["quarantine", "show", "c0", "2", "--raw"]).await.out, truth[&2].as_bytes());
+    assert_eq!(setup.tell(&["quarantine", "drop", "c0", "2", "--yes"]).await.code, Some(0));
+    assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.each("offset"), [4]);
+    assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [4]);
+    assert_eq!(setup.tell(&["cursor", "show", "no-such-channel"]).await.code, Some(64));
+
+    let refused = setup.tell(&["cursor", "set", "c0", "--to", "earliest", "--yes"]).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.errors.contains("is running"), "{refused:?}");
+    assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [4]);
+    let log = daemon.stop().await;
+    assert_eq!(log.lines("evidence dropped by an operator").len(), 1);
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn a_signer_rotation_noticed_late_is_recovered_from_while_the_daemon_runs() {
+    let simulator = service(&[PROVED, EventSpec::WithoutId, FORGED, PROVED]).await;
+    let receiver = Receiver::start().await;
+    let mut setup = with_signers_of_yesterday(&simulator).with_webhook("hook", &receiver);
+    let mut daemon = setup.start();
+    daemon.until("both have passed them", |daemon| daemon.log().lines("batch recorded").len() == 2).await;
+    let retry = ["quarantine", "retry", "c0", "--all"];
+    let too_early = setup.tell(&retry).await;
+    assert_eq!(too_early.code, Some(1), "{too_early:?}");
+
+    correct(&mut setup, &simulator);
+    daemon.signal(rustix::process::Signal::HUP);
+    daemon.until_logged("configuration read again: in force").await;
+    let retried = setup.tell(&retry).await;
+    assert_eq!(retried.code, Some(1), "the forged one is kept: {retried:?}");
+    simulator.publish_one(0, PROVED);
+    daemon.until("all that holds arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
+    daemon.until("it is recorded", |daemon| daemon.log().lines("late proof came: delivered").len() == 6).await;
+    assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.each("offset"), [3]);
+    daemon.kill().await;
+    setup.run_until_lines(4).await;
+
+    let sorted = |mut offsets: Vec<i64>| {
+        offsets.sort_unstable();
+        offsets
+    };
+    assert_eq!(sorted(setup.offsets("c0")), deliverable(&simulator, 0));
+    assert_eq!(sorted(offsets(&receiver.delivered())), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn a_state_whose_path_is_too_long_for_a_socket_keeps_no_daemon_from_running() {
+    let simulator = service(&[PROVED]).await;
+    let mut setup = Setup::reading(&simulator);
+    setup.set("state.path", setup.path(&"long".repeat(30)).display().to_string());
+    let mut daemon = setup.start();
+    daemon.until("it arrives", |_| setup.lines() == 1).await;
+    assert_eq!(setup.tell(&["cursor", "show"]).await.code, Some(1));
+    let said = daemon.stop().await.at("WARN");
+    assert!(said.len() == 1 && said[0]["error"].as_str().unwrap().contains("shorter state.path"), "{said:?}");
+}
