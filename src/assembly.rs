@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{self, Client};
-use crate::channel::{Channel, Outlet, RecentEvents, Settings};
+use crate::channel::{Channel, Handles, Outlet, RecentEvents, Settings};
 use crate::config::{self, Config};
 use crate::retry::RetryPolicy;
 use crate::sink::{File, SecretError, Sink, SinkError, Stdout, Webhook, signing_key};
@@ -92,10 +92,18 @@ pub fn channels(
     sinks: &Sinks,
     state: &Arc<State>,
     recent: &Arc<RecentEvents>,
+    handles: &Handles,
 ) -> Vec<Channel> {
     let channel = |channel: &config::Channel| {
         let outlets = channel.sinks.iter().filter_map(|name| sinks.get(name)).cloned().collect();
-        Channel::new(settings(&config.api, channel), client.clone(), state.clone(), recent.clone(), outlets)
+        Channel::new(
+            settings(&config.api, channel),
+            client.clone(),
+            state.clone(),
+            recent.clone(),
+            outlets,
+            handles.of(channel.channel.id),
+        )
     };
     config.channels.iter().map(channel).collect()
 }

@@ -42,6 +42,7 @@ use crate::telemetry::Chain;
 use crate::verify::Verifier;
 
 mod batch;
+mod handle;
 mod hub;
 mod intake;
 mod judge;
@@ -53,6 +54,7 @@ mod source;
 mod trouble;
 mod walk;
 
+pub use handle::{Handle, Handles, StandingStill};
 pub use replay::RecentEvents;
 
 use hub::Hub;
@@ -132,6 +134,7 @@ pub struct Channel {
     state: Arc<State>,
     recent: Arc<RecentEvents>,
     outlets: Vec<Outlet>,
+    handle: Arc<Handle>,
 }
 
 /// What the parts of one run of a channel share.
@@ -142,6 +145,7 @@ struct Shared {
     judge: Judge,
     book: LateBook,
     hub: Hub,
+    handle: Arc<Handle>,
 }
 
 impl Channel {
@@ -153,9 +157,10 @@ impl Channel {
         state: Arc<State>,
         recent: Arc<RecentEvents>,
         outlets: Vec<Outlet>,
+        handle: Arc<Handle>,
     ) -> Self {
         let source = Arc::new(Service::new(api, settings.channel.id));
-        Self { settings, source, state, recent, outlets }
+        Self { settings, source, state, recent, outlets, handle }
     }
 
     /// Which channel it is.
@@ -170,6 +175,7 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`], where it ended by itself.
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
+        let _running = self.handle.run().await;
         let Some(positions) = self.positions(stop).await? else { return Ok(()) };
         let shared = Arc::new(self.shared(&positions)?);
         let cursors = || positions.iter().filter_map(|position| position.cursor);
@@ -206,6 +212,7 @@ impl Channel {
             judge: Judge::new(&self.settings, self.source.clone(), self.recent.clone()),
             book: LateBook::new(earlier.into_iter().map(Awaited::from)),
             hub: Hub::new(self.settings.channel.clone(), highest.through),
+            handle: self.handle.clone(),
         })
     }
 

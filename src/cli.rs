@@ -16,9 +16,12 @@ use crate::telemetry::Chain;
 
 pub mod check;
 pub mod connect;
+pub mod cursor;
 pub mod demo;
 pub mod exit;
 pub mod get;
+mod operate;
+pub mod quarantine;
 pub mod run;
 pub mod search;
 mod shown;
@@ -53,6 +56,8 @@ enum Command {
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
+    Cursor(cursor::Args),
+    Quarantine(quarantine::Args),
     WaitWatcher(wait_watcher::Args),
     Simulate(simulate::Args),
 }
@@ -80,6 +85,8 @@ impl Cli {
             Command::Search(args) => search(&args, self.config.as_deref()).await,
             Command::Get(args) => get(&args, self.config.as_deref()).await,
             Command::Verify(args) => verify(&args, self.config.as_deref()),
+            Command::Cursor(args) => cursor::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::Quarantine(args) => quarantine::run(&args, self.config.as_deref(), &mut output()).await,
             Command::WaitWatcher(args) => wait_watcher(&args, self.config.as_deref()).await,
         };
         ended.unwrap_or_else(|failure| {

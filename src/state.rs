@@ -6,7 +6,8 @@
 //!   move produced, or not at all.
 //! * **On disk before it counts.** [`State::commit`] answers after the database file, and then the mirror, have been
 //!   synced. sled's own flush ends in `sync_file_range`, which is no durability barrier.
-//! * **Cursors never go back.** A commit that would move one backwards is refused.
+//! * **Cursors never go back** by themselves: a commit that would move one backwards is refused. An operator's word,
+//!   [`Commit::set`], may.
 //! * **One process.** The directory is locked as long as a [`State`] lives.
 //!
 //! A failed write is final for this process: what a failed sync left on disk is unknown, and sled refuses to go on. The
@@ -90,6 +91,25 @@ pub struct Commit {
     pub settled: Vec<(LaneKey, Offset)>,
     /// Events condemned. One that waited for its proof waits no longer.
     pub quarantined: Vec<(ChannelId, Evidence)>,
+    /// Events that leave the quarantine to be delivered after all.
+    pub acquitted: Vec<(ChannelId, Acquitted)>,
+    /// Evidence that an operator throws away.
+    pub dropped: Vec<(ChannelId, Offset)>,
+    /// Cursors that an operator puts elsewhere, backwards too.
+    pub set: Vec<(LaneKey, Cursor)>,
+}
+
+/// A quarantined event that is owed to those who passed it. Where nobody has, it stays: it will be read in its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acquitted {
+    /// Its place.
+    pub offset: Offset,
+    /// What it is read again by, where that should be needed.
+    pub event_id: Option<EventId>,
+    /// When the wait for its proof began anew, Unix seconds.
+    pub since: i64,
+    /// Those who may have passed it: whose cursor has, is owed it.
+    pub sinks: Vec<Arc<str>>,
 }
 
 /// Why the state could not be opened, read or written.
@@ -247,6 +267,30 @@ impl State {
     /// If the database cannot be read.
     pub fn quarantined(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Quarantined>, StateError> {
         self.store.quarantined(channel)
+    }
+
+    /// Whether a lane is owed the late event at `offset`.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn owes(&self, lane: &LaneKey, offset: Offset) -> Result<bool, StateError> {
+        Ok(self.store.late_at(lane.channel, offset)?.is_some_and(|late| late.owed.contains(&*lane.sink)))
+    }
+
+    /// Every cursor there is, those of lanes that are no longer configured included.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn cursors(&self) -> Result<BTreeMap<LaneKey, Cursor>, StateError> {
+        self.store.cursors()
+    }
+
+    /// The channels that have something in the quarantine.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn channels_in_quarantine(&self) -> Result<BTreeSet<ChannelId>, StateError> {
+        self.store.channels_in_quarantine()
     }
 
     /// The bytes of an event that waits or is quarantined.

@@ -57,14 +57,15 @@ pub(super) const PROOF_RETRY: RetryPolicy =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Awaited {
     pub(super) offset: Offset,
-    pub(super) event_id: EventId,
+    /// None has only what left the quarantine.
+    pub(super) event_id: Option<EventId>,
     /// Unix seconds.
     pub(super) first_seen: i64,
 }
 
 impl From<&Pending> for Awaited {
     fn from(pending: &Pending) -> Self {
-        Self { offset: pending.offset, event_id: pending.event_id, first_seen: pending.first_seen }
+        Self { offset: pending.offset, event_id: Some(pending.event_id), first_seen: pending.first_seen }
     }
 }
 
@@ -174,8 +175,9 @@ impl Judge {
         awaited: &Awaited,
         stop: &CancellationToken,
     ) -> Result<Answer, ChannelError> {
+        let Some(event_id) = awaited.event_id else { return Ok(Answer::NotYet(None)) };
         let answer = tokio::select! {
-            answer = self.source.event(awaited.event_id) => answer,
+            answer = self.source.event(event_id) => answer,
             () = stop.cancelled() => return Ok(Answer::Stopped),
         };
         let again = match answer {
@@ -194,6 +196,18 @@ impl Judge {
         })
     }
 
+    /// What becomes of an event by the bytes that are kept of it; `None` where the service has to be asked.
+    pub(super) async fn by_kept_bytes(&self, awaited: &Awaited, json: Bytes) -> Result<Option<Outcome>, ChannelError> {
+        let verdict = self.verdict(RawEvent { offset: awaited.offset, id: awaited.event_id, json }).await?;
+        Ok(match verdict {
+            Verdict::Pending(_) => None,
+            Verdict::Rejected(..) if awaited.event_id.is_some() => None,
+            settled => {
+                Some(self.settle(settled).unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm))))
+            }
+        })
+    }
+
     /// Whether an event has waited for its proof as long as the configuration allows.
     pub(super) fn timed_out(&self, awaited: &Awaited) -> bool {
         let waited = u64::try_from(now() - awaited.first_seen).unwrap_or(0);
@@ -202,7 +216,7 @@ impl Judge {
 
     /// The evidence of an event whose proof has not come.
     pub(super) fn proof_timeout(&self, awaited: &Awaited, json: Bytes) -> Evidence {
-        let raw = RawEvent { offset: awaited.offset, id: Some(awaited.event_id), json };
+        let raw = RawEvent { offset: awaited.offset, id: awaited.event_id, json };
         self.condemn(raw, "proof-timeout", "its proof has not come in time".to_owned())
     }
 

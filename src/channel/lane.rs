@@ -150,7 +150,13 @@ impl Lane {
 
     /// Delivers a late event, if this lane passed it without its proof. A lane that read it with its proof did not.
     async fn late(&mut self, record: &Record, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        if !self.recorded.owed.contains(&record.offset()) {
+        if !self.is_owed(record.offset())? {
+            return Ok(Flow::On);
+        }
+        if !self.has_passed(record.offset()) {
+            // An operator has put the cursor back: it comes with its batch or, where the service has it no more, later.
+            let late = self.shared.state.late(self.key.channel)?.remove_entry(&record.offset());
+            self.shared.book.insert(late.map(Awaited::from));
             return Ok(Flow::On);
         }
         while let Err(Undelivered { error, .. }) =
@@ -168,6 +174,11 @@ impl Lane {
         Ok(Flow::On)
     }
 
+    /// Whether this lane passed that event without delivering it. What left the quarantine meanwhile, the state knows.
+    fn is_owed(&self, offset: Offset) -> Result<bool, ChannelError> {
+        Ok(self.recorded.owed.contains(&offset) || self.shared.state.owes(&self.key, offset)?)
+    }
+
     /// Moves the cursor through `through`, together with what became of the batch's other events up to there.
     async fn record(&mut self, batch: &Batch, through: Offset) -> Result<(), ChannelError> {
         if self.has_passed(through) {
@@ -179,10 +190,15 @@ impl Lane {
         let condemned = batch.condemned.iter().filter(|evidence| new(evidence.facts.offset)).cloned();
         let quarantined = condemned.map(|evidence| (self.key.channel, evidence)).collect();
         let owed: Vec<_> = pending.iter().map(|(_, pending)| pending.offset).collect();
+        // Owed above the cursor is only what was passed before an operator put the cursor back.
+        let delivered = batch.records.iter().map(Record::offset);
+        let repaid: Vec<_> = delivered.filter(|at| new(*at) && self.recorded.owed.contains(at)).collect();
+        let settled = repaid.iter().map(|offset| (self.key.clone(), *offset)).collect();
 
         let cursor = Some((self.key.clone(), Cursor { through: Some(through) }));
-        self.shared.state.commit(Commit { cursor, pending, quarantined, ..Commit::default() }).await?;
+        self.shared.state.commit(Commit { cursor, pending, settled, quarantined, ..Commit::default() }).await?;
         self.recorded.through = Some(through);
+        self.recorded.owed.retain(|offset| !repaid.contains(offset));
         self.recorded.owed.extend(owed);
         debug!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %through, "batch recorded");
         Ok(())

@@ -1,5 +1,8 @@
 //! Late proofs: events set aside are read again by id, with growing waits, until their proof comes or time is up.
 //!
+//! What an operator took out of the quarantine comes the same way: the bytes that are kept of it are judged before the
+//! service is asked, which may not have it any more.
+//!
 //! # Invariants
 //!
 //! * **Durable first.** What waits here is in the state, or in a batch whose recording puts it there: a restart reads it
@@ -88,6 +91,15 @@ impl LateBook {
         self.came.notify_one();
     }
 
+    /// Adds events that have left the quarantine: what is to be known about them may well be known already.
+    fn insert_due(&self, acquitted: impl IntoIterator<Item = Awaited>) {
+        let mut waiting = self.lock();
+        for awaited in acquitted {
+            let due = || Waiting { due: Instant::now(), ..Waiting::new(awaited) };
+            waiting.entry(awaited.offset).or_insert_with(due);
+        }
+    }
+
     fn ask_later(&self, offset: Offset) {
         if let Some(waiting) = self.lock().get_mut(&offset) {
             waiting.due = Instant::now() + waiting.retry.next_wait(None);
@@ -116,8 +128,8 @@ struct Late<'a> {
 impl Late<'_> {
     async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         let Shared { judge, book, .. } = self.shared;
-        while let Some(awaited) = self.next_due(stop).await {
-            match judge.ask_for_proof(&awaited, stop).await? {
+        while let Some(awaited) = self.next_due(stop).await? {
+            match self.ask(&awaited, stop).await? {
                 Answer::Stopped => return Ok(()),
                 Answer::NotYet(json) if judge.timed_out(&awaited) => self.time_out(&awaited, json).await?,
                 Answer::NotYet(_) => book.ask_later(awaited.offset),
@@ -127,8 +139,18 @@ impl Late<'_> {
         Ok(())
     }
 
+    async fn ask(&self, awaited: &Awaited, stop: &CancellationToken) -> Result<Answer, ChannelError> {
+        let Shared { judge, state, settings, .. } = self.shared;
+        if let Some(kept) = state.json(settings.channel.id, awaited.offset)?
+            && let Some(outcome) = judge.by_kept_bytes(awaited, kept).await?
+        {
+            return Ok(Answer::Settled(outcome));
+        }
+        judge.ask_for_proof(awaited, stop).await
+    }
+
     /// The next event to ask for, when it is due; `None` when `stop` fires.
-    async fn next_due(&self, stop: &CancellationToken) -> Option<Awaited> {
+    async fn next_due(&self, stop: &CancellationToken) -> Result<Option<Awaited>, ChannelError> {
         loop {
             let came = self.shared.book.came.notified();
             let due = async {
@@ -141,9 +163,13 @@ impl Late<'_> {
                 }
             };
             tokio::select! {
-                awaited = due => return Some(awaited),
+                awaited = due => return Ok(Some(awaited)),
                 () = came => {}
-                () = stop.cancelled() => return None,
+                () = self.shared.handle.acquitted.notified() => {
+                    let late = self.shared.state.late(self.shared.settings.channel.id)?;
+                    self.shared.book.insert_due(late.into_iter().map(Awaited::from));
+                }
+                () = stop.cancelled() => return Ok(None),
             }
         }
     }

@@ -99,7 +99,7 @@ impl Channels {
     }
 }
 
-fn load(file: Option<&Path>) -> Result<Config, Failure> {
+pub(super) fn load(file: Option<&Path>) -> Result<Config, Failure> {
     Config::load(file).map_err(|problems| Failure::Config(problems.to_string()))
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::assembly;
-use crate::channel::Outlet;
+use crate::channel::{Handles, Outlet};
 use crate::config::Config;
 use crate::retry::RetryPolicy;
 use crate::signals::Signals;
@@ -69,7 +69,8 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
     let screen = Arc::new(Screen::new(args.events));
     let outlet = Outlet { name: SCREEN.into(), sink: screen.clone(), retry: SINK_RETRY };
     let sinks = [(SCREEN.to_owned(), outlet)].into();
-    let channels = assembly::channels(&config, &assembly::client(&config.api)?, &sinks, &state, &Arc::default());
+    let client = assembly::client(&config.api)?;
+    let channels = assembly::channels(&config, &client, &sinks, &state, &Arc::default(), &Handles::default());
 
     let began = Instant::now();
     let stop = CancellationToken::new();

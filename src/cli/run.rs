@@ -4,12 +4,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::assembly;
-use crate::channel::{Channel, RecentEvents};
+use crate::channel::{Channel, Handles, RecentEvents};
 use crate::config::Config;
+use crate::control::{Operations, Socket};
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome};
@@ -41,7 +43,10 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
         warn!(note, "configuration");
     }
     match Daemon::start(file, config, level, signals).await {
-        Ok((daemon, channels)) => daemon.serve(channels).await,
+        Ok((daemon, channels)) => {
+            let controlled = daemon.controlled();
+            tokio::select! { exit = daemon.serve(channels) => exit, () = controlled => Exit::Failed }
+        }
         Err(error) => {
             error!(error = %Chain(&*error), "channeld could not start");
             Exit::Failed
@@ -57,6 +62,9 @@ struct Daemon {
     level: LogLevel,
     state: Arc<State>,
     recent: Arc<RecentEvents>,
+    handles: Arc<Handles>,
+    /// What the control socket answers with: over the configuration in force.
+    operations: watch::Sender<Arc<Operations>>,
     signals: Signals,
 }
 
@@ -82,9 +90,24 @@ impl Daemon {
     ) -> Result<(Self, Vec<Channel>), StartError> {
         let signals = signals?;
         let state = Arc::new(open_state(config.state.path.clone()).await?);
-        let recent = Arc::default();
-        let channels = assemble(&config, &state, &recent)?;
-        Ok((Self { file, config, level, state, recent, signals }, channels))
+        let (recent, handles) = (Arc::default(), Arc::<Handles>::default());
+        let channels = assemble(&config, &state, &recent, &handles)?;
+        let operations = watch::Sender::new(Arc::new(Operations::new(state.clone(), handles.clone(), &config)));
+        Ok((Self { file, config, level, state, recent, handles, operations, signals }, channels))
+    }
+
+    /// Answers at the control socket, where there can be one. Does not end.
+    fn controlled(&self) -> impl Future<Output = ()> + use<> {
+        let socket = Socket::listen(&self.config.state.path).inspect_err(
+            |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
+        );
+        let operations = self.operations.subscribe();
+        async move {
+            match socket {
+                Ok(socket) => socket.serve(operations).await,
+                Err(_) => std::future::pending().await,
+            }
+        }
     }
 
     async fn serve(mut self, mut channels: Vec<Channel>) -> Exit {
@@ -95,6 +118,8 @@ impl Daemon {
                 Ended::For(config, next) => {
                     self.level.set(&config.log);
                     info!(channels = next.len(), "configuration read again: in force");
+                    let operations = Operations::new(self.state.clone(), self.handles.clone(), &config);
+                    self.operations.send_replace(Arc::new(operations));
                     (self.config, channels) = (*config, next);
                 }
             }
@@ -147,7 +172,7 @@ impl Daemon {
             if config.state.path != self.config.state.path {
                 return Err("state.path cannot change while channeld runs".into());
             }
-            let channels = assemble(&config, &self.state, &self.recent)?;
+            let channels = assemble(&config, &self.state, &self.recent, &self.handles)?;
             Ok((config, channels))
         });
         read.inspect(|_| info!("configuration read again: the batches in hand are finished first"))
@@ -156,10 +181,15 @@ impl Daemon {
     }
 }
 
-fn assemble(config: &Config, state: &Arc<State>, recent: &Arc<RecentEvents>) -> Result<Vec<Channel>, StartError> {
+fn assemble(
+    config: &Config,
+    state: &Arc<State>,
+    recent: &Arc<RecentEvents>,
+    handles: &Handles,
+) -> Result<Vec<Channel>, StartError> {
     let client = assembly::client(&config.api)?;
     let sinks = assembly::sinks(config)?;
-    Ok(assembly::channels(config, &client, &sinks, state, recent))
+    Ok(assembly::channels(config, &client, &sinks, state, recent, handles))
 }
 
 /// Opens the state off the async threads.

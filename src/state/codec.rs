@@ -14,8 +14,8 @@ const UUID_LENGTH: usize = 16;
 /// An event that waits for its proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Late {
-    /// What it is read again by.
-    pub event_id: EventId,
+    /// What it is read again by. None has only what left the quarantine.
+    pub event_id: Option<EventId>,
     /// When it was first seen, Unix seconds.
     pub first_seen: i64,
     /// The sinks that have passed its offset and are owed it.

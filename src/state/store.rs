@@ -1,6 +1,6 @@
 //! The database behind the few operations that the rest needs. The only file that knows sled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use sled::Transactional;
 use sled::transaction::{ConflictableTransactionError, TransactionError, TransactionalTree};
 
 use super::codec::{self, Late, Quarantined};
-use super::{Commit, Cursor, LaneKey, Pending, StateError};
+use super::{Acquitted, Commit, Cursor, LaneKey, Pending, StateError};
 use crate::event::{ChannelId, Offset};
 
 const FORMAT: &str = "1";
@@ -130,6 +130,16 @@ impl Store {
         entries(&self.quarantine, channel.0.as_bytes(), entry)
     }
 
+    pub(super) fn late_at(&self, channel: ChannelId, offset: Offset) -> Result<Option<Late>, StateError> {
+        let stored = self.late.get(codec::event_key(channel, offset)).map_err(|error| database("reading", &error))?;
+        stored.map(|value| codec::decode(&value)).transpose()
+    }
+
+    pub(super) fn channels_in_quarantine(&self) -> Result<BTreeSet<ChannelId>, StateError> {
+        let keys = self.quarantine.iter().keys();
+        keys.map(|key| Ok(codec::event_of(&key.map_err(|error| database("reading", &error))?)?.0)).collect()
+    }
+
     pub(super) fn json(&self, channel: ChannelId, offset: Offset) -> Result<Option<Bytes>, StateError> {
         let stored = self.json.get(codec::event_key(channel, offset)).map_err(|error| database("reading", &error))?;
         Ok(stored.map(|json| Bytes::copy_from_slice(&json)))
@@ -192,17 +202,60 @@ impl Trees<'_> {
             self.quarantine.insert(key.as_slice(), codec::encode(&evidence.facts))?;
             self.json.insert(key.as_slice(), &evidence.json[..])?;
         }
+        for (channel, acquitted) in &commit.acquitted {
+            self.acquit(*channel, acquitted)?;
+        }
+        for (channel, offset) in &commit.dropped {
+            self.discard(*channel, *offset)?;
+        }
+        for (lane, cursor) in &commit.set {
+            self.cursors.insert(codec::lane_key(lane), codec::encode(&cursor.through))?;
+        }
         match &commit.cursor {
             Some((lane, cursor)) => self.advance(lane, *cursor),
             None => Ok(()),
         }
     }
 
+    fn acquit(&self, channel: ChannelId, acquitted: &Acquitted) -> Result<(), Aborted> {
+        let key = codec::event_key(channel, acquitted.offset);
+        if self.quarantine.get(&key)?.is_none() {
+            return Ok(());
+        }
+        let mut owed = match self.late.get(&key)? {
+            Some(stored) => codec::decode::<Late>(&stored).map_err(ConflictableTransactionError::Abort)?.owed,
+            None => BTreeSet::new(),
+        };
+        for sink in &acquitted.sinks {
+            let passed = self.cursors.get(codec::lane_key(&LaneKey { channel, sink: sink.clone() }))?;
+            let passed = passed.map(|through| codec::decode::<Option<Offset>>(&through)).transpose();
+            let passed = passed.map_err(ConflictableTransactionError::Abort)?.flatten();
+            if passed.is_some_and(|through| through >= acquitted.offset) {
+                owed.insert(sink.to_string());
+            }
+        }
+        if !owed.is_empty() {
+            let late = Late { event_id: acquitted.event_id, first_seen: acquitted.since, owed };
+            self.late.insert(key.as_slice(), codec::encode(&late))?;
+            self.quarantine.remove(key.as_slice())?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, channel: ChannelId, offset: Offset) -> Result<(), Aborted> {
+        let key = codec::event_key(channel, offset);
+        let there = self.quarantine.remove(key.as_slice())?.is_some();
+        if there && self.late.get(&key)?.is_none() {
+            self.json.remove(key.as_slice())?;
+        }
+        Ok(())
+    }
+
     fn owe(&self, lane: &LaneKey, pending: &Pending) -> Result<(), Aborted> {
         let key = codec::event_key(lane.channel, pending.offset);
         let mut late: Late = match self.late.get(&key)? {
             Some(stored) => codec::decode(&stored).map_err(ConflictableTransactionError::Abort)?,
-            None => Late { event_id: pending.event_id, first_seen: pending.first_seen, owed: [].into() },
+            None => Late { event_id: Some(pending.event_id), first_seen: pending.first_seen, owed: [].into() },
         };
         late.owed.insert(lane.sink.to_string());
         self.late.insert(key.as_slice(), codec::encode(&late))?;

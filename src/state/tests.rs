@@ -226,3 +226,74 @@ async fn evidence_survives_a_late_proof_for_another_lane() {
 
     assert!(state.json(lane("a").channel, offset(3)).unwrap().is_some());
 }
+
+async fn with_quarantined(fixture: &Fixture, value: i64) -> State {
+    let state = fixture.open();
+    let condemned = Commit { quarantined: vec![(lane("a").channel, evidence(value, b"{1}"))], ..Commit::default() };
+    state.commit(condemned).await.unwrap();
+    state
+}
+
+fn acquitted(value: i64) -> Commit {
+    let acquitted = Acquitted {
+        offset: offset(value),
+        event_id: None,
+        since: 1_700_000_000,
+        sinks: ["a", "b"].map(Arc::from).into(),
+    };
+    Commit { acquitted: vec![(lane("a").channel, acquitted)], ..Commit::default() }
+}
+
+#[tokio::test]
+async fn what_leaves_the_quarantine_is_owed_to_those_who_passed_it_and_keeps_its_bytes() {
+    let fixture = Fixture::new();
+    let state = with_quarantined(&fixture, 3).await;
+    state.commit(moved("a", 3)).await.unwrap();
+    state.commit(moved("b", 2)).await.unwrap();
+
+    state.commit(acquitted(3)).await.unwrap();
+    drop(state);
+
+    let state = fixture.open();
+    assert!(state.quarantined(lane("a").channel).unwrap().is_empty());
+    assert!(state.owes(&lane("a"), offset(3)).unwrap() && !state.owes(&lane("b"), offset(3)).unwrap());
+    assert_eq!(state.json(lane("a").channel, offset(3)).unwrap().unwrap(), Bytes::from_static(b"{1}"));
+    state.commit(Commit { settled: vec![(lane("a"), offset(3))], ..Commit::default() }).await.unwrap();
+    assert_eq!(state.json(lane("a").channel, offset(3)).unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_nobody_has_passed_does_not_leave_the_quarantine() {
+    let fixture = Fixture::new();
+    let state = with_quarantined(&fixture, 3).await;
+    state.commit(moved("a", 2)).await.unwrap();
+    state.commit(acquitted(3)).await.unwrap();
+    assert!(state.quarantined(lane("a").channel).unwrap().contains_key(&offset(3)));
+}
+
+#[tokio::test]
+async fn dropped_evidence_takes_its_bytes_with_it_unless_somebody_is_owed_them() {
+    let fixture = Fixture::new();
+    let state = with_quarantined(&fixture, 3).await;
+    let dropped = || Commit { dropped: vec![(lane("a").channel, offset(3))], ..Commit::default() };
+    state.commit(Commit { pending: vec![(lane("b"), pending(3))], ..moved("b", 3) }).await.unwrap();
+    state.commit(dropped()).await.unwrap();
+    assert!(state.quarantined(lane("a").channel).unwrap().is_empty());
+    assert!(state.json(lane("a").channel, offset(3)).unwrap().is_some());
+    drop(state);
+
+    let fixture = Fixture::new();
+    let state = with_quarantined(&fixture, 3).await;
+    state.commit(dropped()).await.unwrap();
+    assert_eq!(state.json(lane("a").channel, offset(3)).unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_operator_may_put_a_cursor_back_and_it_stays_there() {
+    let fixture = Fixture::new();
+    let state = fixture.open();
+    state.commit(moved("a", 5)).await.unwrap();
+    state.commit(Commit { set: vec![(lane("a"), at(2))], ..Commit::default() }).await.unwrap();
+    drop(state);
+    assert_eq!(fixture.open().lane(&lane("a")).unwrap().cursor, Some(at(2)));
+}

@@ -11,6 +11,7 @@ mod configuration;
 mod demonstration;
 mod faults;
 mod isolation;
+mod operate;
 mod reload;
 mod replays;
 mod restart;

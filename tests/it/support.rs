@@ -1,5 +1,6 @@
 //! What the tests of the whole daemon stand on.
 
+mod command;
 mod daemon;
 mod receiver;
 mod records;
@@ -8,6 +9,7 @@ mod service;
 mod setup;
 mod wait;
 
+pub(crate) use command::Told;
 pub(crate) use daemon::Daemon;
 pub(crate) use receiver::{Receiver, Reply};
 pub(crate) use records::{Delivered, offsets};

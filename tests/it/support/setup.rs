@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::ChildStdout;
 
-use super::{Daemon, Delivered, Receiver};
+use super::{Daemon, Delivered, Receiver, Told};
 
 /// Secrets are recognised by this, wherever they might show.
 const WEBHOOK_SECRET: &str = "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=";
@@ -141,6 +141,11 @@ impl Setup {
     /// As [`start`](Self::start), with a reader of standard output.
     pub(crate) fn start_piped(&self) -> (Daemon, ChildStdout) {
         Daemon::run_piped(&["run"], Some(&self.write()), &self.secrets)
+    }
+
+    /// Runs a command to its end, with the configuration as it was written last.
+    pub(crate) async fn tell(&self, arguments: &[&str]) -> Told {
+        Told::by(arguments, &self.path("channeld.toml"), &self.secrets).await
     }
 
     /// Runs until the file holds so many lines, and stops.

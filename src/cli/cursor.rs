@@ -1,0 +1,188 @@
+//! `channeld cursor`: how far each sink has got, and putting that elsewhere.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::Subcommand;
+
+use super::connect::load;
+use super::exit::{Exit, Failure};
+use super::operate::{Operator, unexpected, write_json};
+use crate::api::Client;
+use crate::assembly;
+use crate::config::Config;
+use crate::control::{Answer, Move, Position, Request};
+use crate::event::{ChannelId, Offset};
+use crate::state::Cursor;
+use crate::telemetry::Chain;
+
+/// Show how far each sink of each channel has got, or put that elsewhere.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Show(Show),
+    Set(Set),
+}
+
+/// Show the cursors: the last offset up to which everything was delivered, set aside for its late proof, or quarantined.
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// Only this channel: its name in the configuration, or its UUID.
+    channel: Option<String>,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Put the cursors of a channel, or of one of its sinks, elsewhere.
+///
+/// Says first how many events would be delivered again or passed over, as a distance in offsets: there are at most that
+/// many. Nothing is changed without --yes. A file sink passes over what it still holds of the events that come again.
+#[derive(Debug, clap::Args)]
+struct Set {
+    /// The channel: its name in the configuration, or its UUID.
+    channel: String,
+    /// Only this sink of it.
+    #[arg(long, value_name = "SINK")]
+    sink: Option<String>,
+    /// The last OFFSET that counts as dealt with, as `cursor show` prints it: what is above it is delivered next.
+    /// `earliest` is before the first event, `latest` the newest event that the service has now.
+    #[arg(long, value_name = "OFFSET|earliest|latest", value_parser = target)]
+    to: Target,
+    /// Do it.
+    #[arg(long)]
+    yes: bool,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Earliest,
+    Latest,
+    Offset(Offset),
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    match text {
+        "earliest" => Ok(Target::Earliest),
+        "latest" => Ok(Target::Latest),
+        number => number
+            .parse()
+            .ok()
+            .and_then(Offset::new)
+            .map(Target::Offset)
+            .ok_or_else(|| "it is an offset (a whole number from 0), `earliest` or `latest`".to_owned()),
+    }
+}
+
+/// Shows or sets.
+///
+/// # Errors
+/// [`Failure`]: nothing was changed.
+pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let config = load(config)?;
+    let operator = Operator::new(&config);
+    match &args.command {
+        Command::Show(show) => {
+            let request = Request::CursorShow { channel: show.channel.clone() };
+            let Answer::Cursors(positions) = operator.ask(request).await? else { return Err(unexpected()) };
+            write_positions(show.json, &positions, out)?;
+            Ok(Exit::Done)
+        }
+        Command::Set(set) => {
+            let to = set.to.offset(&config, &set.channel).await?;
+            let ask = |apply| Request::CursorSet { channel: set.channel.clone(), sink: set.sink.clone(), to, apply };
+            let Answer::Moves(moves) = operator.ask(ask(set.yes)).await? else { return Err(unexpected()) };
+            write_moves(set, &moves, out)?;
+            if set.yes {
+                return Ok(Exit::Done);
+            }
+            Err(Failure::Usage("nothing was changed: say --yes to do it".to_owned()))
+        }
+    }
+}
+
+impl Target {
+    async fn offset(self, config: &Config, channel: &str) -> Result<Option<Offset>, Failure> {
+        match self {
+            Self::Earliest => Ok(None),
+            Self::Offset(offset) => Ok(Some(offset)),
+            Self::Latest => {
+                let client = assembly::client(&config.api).map_err(|e| Failure::Config(Chain(&e).to_string()))?;
+                latest(&client, id(config, channel)?).await
+            }
+        }
+    }
+}
+
+fn id(config: &Config, name_or_id: &str) -> Result<ChannelId, Failure> {
+    let named = config.channels.iter().find(|configured| &*configured.channel.name == name_or_id);
+    match named {
+        Some(configured) => Ok(configured.channel.id),
+        None => name_or_id
+            .parse()
+            .map_err(|_| Failure::Usage(format!("`{name_or_id}` is neither a configured channel nor a UUID"))),
+    }
+}
+
+async fn latest(client: &Client, channel: ChannelId) -> Result<Option<Offset>, Failure> {
+    let page = client.poll(channel, None, 1).await.map_err(Failure::api("the latest event could not be asked for"))?;
+    Ok(page.events.first().map(|event| event.offset))
+}
+
+fn write_positions(json: bool, positions: &[Position], out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        return write_json(out, positions);
+    }
+    let mut write = || {
+        for Position { channel, sink, configured, cursor, owed, .. } in positions {
+            let note = if *configured { "" } else { "  (not configured)" };
+            let cursor = Cursor { through: *cursor }.to_string();
+            writeln!(out, "{channel:24}  {sink:24}  {cursor:>12}  {owed} owed{note}")?;
+        }
+        out.flush()
+    };
+    write().map_err(Failure::output)
+}
+
+fn write_moves(set: &Set, moves: &[Move], out: &mut impl Write) -> Result<(), Failure> {
+    if set.json {
+        return write_json(out, moves);
+    }
+    let mut write = || {
+        for Move { sink, from, to, repeated, passed_over } in moves {
+            let (from, to) = (Cursor { through: *from }, Cursor { through: *to });
+            let will = if set.yes { "" } else { "would be " };
+            let consequence = match (repeated, passed_over) {
+                (0, 0) => "nothing changes".to_owned(),
+                (0, passed_over) => format!("at most {passed_over} events {will}passed over, never delivered"),
+                (repeated, _) => format!("at most {repeated} events {will}delivered again"),
+            };
+            writeln!(out, "{} {sink}: from {from} to {to}: {consequence}", set.channel)?;
+        }
+        out.flush()
+    };
+    write().map_err(Failure::output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_word_or_an_offset() {
+        assert_eq!(target("earliest"), Ok(Target::Earliest));
+        assert_eq!(target("latest"), Ok(Target::Latest));
+        assert_eq!(target("7"), Ok(Target::Offset(Offset::new(7).unwrap())));
+        for wrong in ["-1", "newest", "", "1.5"] {
+            assert!(target(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What an operator may see and change of what the daemon remembers: the quarantine and the cursors.
+//!
+//! The same [`Operations`] answer in both cases: in the daemon, which owns the state while it runs, and in a command that
+//! has opened the state of a daemon that does not. A command reaches the first by its [`Socket`].
+//!
+//! # Invariants
+//!
+//! * **Nothing is delivered from here.** What a retry acquits goes to the channel's late events, durably and in one
+//!   transaction; a lane delivers it, and is given only what the verifier has made.
+//! * **Evidence goes by an operator's word only,** and each change is written to the log.
+//! * **Cursors are put elsewhere only while their channel stands still.**
+//!
+//! # Cancellation
+//!
+//! A change is one transaction, finished whether or not its answer is awaited. A retry is one transaction for each
+//! `AT_ONCE` events.
+
+use std::sync::Arc;
+
+use crate::channel::Handles;
+use crate::config::{self, Config};
+use crate::event::ChannelId;
+use crate::record::ChannelRef;
+use crate::state::{State, StateError};
+use crate::verify::Verifier;
+
+mod cursors;
+mod quarantine;
+mod socket;
+mod words;
+
+pub use socket::{Socket, ask};
+pub use words::{Answer, Fate, Kept, Move, Position, Refusal, Request, Retried, Selection};
+
+/// Quarantined events that are judged, and changed, together.
+const AT_ONCE: usize = 256;
+
+/// Answers requests about a state.
+#[derive(Debug)]
+pub struct Operations {
+    state: Arc<State>,
+    handles: Arc<Handles>,
+    channels: Vec<Known>,
+}
+
+/// A configured channel.
+#[derive(Clone, Debug)]
+struct Known {
+    channel: ChannelRef,
+    sinks: Vec<Arc<str>>,
+    verifier: Verifier,
+}
+
+impl Operations {
+    /// Over the state of the channels of a configuration. Those that run are reached by their handles.
+    #[must_use]
+    pub fn new(state: Arc<State>, handles: Arc<Handles>, config: &Config) -> Self {
+        Self { state, handles, channels: config.channels.iter().map(Known::of).collect() }
+    }
+
+    /// Does what is asked.
+    ///
+    /// # Errors
+    /// [`Refusal`]: nothing was changed or, where the state failed, nobody knows.
+    pub async fn answer(&self, request: Request) -> Result<Answer, Refusal> {
+        match request {
+            Request::QuarantineList { channel } => self.list(channel.as_deref()),
+            Request::QuarantineShow { channel, offset } => self.show(&channel, offset),
+            Request::QuarantineRetry { channel, which } => self.retry(&channel, &which).await,
+            Request::QuarantineDrop { channel, offsets } => self.discard(&channel, offsets).await,
+            Request::CursorShow { channel } => self.cursors(channel.as_deref()),
+            Request::CursorSet { channel, sink, to, apply } => {
+                self.set_cursors(&channel, sink.as_deref(), to, apply).await
+            }
+        }
+    }
+
+    /// The channel of that configured name or, failing that, of that id.
+    fn find(&self, name_or_id: &str) -> Result<ChannelRef, Refusal> {
+        if let Some(known) = self.channels.iter().find(|known| &*known.channel.name == name_or_id) {
+            return Ok(known.channel.clone());
+        }
+        let names: Vec<_> = self.channels.iter().map(|known| &*known.channel.name).collect();
+        let names = names.join(", ");
+        let unknown = format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID");
+        name_or_id.parse().map(|id| self.channel(id)).map_err(|_| Refusal::Usage(unknown))
+    }
+
+    fn known(&self, id: ChannelId) -> Option<&Known> {
+        self.channels.iter().find(|known| known.channel.id == id)
+    }
+
+    /// A channel that is no longer configured goes by its id.
+    fn channel(&self, id: ChannelId) -> ChannelRef {
+        let unknown = || ChannelRef { name: id.to_string().into(), id };
+        self.known(id).map_or_else(unknown, |known| known.channel.clone())
+    }
+}
+
+impl Known {
+    fn of(channel: &config::Channel) -> Self {
+        Self {
+            channel: channel.channel.clone(),
+            sinks: channel.sinks.iter().map(|sink| sink.as_str().into()).collect(),
+            verifier: channel.verification.verifier.clone(),
+        }
+    }
+}
+
+impl From<StateError> for Refusal {
+    fn from(error: StateError) -> Self {
+        Self::Failed(crate::telemetry::Chain(&error).to_string())
+    }
+}

@@ -1,0 +1,173 @@
+//! What is asked and answered, as it goes over the wire: JSON.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{ChannelId, Offset};
+use crate::state::Quarantined;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Request {
+    /// What is in the quarantine, of one channel or of all.
+    QuarantineList {
+        /// A name or an id.
+        channel: Option<String>,
+    },
+    /// One quarantined event with its bytes.
+    QuarantineShow {
+        /// A name or an id.
+        channel: String,
+        /// Its place.
+        offset: Offset,
+    },
+    /// To verify quarantined events again, and to deliver what holds.
+    QuarantineRetry {
+        /// A name or an id.
+        channel: String,
+        /// Which of them.
+        which: Selection,
+    },
+    /// To throw evidence away.
+    QuarantineDrop {
+        /// A name or an id.
+        channel: String,
+        /// Which.
+        offsets: Vec<Offset>,
+    },
+    /// Where the lanes are, of one channel or of all.
+    CursorShow {
+        /// A name or an id.
+        channel: Option<String>,
+    },
+    /// To put the cursors of a channel, or of one of its sinks, elsewhere.
+    CursorSet {
+        /// A name or an id.
+        channel: String,
+        /// The one sink that is meant.
+        sink: Option<String>,
+        /// The last offset that counts as dealt with; `None` is before the first event.
+        to: Option<Offset>,
+        /// Whether it is done, and not only said what it would do.
+        apply: bool,
+    },
+}
+
+/// Which quarantined events of a channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// These, or all where none is named.
+    pub offsets: Vec<Offset>,
+    /// Of those only what was rejected for this reason.
+    pub reason: Option<String>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// What is in the quarantine.
+    Quarantine(Vec<Kept>),
+    /// One quarantined event.
+    Evidence {
+        /// What is known about it.
+        kept: Kept,
+        /// Its bytes, in base64: they need not be a text.
+        bytes: String,
+    },
+    /// What became of each event that was verified again.
+    Retried(Vec<Retried>),
+    /// What was thrown away.
+    Dropped(Vec<Offset>),
+    /// Where the lanes are.
+    Cursors(Vec<Position>),
+    /// Which cursors were, or would be, put elsewhere.
+    Moves(Vec<Move>),
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// What was asked cannot be. Says what to ask instead.
+    #[error("{0}")]
+    Usage(String),
+    /// It went wrong.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A quarantined event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its channel's name, or else its id.
+    pub channel: String,
+    /// Its channel's id.
+    pub channel_id: ChannelId,
+    /// What is known about it.
+    #[serde(flatten)]
+    pub facts: Quarantined,
+}
+
+/// An event that was verified again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retried {
+    /// Its place.
+    pub offset: Offset,
+    /// What became of it.
+    #[serde(flatten)]
+    pub fate: Fate,
+}
+
+/// What became of an event that was verified again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "fate", rename_all = "snake_case")]
+pub enum Fate {
+    /// It holds: it is on its way to the sinks that passed it.
+    Delivering,
+    /// It has no proof yet: the proof is waited for once more.
+    Waiting,
+    /// It holds, but no sink has passed it: it is read from the service in its turn.
+    InItsTurn,
+    /// It still does not hold, and is kept.
+    Kept {
+        /// The reason's constant name.
+        reason: String,
+        /// The reason in words.
+        detail: String,
+    },
+    /// It is not in the quarantine.
+    NotThere,
+}
+
+/// Where a lane is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Its channel's name, or else its id.
+    pub channel: String,
+    /// Its channel's id.
+    pub channel_id: ChannelId,
+    /// Its sink.
+    pub sink: String,
+    /// Whether the configuration has it.
+    pub configured: bool,
+    /// The last offset that counts as dealt with; `None` is before the first event.
+    pub cursor: Option<Offset>,
+    /// Late events that it is owed.
+    pub owed: usize,
+}
+
+/// A cursor that is put elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Its sink.
+    pub sink: String,
+    /// Where it was.
+    pub from: Option<Offset>,
+    /// Where it goes.
+    pub to: Option<Offset>,
+    /// Offsets that are read again: the most events that can be repeated.
+    pub repeated: u64,
+    /// Offsets that are passed over: the most events that this sink never gets.
+    pub passed_over: u64,
+}

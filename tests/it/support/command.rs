@@ -1,0 +1,40 @@
+//! A command that runs to its end, and what it said.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::process::Command;
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) errors: String,
+}
+
+impl Told {
+    /// Runs the binary. Whatever it does, it never prints a secret.
+    pub(super) async fn by(arguments: &[&str], config: &Path, secrets: &[String]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+        command.args(arguments).arg("--config").arg(config).env_clear().stdin(Stdio::null()).kill_on_drop(true);
+        let output = command.output().await.unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let said = format!("{errors}{}", String::from_utf8_lossy(&output.stdout));
+        assert!(!secrets.iter().any(|secret| said.contains(secret)), "a secret was printed: {said}");
+        Self { code: output.status.code(), out: output.stdout, errors }
+    }
+
+    /// The objects that it printed, after a good end.
+    pub(crate) fn json(&self) -> Vec<Value> {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        let text = std::str::from_utf8(&self.out).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// One member of each object that it printed.
+    pub(crate) fn each(&self, member: &str) -> Vec<Value> {
+        self.json().into_iter().map(|mut object| object[member].take()).collect()
+    }
+}
