@@ -25,7 +25,7 @@ impl Committer {
     /// Writes the mirror once, so that there is one from the first moment on.
     pub(super) fn new(store: Store, files: DatabaseFiles, mirror: Mirror) -> Result<Self, StateError> {
         let committer = Self { store, files, mirror, failed: None };
-        committer.mirror()?;
+        committer.mirror().inspect_err(|_| committer.store.abandon())?;
         Ok(committer)
     }
 
@@ -66,6 +66,7 @@ impl Committer {
         };
         if let Err(failed) = &durable {
             self.failed = Some(failed.clone());
+            self.store.abandon();
             return vec![durable; commits.len()];
         }
         applied

@@ -93,8 +93,8 @@ impl Directory {
     }
 
     fn restore(&self, store: &Store, mirror: &Contents) -> Result<(), StateError> {
-        store.restore(&mirror.cursors, &mirror.late)?;
-        DatabaseFiles::in_directory(&self.path).sync()
+        let restored = store.restore(&mirror.cursors, &mirror.late);
+        restored.and_then(|()| DatabaseFiles::in_directory(&self.path).sync()).inspect_err(|_| store.abandon())
     }
 
     /// The files that must be synced for a commit to be on disk.

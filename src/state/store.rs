@@ -64,10 +64,18 @@ impl Store {
                 Err(StateError::Format { found: String::from_utf8_lossy(&format).into_owned(), known: FORMAT })
             }
             None => {
-                self.db.insert(FORMAT_KEY, FORMAT.as_bytes()).map_err(|error| database("writing", &error))?;
+                let written =
+                    self.db.insert(FORMAT_KEY, FORMAT.as_bytes()).map_err(|error| database("writing", &error));
+                written.inspect_err(|_| self.abandon())?;
                 Ok(self)
             }
         }
+    }
+
+    /// Leaves the database as it is, for good: sled would try to write once more when it is dropped, and panic where that
+    /// fails too. The process is about to end, and what was not written is read again from the service.
+    pub(super) fn abandon(&self) {
+        std::mem::forget(self.clone());
     }
 
     /// Applies commits as one transaction and hands them to the operating system. Not yet on disk: see
