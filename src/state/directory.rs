@@ -46,9 +46,15 @@ impl Directory {
 
     /// Opens the database, and makes sure that it knows no less than the mirror.
     pub(super) fn open_store(&self) -> Result<Store, StateError> {
-        let mirror = self.mirror().read();
+        let mut mirror = self.mirror().read();
         let database = self.path.join(DATABASE);
         let missing = !database.exists();
+        if missing && matches!(mirror, Ok(None)) {
+            // It says that nothing was ever recorded: what a crash leaves of a database that was being created is then
+            // not taken for one that knew where we were.
+            self.mirror().write(&Contents::default())?;
+            mirror = Ok(Some(Contents::default()));
+        }
         let store = match Store::open(&database) {
             Ok(store) => store,
             Err(StateError::DamagedDatabase(message)) => return self.replace_store(&database, mirror?, message),
