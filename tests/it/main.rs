@@ -8,6 +8,7 @@ mod support;
 
 mod backlog;
 mod configuration;
+mod crash;
 mod demonstration;
 mod faults;
 mod isolation;
