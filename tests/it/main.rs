@@ -15,6 +15,7 @@ mod isolation;
 mod reload;
 mod restart;
 mod robustness;
+mod ruin;
 mod shutdown;
 mod simulator;
 mod start;
