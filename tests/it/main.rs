@@ -12,6 +12,7 @@ mod crash;
 mod demonstration;
 mod faults;
 mod isolation;
+mod kills;
 mod reload;
 mod restart;
 mod robustness;
