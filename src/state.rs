@@ -184,7 +184,8 @@ pub struct LaneState {
 /// The open state of this process.
 #[derive(Debug)]
 pub struct State {
-    store: Store,
+    /// Until the state is dropped.
+    store: Option<Store>,
     commits: mpsc::Sender<committer::Request>,
     committer: Option<std::thread::JoinHandle<()>>,
     _directory: Directory,
@@ -208,7 +209,7 @@ impl State {
             .name("state".to_owned())
             .spawn(move || committer.run(requests))
             .map_err(|error| StateError::io("starting the state's thread", error))?;
-        Ok(Self { store, commits, committer: Some(committer), _directory: directory })
+        Ok(Self { store: Some(store), commits, committer: Some(committer), _directory: directory })
     }
 
     /// Writes `commit`, and answers once it is on disk.
@@ -224,13 +225,17 @@ impl State {
         answer.await.map_err(|_| StateError::Closed)?
     }
 
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("it is taken only when the state is dropped")
+    }
+
     /// What is recorded about a lane.
     ///
     /// # Errors
     /// If the database cannot be read.
     pub fn lane(&self, lane: &LaneKey) -> Result<LaneState, StateError> {
         let owed = self.late(lane.channel)?.into_iter().filter(|(_, late)| late.owed.contains(&*lane.sink));
-        Ok(LaneState { cursor: self.store.cursor(lane)?, owed: owed.map(|(offset, _)| offset).collect() })
+        Ok(LaneState { cursor: self.store().cursor(lane)?, owed: owed.map(|(offset, _)| offset).collect() })
     }
 
     /// The events of a channel that wait for their proof.
@@ -238,7 +243,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn late(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Late>, StateError> {
-        self.store.late(channel)
+        self.store().late(channel)
     }
 
     /// The quarantined events of a channel.
@@ -246,7 +251,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn quarantined(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Quarantined>, StateError> {
-        self.store.quarantined(channel)
+        self.store().quarantined(channel)
     }
 
     /// The bytes of an event that waits or is quarantined.
@@ -254,7 +259,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn json(&self, channel: ChannelId, offset: Offset) -> Result<Option<bytes::Bytes>, StateError> {
-        self.store.json(channel, offset)
+        self.store().json(channel, offset)
     }
 }
 
@@ -267,6 +272,11 @@ impl Drop for State {
             && committer.join().is_err()
         {
             tracing::error!("the state's thread panicked");
+        }
+        // sled syncs once more when it is dropped, though every commit has been, and panics where that fails.
+        let store = self.store.take();
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(store))).is_err() {
+            tracing::warn!("the state database could not be closed in order: what is recorded is on disk all the same");
         }
     }
 }
