@@ -204,7 +204,8 @@ pub struct LaneState {
 /// The open state of this process.
 #[derive(Debug)]
 pub struct State {
-    store: Store,
+    /// Until the state is dropped.
+    store: Option<Store>,
     commits: mpsc::Sender<committer::Request>,
     committer: Option<std::thread::JoinHandle<()>>,
     _directory: Directory,
@@ -228,7 +229,7 @@ impl State {
             .name("state".to_owned())
             .spawn(move || committer.run(requests))
             .map_err(|error| StateError::io("starting the state's thread", error))?;
-        Ok(Self { store, commits, committer: Some(committer), _directory: directory })
+        Ok(Self { store: Some(store), commits, committer: Some(committer), _directory: directory })
     }
 
     /// Writes `commit`, and answers once it is on disk.
@@ -244,13 +245,17 @@ impl State {
         answer.await.map_err(|_| StateError::Closed)?
     }
 
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("it is taken only when the state is dropped")
+    }
+
     /// What is recorded about a lane.
     ///
     /// # Errors
     /// If the database cannot be read.
     pub fn lane(&self, lane: &LaneKey) -> Result<LaneState, StateError> {
         let owed = self.late(lane.channel)?.into_iter().filter(|(_, late)| late.owed.contains(&*lane.sink));
-        Ok(LaneState { cursor: self.store.cursor(lane)?, owed: owed.map(|(offset, _)| offset).collect() })
+        Ok(LaneState { cursor: self.store().cursor(lane)?, owed: owed.map(|(offset, _)| offset).collect() })
     }
 
     /// The events of a channel that wait for their proof.
@@ -258,7 +263,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn late(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Late>, StateError> {
-        self.store.late(channel)
+        self.store().late(channel)
     }
 
     /// The quarantined events of a channel.
@@ -266,7 +271,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn quarantined(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Quarantined>, StateError> {
-        self.store.quarantined(channel)
+        self.store().quarantined(channel)
     }
 
     /// Whether a lane is owed the late event at `offset`.
@@ -274,7 +279,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn owes(&self, lane: &LaneKey, offset: Offset) -> Result<bool, StateError> {
-        Ok(self.store.late_at(lane.channel, offset)?.is_some_and(|late| late.owed.contains(&*lane.sink)))
+        Ok(self.store().late_at(lane.channel, offset)?.is_some_and(|late| late.owed.contains(&*lane.sink)))
     }
 
     /// Every cursor there is, those of lanes that are no longer configured included.
@@ -282,7 +287,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn cursors(&self) -> Result<BTreeMap<LaneKey, Cursor>, StateError> {
-        self.store.cursors()
+        self.store().cursors()
     }
 
     /// The channels that have something in the quarantine.
@@ -290,7 +295,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn channels_in_quarantine(&self) -> Result<BTreeSet<ChannelId>, StateError> {
-        self.store.channels_in_quarantine()
+        self.store().channels_in_quarantine()
     }
 
     /// The bytes of an event that waits or is quarantined.
@@ -298,7 +303,7 @@ impl State {
     /// # Errors
     /// If the database cannot be read.
     pub fn json(&self, channel: ChannelId, offset: Offset) -> Result<Option<bytes::Bytes>, StateError> {
-        self.store.json(channel, offset)
+        self.store().json(channel, offset)
     }
 }
 
@@ -311,6 +316,11 @@ impl Drop for State {
             && committer.join().is_err()
         {
             tracing::error!("the state's thread panicked");
+        }
+        // sled syncs once more when it is dropped, though every commit has been, and panics where that fails.
+        let store = self.store.take();
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(store))).is_err() {
+            tracing::warn!("the state database could not be closed in order: what is recorded is on disk all the same");
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sled::Transactional;
@@ -17,6 +19,9 @@ const FORMAT_KEY: &str = "format";
 
 /// sled would take a gigabyte; the state of a thousand channels is far below a megabyte.
 const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A flush that takes longer may be waiting for nothing.
+const SLOW_FLUSH: Duration = Duration::from_secs(1);
 
 /// The open database.
 #[derive(Clone, Debug)]
@@ -87,10 +92,29 @@ impl Store {
             commits.iter().try_for_each(|commit| trees.apply(commit))
         });
         match applied {
-            Ok(()) => self.db.flush().map(drop).map_err(|error| database("writing", &error)),
+            Ok(()) => self.flush().map_err(|error| database("writing", &error)),
             Err(TransactionError::Abort(error)) => Err(error),
             Err(TransactionError::Storage(error)) => Err(database("writing", &error)),
         }
+    }
+
+    /// Hands everything to the operating system.
+    ///
+    /// Where a write of its own threads fails, sled notes that down and may wake nobody, so that its flush waits for ever.
+    /// A second flush finds what was noted down, and wakes the first.
+    fn flush(&self) -> sled::Result<()> {
+        std::thread::scope(|scope| {
+            let (done, waiting) = std::sync::mpsc::channel::<()>();
+            scope.spawn(move || {
+                while waiting.recv_timeout(SLOW_FLUSH) == Err(RecvTimeoutError::Timeout) {
+                    // What comes of it, the first flush says too.
+                    let _ = self.db.flush();
+                }
+            });
+            let flushed = self.db.flush().map(drop);
+            drop(done);
+            flushed
+        })
     }
 
     /// Writes cursors and late proofs as a mirror has them. A cursor that is further already stays.
@@ -103,7 +127,7 @@ impl Store {
             for ((channel, offset), entry) in late {
                 self.late.insert(codec::event_key(*channel, *offset), codec::encode(entry))?;
             }
-            self.db.flush().map(drop)
+            self.flush()
         };
         write().map_err(|error| database("restoring", &error))
     }

@@ -1,6 +1,9 @@
 //! A sink in trouble costs the others nothing, and itself only time.
 
-use channeld::simulator::{Options, Simulator};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator};
 
 use crate::support::{Receiver, Reply, Setup, deliverable, offsets};
 
@@ -111,4 +114,57 @@ async fn lanes_that_were_apart_when_it_ended_each_go_on_from_their_own_cursor() 
 
     let expected = deliverable(&simulator, 0);
     assert_eq!((setup.offsets("c0"), offsets(&receiver.delivered())), (expected.clone(), expected));
+}
+
+/// What a sink in trouble may cost the others.
+const BEHIND: Duration = Duration::from_secs(1);
+
+/// How long each event took from its publication to two healthy webhooks, with a third that replies so.
+async fn delays(third: Option<Reply>) -> Vec<Duration> {
+    const EVENTS: usize = 100;
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    let healthy = [Receiver::start().await, Receiver::start().await];
+    let troubled = Receiver::start().await;
+    troubled.always(third);
+    let setup = Setup::reading(&simulator)
+        .with("channels.c0.sinks", serde_json::json!([]))
+        .with("api.page_limit", 10)
+        .with_webhook("one", &healthy[0])
+        .with_webhook("troubled", &troubled)
+        .with_webhook("two", &healthy[1]);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+
+    let mut pace = tokio::time::interval(Duration::from_millis(25));
+    let mut published = BTreeMap::new();
+    for _ in 0..EVENTS {
+        pace.tick().await;
+        let offset = simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
+        published.insert(offset, Instant::now());
+    }
+    daemon.until("the healthy ones have all", |_| healthy.iter().all(|sink| sink.received() == EVENTS)).await;
+    if third.is_some() {
+        assert!(troubled.requests() > 0, "it was asked");
+        // A request that hangs is given up after its timeout; nothing is learned from waiting for that.
+        daemon.kill().await;
+    } else {
+        daemon.stop().await;
+    }
+    let delays = healthy.iter().flat_map(|sink| {
+        let took = |(delivered, at): (crate::support::Delivered, Instant)| at - published[&delivered.offset];
+        sink.delivered().into_iter().zip(sink.arrivals()).map(took).collect::<Vec<_>>()
+    });
+    delays.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_a_sink_that_never_accepts_the_others_are_not_a_second_behind() {
+    let without = delays(None).await;
+    for third in [Reply::Refuse(503, None), Reply::Refuse(429, Some(3600)), Reply::Hang] {
+        let with = delays(Some(third)).await;
+        assert_eq!(with.len(), without.len());
+        let behind = with.iter().zip(&without).map(|(with, without)| with.saturating_sub(*without)).max().unwrap();
+        println!("{third:?}: at most {behind:?} behind");
+        assert!(behind < BEHIND, "{third:?}: {behind:?} behind");
+    }
 }

@@ -8,14 +8,17 @@ mod support;
 
 mod backlog;
 mod configuration;
+mod crash;
 mod demonstration;
 mod faults;
 mod isolation;
+mod kills;
 mod operate;
 mod reload;
 mod replays;
 mod restart;
 mod robustness;
+mod ruin;
 mod shutdown;
 mod simulator;
 mod start;

@@ -7,6 +7,7 @@ mod records;
 mod scripted;
 mod service;
 mod setup;
+mod tracer;
 mod wait;
 
 pub(crate) use command::Told;
@@ -16,4 +17,5 @@ pub(crate) use records::{Delivered, offsets};
 pub(crate) use scripted::Scripted;
 pub(crate) use service::{deliverable, records};
 pub(crate) use setup::Setup;
-pub(crate) use wait::{PATIENCE, eventually};
+pub(crate) use tracer::{Strike, Traced, Traces};
+pub(crate) use wait::{PATIENCE, eventually, everything, skipped};

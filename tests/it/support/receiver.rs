@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
@@ -38,6 +38,7 @@ struct Book {
     always: Option<Reply>,
     requests: usize,
     accepted: Vec<(String, String)>,
+    accepted_at: Vec<Instant>,
 }
 
 impl Receiver {
@@ -80,6 +81,11 @@ impl Receiver {
         self.lock().accepted.iter().map(|(id, _)| id.clone()).collect()
     }
 
+    /// When each came, in their order.
+    pub(crate) fn arrivals(&self) -> Vec<Instant> {
+        self.lock().accepted_at.clone()
+    }
+
     /// The record in each, in their order.
     pub(crate) fn delivered(&self) -> Vec<Delivered> {
         self.lock().accepted.iter().map(|(_, body)| Delivered::parse(body)).collect()
@@ -99,6 +105,7 @@ async fn receive(State(book): State<Arc<Mutex<Book>>>, headers: HeaderMap, body:
             assert!(headers.contains_key("webhook-signature") && headers.contains_key("webhook-timestamp"));
             let id = headers["webhook-id"].to_str().unwrap().to_owned();
             book.accepted.push((id, body));
+            book.accepted_at.push(Instant::now());
         }
         reply
     };

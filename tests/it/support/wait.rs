@@ -19,3 +19,18 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
+
+/// Whether everything is to be tried that is otherwise sampled, however long it takes.
+pub(crate) fn everything() -> bool {
+    std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0")
+}
+
+/// Whether what a test needs of the machine was declared to be missing. Without that declaration it fails instead.
+pub(crate) fn skipped(what: &str) -> bool {
+    let skipped = std::env::var("CHANNELD_TEST_SKIP").unwrap_or_default();
+    let skipped = skipped.split(',').any(|skipped| skipped == what);
+    if skipped {
+        println!("left out: CHANNELD_TEST_SKIP names {what}");
+    }
+    skipped
+}

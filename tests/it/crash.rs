@@ -1,0 +1,203 @@
+//! Every write, sync and rename that the daemon makes is a numbered point. Killed at each in turn, or with the file system
+//! frozen or failing there, it loses nothing, repeats at most one batch, and the file has everything exactly once.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+
+use crate::support::{Receiver, Setup, Strike, Traced, Traces, deliverable, eventually, everything, offsets, skipped};
+
+const PAGE: usize = 10;
+
+/// What a webhook's lane has in hand: requests between two records of what has arrived.
+const IN_HAND: usize = 8;
+
+/// Runs at the same time.
+const AT_ONCE: u64 = 3;
+
+/// Points that are tried where not everything is asked for, spread over all of them.
+const SAMPLE: u64 = 24;
+
+/// A daemon that is struck and does not end must have said so, and may wait; for no longer than this is it watched.
+const WAITS: Duration = Duration::from_secs(5);
+
+/// A service with every kind of event, and a machine that reads it into a file and a webhook.
+struct Scene {
+    simulator: Simulator,
+    receiver: Receiver,
+    setup: Setup,
+    late: i64,
+    forged: i64,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let simulator = Simulator::start(Options { unsigned: 0.2, ..Options::default() }).await.unwrap();
+        simulator.publish(0, 4);
+        let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
+        simulator.publish(0, 8);
+        let forged = simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
+        simulator.publish(0, 16);
+        let receiver = Receiver::start().await;
+        let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
+        Self { simulator, receiver, setup, late, forged }
+    }
+
+    /// Whether both sinks have everything that can be delivered now.
+    fn has_all(&self) -> bool {
+        let expected = deliverable(&self.simulator, 0).len();
+        let distinct: BTreeSet<_> = self.receiver.ids().into_iter().collect();
+        self.setup.lines() >= expected && distinct.len() >= expected
+    }
+
+    /// Runs the daemon to a clean end, unless it is struck before.
+    async fn run(&self, strike: Option<(u64, Strike)>) -> Traces {
+        let daemon = Traced::start(&self.setup, strike);
+        let mut struck = None;
+        let (mut proved, mut told) = (false, false);
+        let watched = || {
+            if daemon.has_ended() {
+                return Some(());
+            }
+            if let Some((at, Strike::Freeze(_) | Strike::Fail(_))) = strike
+                && daemon.points() >= at
+                && struck.get_or_insert_with(Instant::now).elapsed() > WAITS
+            {
+                daemon.signal(Signal::SIGKILL);
+            }
+            if self.has_all() && !proved {
+                self.simulator.prove(0, self.late);
+                proved = true;
+            } else if self.has_all() && !told {
+                told = true;
+                daemon.signal(Signal::SIGTERM);
+            }
+            None
+        };
+        eventually("the traced daemon ends", watched).await;
+        daemon.traces()
+    }
+
+    /// Starts it again, unstruck, and holds what has arrived in all against the service. Gives the number of repeats.
+    async fn recover(&self, what: &str) -> usize {
+        self.simulator.prove(0, self.late);
+        let mut daemon = self.setup.start();
+        daemon.until_logged("channel started").await;
+        daemon.until(what, |_| self.has_all()).await;
+        daemon.stop().await;
+
+        let expected = deliverable(&self.simulator, 0);
+        let in_time = |offsets: Vec<i64>| offsets.into_iter().filter(|offset| *offset != self.late).collect::<Vec<_>>();
+        let mut in_file = self.setup.offsets("c0");
+        let ascending = in_time(in_file.clone());
+        assert!(ascending.is_sorted(), "{what}: {in_file:?}");
+        in_file.sort_unstable();
+        assert_eq!(in_file, expected, "{what}: each exactly once");
+        let posted = offsets(&self.receiver.delivered());
+        assert_eq!(posted.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), expected, "{what}");
+        let state = self.setup.state();
+        let quarantined = state.quarantined(self.simulator.announcement().channels[0]).unwrap();
+        assert_eq!(quarantined.keys().map(|offset| offset.get()).collect::<Vec<_>>(), [self.forged], "{what}");
+        let repeats = posted.len() - expected.len();
+        assert!(repeats <= IN_HAND, "{what}: {repeats} repeats are more than a batch: {posted:?}");
+        repeats
+    }
+}
+
+/// What a sweep over the points came to.
+#[derive(Default)]
+struct Sweep {
+    struck: usize,
+    repeats: usize,
+}
+
+/// Strikes at the points in turn, each time in a scene of its own.
+async fn sweep(strike: Strike) {
+    if skipped("trace") {
+        return;
+    }
+    let scene = Scene::new().await;
+    let whole = scene.run(None).await;
+    assert_eq!(whole.code, Some(0), "{}", whole.log.0);
+    scene.recover("after a run that nothing struck").await;
+
+    let points = chosen(whole.points);
+    let mut sweep = Sweep::default();
+    let mut running = JoinSet::new();
+    for (number, point) in points.iter().copied().enumerate() {
+        running.spawn(struck(point, strike));
+        if running.len() as u64 >= AT_ONCE || number + 1 == points.len() {
+            while let Some(ended) = running.join_next().await {
+                let (struck, repeats) = ended.unwrap();
+                sweep.struck += usize::from(struck);
+                sweep.repeats += repeats;
+            }
+        }
+    }
+    println!("{strike:?}: struck at {} of {} points, {} repeats", sweep.struck, whole.points, sweep.repeats);
+    // Commits that meet share their syncs, so that no two runs have quite the same number of points.
+    assert!(sweep.struck * 10 >= points.len() * 9, "{} of {}", sweep.struck, points.len());
+}
+
+/// All points, or a sample of them.
+fn chosen(points: u64) -> Vec<u64> {
+    if everything() {
+        return (1..=points).collect();
+    }
+    let step = points.div_ceil(SAMPLE).max(1);
+    let mut random = StdRng::seed_from_u64(11);
+    (0..points).step_by(usize::try_from(step).unwrap()).map(|from| random.random_range(from..from + step) + 1).collect()
+}
+
+/// A run that is struck at a point, and the one after it. Whether it was struck, and the repeats.
+async fn struck(point: u64, strike: Strike) -> (bool, usize) {
+    let what = format!("{strike:?} at point {point}");
+    let scene = Scene::new().await;
+    let traces = scene.run(Some((point, strike))).await;
+    let struck = traces.points >= point;
+    match strike {
+        Strike::Kill | Strike::KillHalfway => assert_eq!(traces.code.is_none(), struck, "{what}:\n{}", traces.log.0),
+        Strike::Freeze(errno) | Strike::Fail(errno) if struck && traces.code != Some(0) => {
+            assert_ne!(traces.code, Some(101), "{what}: it panicked\n{}", traces.log.0);
+            let troubles = [traces.log.at("ERROR"), traces.log.at("WARN")].concat();
+            let why = std::io::Error::from(errno).to_string();
+            let why = why.split(" (os").next().unwrap();
+            let says = |line: &serde_json::Value| line["error"].as_str().is_some_and(|error| error.contains(why));
+            assert!(troubles.iter().any(says), "{what}: it does not say why\n{}", traces.log.0);
+        }
+        Strike::Freeze(_) | Strike::Fail(_) => {}
+    }
+    let repeats = scene.recover(&what).await;
+    (struck, repeats)
+}
+
+#[tokio::test]
+async fn killed_before_each_change_of_a_file_it_loses_nothing() {
+    sweep(Strike::Kill).await;
+}
+
+#[tokio::test]
+async fn killed_in_the_middle_of_each_change_of_a_file_it_loses_nothing() {
+    sweep(Strike::KillHalfway).await;
+}
+
+#[tokio::test]
+async fn with_the_file_system_frozen_from_any_point_on_it_says_so_and_loses_nothing() {
+    sweep(Strike::Freeze(Errno::EIO)).await;
+}
+
+#[tokio::test]
+async fn with_the_disk_full_from_any_point_on_it_says_so_and_loses_nothing() {
+    sweep(Strike::Freeze(Errno::ENOSPC)).await;
+}
+
+#[tokio::test]
+async fn one_change_of_a_file_that_fails_costs_nothing() {
+    sweep(Strike::Fail(Errno::EIO)).await;
+}

@@ -1,0 +1,205 @@
+//! The machine fails under the daemon: a full disk, a state directory that is gone or cannot be written, a clock that is
+//! set back. Each ends in a clear message, and nothing is lost.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+
+use crate::support::{Receiver, Setup, deliverable, offsets, skipped};
+
+const REFUSED: &str = "sink refused: its events wait and are offered again";
+const PAGE: usize = 10;
+
+type Change = fn(&Mount);
+
+async fn service(events: u64) -> Simulator {
+    Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
+}
+
+/// A small file system. Unmounted when it is dropped.
+struct Mount {
+    at: PathBuf,
+}
+
+impl Mount {
+    /// `None` where the operator of these tests has left out those that mount.
+    fn new(at: PathBuf, size: &str) -> Option<Self> {
+        if skipped("mount") {
+            return None;
+        }
+        std::fs::create_dir(&at).unwrap();
+        let mount = Self { at };
+        mount.command("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
+        Some(mount)
+    }
+
+    fn remount(&self, options: &str) {
+        self.command("mount", &["-o", &format!("remount,{options}")]);
+    }
+
+    fn command(&self, command: &str, arguments: &[&str]) {
+        let done = Command::new(command).args(arguments).arg(&self.at).output();
+        assert!(
+            done.as_ref().is_ok_and(|done| done.status.success()),
+            "this test needs to mount a file system, which root may (CHANNELD_TEST_SKIP=mount leaves it out): {done:?}"
+        );
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Also where something still stands in it.
+        let _ = Command::new("umount").arg("-l").arg(&self.at).output();
+    }
+}
+
+fn fill(directory: &Path) -> PathBuf {
+    let path = directory.join("something-else");
+    let mut file = std::fs::File::create(&path).unwrap();
+    for size in [64 * 1024, 1] {
+        let bytes = vec![b'x'; size];
+        while std::io::Write::write_all(&mut file, &bytes).is_ok() {}
+    }
+    path
+}
+
+#[tokio::test]
+async fn a_full_disk_under_the_file_is_waited_out() {
+    let simulator = service(20).await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
+    let Some(mount) = Mount::new(setup.path("small"), "256k") else { return };
+    let path = mount.at.join("events.jsonl");
+    setup.set("sinks.file.path", path.display().to_string());
+    let lines = || crate::support::Delivered::read(&path);
+    let mut daemon = setup.start();
+    daemon.until("the first events arrive", |_| receiver.received() == 20 && lines().len() == 20).await;
+
+    let filling = fill(&mount.at);
+    simulator.publish(0, 40);
+    daemon.until("the other goes on", |_| receiver.received() == 60).await;
+    daemon.until_logged(REFUSED).await;
+    let log = daemon.log();
+    let said = log.lines(REFUSED);
+    assert!(said[0]["error"].as_str().unwrap().contains("No space left on device"), "{said:?}");
+    std::fs::remove_file(filling).unwrap();
+    daemon.until("it has what waited", |_| lines().len() == 60).await;
+    daemon.stop().await;
+
+    assert_eq!(offsets(&lines()), deliverable(&simulator, 0));
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn a_state_on_a_full_or_read_only_disk_ends_the_daemon_with_the_reason_and_loses_nothing() {
+    let full = |mount: &Mount| drop(fill(&mount.at));
+    let free = |mount: &Mount| std::fs::remove_file(mount.at.join("something-else")).unwrap();
+    let locked = |mount: &Mount| mount.remount("ro");
+    let unlocked = |mount: &Mount| mount.remount("rw");
+    let cases: [(_, Change, Change, _); 2] =
+        [("full", full, free, "No space left on device"), ("read-only", locked, unlocked, "Read-only file system")];
+    for (case, spoil, mend, why) in cases {
+        let simulator = service(20).await;
+        let receiver = Receiver::start().await;
+        let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
+        let Some(mount) = Mount::new(setup.path("small"), "4m") else { return };
+        setup.set("state.path", mount.at.join("state").display().to_string());
+        let mut daemon = setup.start();
+        daemon.until("the first events arrive", |_| receiver.received() == 20 && setup.lines() == 20).await;
+        if case == "read-only" {
+            // A file system with a file open for writing is not remounted: it becomes so between two runs.
+            daemon.until_logged("batch recorded").await;
+            daemon.stop().await;
+            spoil(&mount);
+            daemon = setup.start();
+        } else {
+            spoil(&mount);
+            simulator.publish(0, 400);
+        }
+        let ended = daemon.ended().await;
+        assert_eq!(ended.code, Some(1), "{case}: {}", ended.log.0);
+        assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{case}: {}", ended.log.0);
+
+        // While it lasts it does not start, and says why.
+        let ended = setup.start().ended().await;
+        assert_eq!(ended.code, Some(1), "{case}: {}", ended.log.0);
+        assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{case}: {}", ended.log.0);
+
+        mend(&mount);
+        simulator.publish(0, 5);
+        let expected = deliverable(&simulator, 0);
+        let mut daemon = setup.start();
+        daemon.until("everything arrives", |_| setup.lines() >= expected.len()).await;
+        daemon
+            .until("everything is posted", |_| {
+                receiver.delivered().last().map(|last| last.offset) == expected.last().copied()
+            })
+            .await;
+        daemon.stop().await;
+        assert_eq!(setup.offsets("c0"), expected, "{case}");
+        let mut posted = offsets(&receiver.delivered());
+        let all = posted.len();
+        posted.sort_unstable();
+        posted.dedup();
+        assert_eq!(posted, expected, "{case}");
+        assert!(all - posted.len() <= PAGE, "{case}: {} repeats", all - posted.len());
+    }
+}
+
+#[tokio::test]
+async fn a_state_directory_that_is_removed_under_it_ends_it_with_the_reason_and_loses_nothing() {
+    let simulator = service(20).await;
+    let setup = Setup::reading(&simulator).with("api.page_limit", PAGE);
+    let mut daemon = setup.start();
+    daemon.until("the first events arrive", |_| setup.lines() == 20).await;
+    daemon.until("they are recorded", |_| recorded(&setup, 20)).await;
+
+    std::fs::remove_dir_all(setup.path("state")).unwrap();
+    simulator.publish(0, 5);
+    let ended = daemon.ended().await;
+    assert_eq!(ended.code, Some(1), "{}", ended.log.0);
+    let said = ended.log.at("ERROR");
+    assert!(said.iter().any(|line| line.to_string().contains("No such file or directory")), "{said:?}");
+
+    // Nothing is left that says where it was, so everything comes again; the file knows by itself.
+    let mut daemon = setup.start();
+    daemon.until("everything is recorded", |_| recorded(&setup, 25)).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+}
+
+fn recorded(setup: &Setup, offset: i64) -> bool {
+    let mirror = std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
+    mirror.contains(&format!(r#""file": {offset}"#))
+}
+
+/// The clock is asked for three things: when an event without a proof was first seen, the time in a webhook's signature,
+/// and names of what is kept aside. Instead of the machine's clock, which others use too, what was recorded by it is set
+/// forward: to the daemon that is the same.
+#[tokio::test]
+async fn a_clock_that_was_set_back_costs_no_late_event() {
+    let simulator = service(5).await;
+    let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
+    simulator.publish(0, 5);
+    let setup = Setup::reading(&simulator);
+    setup.run_until_lines(10).await;
+
+    let mirror = setup.path("state/cursors.json");
+    let mut document: serde_json::Value = serde_json::from_slice(&std::fs::read(&mirror).unwrap()).unwrap();
+    let id = simulator.announcement().channels[0].to_string();
+    let first_seen = &mut document["channels"][&id]["late"][late.to_string()]["first_seen"];
+    let a_year_ahead = first_seen.as_i64().expect("it is set aside") + 365 * 24 * 60 * 60;
+    *first_seen = a_year_ahead.into();
+    std::fs::write(&mirror, document.to_string()).unwrap();
+    std::fs::remove_dir_all(setup.path("state/sled")).unwrap();
+
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    simulator.prove(0, late);
+    daemon.until("the late one arrives", |_| setup.lines() == 11).await;
+    daemon.stop().await;
+    let mut in_file = setup.offsets("c0");
+    in_file.sort_unstable();
+    assert_eq!(in_file, deliverable(&simulator, 0));
+}
