@@ -54,7 +54,7 @@ mod source;
 mod trouble;
 mod walk;
 
-pub use handle::{Handle, Handles, StandingStill};
+pub use handle::{Handle, Handles, Paused, StandingStill};
 pub use replay::RecentEvents;
 
 use hub::Hub;
@@ -170,11 +170,27 @@ impl Channel {
     }
 
     /// Runs until `stop` fires or the channel ends by itself, and returns when every lane has finished the batch in
-    /// hand.
+    /// hand. While the channel is paused it does nothing, and begins again from its cursors when it is resumed.
     ///
     /// # Errors
     /// [`ChannelError`], where it ended by itself.
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
+        while self.handle.until_channel(false, stop).await {
+            let pausing = stop.child_token();
+            let running = self.run_once(&pausing);
+            tokio::pin!(running);
+            tokio::select! {
+                ended = &mut running => return ended,
+                true = self.handle.until_channel(true, stop) => {}
+            }
+            pausing.cancel();
+            running.await?;
+            info!(channel = %self.settings.channel.name, "channel paused");
+        }
+        Ok(())
+    }
+
+    async fn run_once(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         let _running = self.handle.run().await;
         let Some(positions) = self.positions(stop).await? else { return Ok(()) };
         let shared = Arc::new(self.shared(&positions)?);

@@ -21,6 +21,7 @@ pub mod demo;
 pub mod exit;
 pub mod get;
 mod operate;
+pub mod pause;
 pub mod quarantine;
 pub mod run;
 pub mod search;
@@ -58,6 +59,8 @@ enum Command {
     Verify(verify::Args),
     Cursor(cursor::Args),
     Quarantine(quarantine::Args),
+    Pause(pause::Pause),
+    Resume(pause::Resume),
     WaitWatcher(wait_watcher::Args),
     Simulate(simulate::Args),
 }
@@ -87,6 +90,8 @@ impl Cli {
             Command::Verify(args) => verify(&args, self.config.as_deref()),
             Command::Cursor(args) => cursor::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Quarantine(args) => quarantine::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::Pause(args) => pause::pause(&args, self.config.as_deref(), &mut output()).await,
+            Command::Resume(args) => pause::resume(&args, self.config.as_deref(), &mut output()).await,
             Command::WaitWatcher(args) => wait_watcher(&args, self.config.as_deref()).await,
         };
         ended.unwrap_or_else(|failure| {

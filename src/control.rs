@@ -25,12 +25,13 @@ use crate::state::{State, StateError};
 use crate::verify::Verifier;
 
 mod cursors;
+mod pauses;
 mod quarantine;
 mod socket;
 mod words;
 
 pub use socket::{Socket, ask};
-pub use words::{Answer, Fate, Kept, Move, Position, Refusal, Request, Retried, Selection};
+pub use words::{Answer, Fate, Kept, Move, Paused, Position, Refusal, Request, Retried, Selection};
 
 /// Quarantined events that are judged, and changed, together.
 const AT_ONCE: usize = 256;
@@ -68,6 +69,7 @@ impl Operations {
             Request::QuarantineShow { channel, offset } => self.show(&channel, offset),
             Request::QuarantineRetry { channel, which } => self.retry(&channel, &which).await,
             Request::QuarantineDrop { channel, offsets } => self.discard(&channel, offsets).await,
+            Request::Pause { channel, sink, paused } => self.pause(&channel, sink.as_deref(), paused),
             Request::CursorShow { channel } => self.cursors(channel.as_deref()),
             Request::CursorSet { channel, sink, to, apply } => {
                 self.set_cursors(&channel, sink.as_deref(), to, apply).await

@@ -32,7 +32,7 @@
 //! | [`supervisor`] | a task per channel; restart, drain, outcome | channel |
 //! | [`config`] | from the operator's text to a checked `Config`, every mistake at once | event, record, verify |
 //! | [`assembly`] | from a `Config` to the parts that run | all above |
-//! | [`control`] | what an operator sees and changes: quarantine, cursors | config, state, verify |
+//! | [`control`] | what an operator sees and changes: quarantine, cursors, pauses | channel, config, state |
 //! | [`cli`] | one file a subcommand | all |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!

@@ -17,17 +17,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::event::{ChannelId, EventId, Offset};
 
 mod codec;
 mod committer;
 mod directory;
+mod held;
 mod mirror;
 mod store;
 
 pub use codec::{Late, Quarantined};
+pub use held::{Held, MAX_QUARANTINED, MAX_QUARANTINED_BYTES};
 
 use committer::Committer;
 use directory::Directory;
@@ -296,6 +298,11 @@ impl State {
     /// If the database cannot be read.
     pub fn channels_in_quarantine(&self) -> Result<BTreeSet<ChannelId>, StateError> {
         self.store().channels_in_quarantine()
+    }
+
+    /// What the quarantine holds, as it changes.
+    pub fn held(&self) -> watch::Receiver<Held> {
+        self.store().held()
     }
 
     /// The bytes of an event that waits or is quarantined.

@@ -97,6 +97,11 @@ impl Batch {
 }
 
 impl Outcome {
+    /// Whether it goes to the quarantine.
+    pub(super) fn is_evidence(&self) -> bool {
+        matches!(self, Self::Condemned(_) | Self::Unplaced(_))
+    }
+
     fn offset(&self) -> Offset {
         match self {
             Self::Deliver(record) => record.offset(),

@@ -10,6 +10,8 @@
 //!   became of it.
 //! * **Nonsense moves nothing.** Evidence whose place the service does not confirm is quarantined, but reading goes on
 //!   above it only where something else is there.
+//! * **Evidence is never dropped for want of room.** While the quarantine is full, what has to go there is not handed on,
+//!   and nothing after it. It takes what is in hand already, and so a few pages more than its bounds.
 //!
 //! # Cancellation
 //!
@@ -19,11 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
 
 use crate::api::ApiError;
 use crate::event::Offset;
 use crate::retry::Retry;
-use crate::state::{Commit, Evidence, Pending};
+use crate::state::{Commit, Evidence, Held, Pending};
 
 use super::batch::{Batch, Outcome, Sorted};
 use super::reader::{ReadError, Reader};
@@ -78,6 +81,9 @@ impl Intake {
                 self.waiting.insert(0, settled);
             }
             if !self.waiting.is_empty() {
+                if self.waiting.iter().any(Outcome::is_evidence) && !self.room(stop).await {
+                    return Ok(Taken::Stopped);
+                }
                 if let Some(batch) = self.sort().await? {
                     return Ok(Taken::Batch(batch));
                 }
@@ -96,6 +102,25 @@ impl Intake {
                 Read::Stopped => return Ok(Taken::Stopped),
             }
         }
+    }
+
+    /// Waits until the quarantine takes more; `false` where `stop` fired first.
+    async fn room(&self, stop: &CancellationToken) -> bool {
+        let mut held = self.shared.state.held();
+        let Held { events, bytes } = *held.borrow();
+        if !(Held { events, bytes }).is_full() {
+            return true;
+        }
+        let channel = &self.shared.settings.channel.name;
+        error!(%channel, events, bytes, "quarantine is full: reading stops, because evidence would be lost; look into it with `channeld quarantine list`, then retry or drop");
+        let room = tokio::select! {
+            room = held.wait_for(|held| !held.is_full()) => room.is_ok(),
+            () = stop.cancelled() => false,
+        };
+        if room {
+            info!(%channel, "quarantine has room again: reading goes on");
+        }
+        room
     }
 
     /// Sorts what waits, as far as it may go on.

@@ -8,7 +8,7 @@
 //!
 //! # Cancellation
 //!
-//! `stop` is observed while waiting for work and while waiting for a sink that refuses.
+//! `stop` is observed while waiting for work, while the sink is paused, and while waiting for a sink that refuses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,6 +119,9 @@ impl Lane {
         let passed = batch.records.iter().take_while(|record| self.has_passed(record.offset())).count();
         let mut records = &batch.records[passed..];
         while !records.is_empty() {
+            if !self.goes_on(stop).await {
+                return Ok(Flow::Stop);
+            }
             let offered = &records[..records.len().min(self.outlet.sink.at_once())];
             match self.outlet.sink.deliver(&self.recorded.channel, offered).await {
                 Ok(()) if offered.len() == records.len() => break,
@@ -158,6 +161,9 @@ impl Lane {
             let late = self.shared.state.late(self.key.channel)?.remove_entry(&record.offset());
             self.shared.book.insert(late.map(Awaited::from));
             return Ok(Flow::On);
+        }
+        if !self.goes_on(stop).await {
+            return Ok(Flow::Stop);
         }
         while let Err(Undelivered { error, .. }) =
             self.outlet.sink.deliver(&self.recorded.channel, std::slice::from_ref(record)).await
@@ -217,7 +223,12 @@ impl Lane {
         };
         let wait = self.retry.next_wait(asked);
         self.complain(&error, wait);
-        Ok(if pause(wait, stop).await { Flow::On } else { Flow::Stop })
+        Ok(if pause(wait, stop).await && self.goes_on(stop).await { Flow::On } else { Flow::Stop })
+    }
+
+    /// Waits while the sink is paused: it is then as slow as can be, and holds up nobody else. `false` where `stop` fired.
+    async fn goes_on(&self, stop: &CancellationToken) -> bool {
+        self.shared.handle.until_sink_goes_on(&self.outlet.name, stop).await
     }
 
     fn complain(&self, error: &SinkError, wait: Duration) {

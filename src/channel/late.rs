@@ -176,6 +176,10 @@ impl Late<'_> {
 
     /// Quarantines an event that has waited too long, as it was set aside or, failing that, as it was last read.
     async fn time_out(&self, awaited: &Awaited, last_read: Option<Bytes>) -> Result<(), ChannelError> {
+        if self.is_quarantine_full() {
+            self.shared.book.ask_later(awaited.offset);
+            return Ok(());
+        }
         let Some(json) = self.shared.state.json(self.shared.settings.channel.id, awaited.offset)?.or(last_read) else {
             // The batch that sets it aside is still in a queue.
             self.shared.book.ask_later(awaited.offset);
@@ -196,9 +200,18 @@ impl Late<'_> {
                 }
                 Ok(())
             }
+            Outcome::Condemned(_) | Outcome::Unplaced(_) if self.is_quarantine_full() => {
+                // It goes on waiting in the state, where its bytes are safe.
+                book.insert([*awaited]);
+                Ok(())
+            }
             Outcome::Condemned(evidence) | Outcome::Unplaced(evidence) => self.quarantine(evidence).await,
             Outcome::Dropped(_) | Outcome::Pending(_) => self.forget(awaited.offset).await,
         }
+    }
+
+    fn is_quarantine_full(&self) -> bool {
+        self.shared.state.held().borrow().is_full()
     }
 
     async fn quarantine(&self, evidence: Evidence) -> Result<(), ChannelError> {

@@ -37,6 +37,15 @@ impl<'a> Operator<'a> {
         Self { config }
     }
 
+    /// Has it done by a daemon that runs.
+    pub(super) async fn ask_the_daemon(&self, request: Request) -> Result<Answer, Failure> {
+        let path = &self.config.state.path;
+        match control::ask(path, &request).await.map_err(|source| no_answer(path, source))? {
+            Some(told) => Ok(told?),
+            None => Err(Failure::Failed(format!("no daemon answers in {}: nothing runs there", path.display()))),
+        }
+    }
+
     /// Has it done.
     pub(super) async fn ask(&self, request: Request) -> Result<Answer, Failure> {
         let path = &self.config.state.path;

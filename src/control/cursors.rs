@@ -43,8 +43,9 @@ impl Operations {
             let handle = self.handles.of(channel.id);
             let _standing = handle.stand_still().ok_or_else(|| {
                 Refusal::Failed(format!(
-                    "channel {} is running, and moves its cursors itself: stop the daemon first",
-                    channel.name
+                    "channel {} is running, and moves its cursors itself: pause it as a whole (`channeld pause {}`), or stop the \
+                     daemon",
+                    channel.name, channel.name
                 ))
             })?;
             let lane = |sink: &str| LaneKey { channel: channel.id, sink: sink.into() };

@@ -35,6 +35,15 @@ pub enum Request {
         /// Which.
         offsets: Vec<Offset>,
     },
+    /// To pause or resume a channel, or one of its sinks.
+    Pause {
+        /// A name or an id.
+        channel: String,
+        /// The one sink that is meant.
+        sink: Option<String>,
+        /// Whether it is to stand still.
+        paused: bool,
+    },
     /// Where the lanes are, of one channel or of all.
     CursorShow {
         /// A name or an id.
@@ -79,6 +88,8 @@ pub enum Answer {
     Retried(Vec<Retried>),
     /// What was thrown away.
     Dropped(Vec<Offset>),
+    /// What is paused of a channel now.
+    Paused(Paused),
     /// Where the lanes are.
     Cursors(Vec<Position>),
     /// Which cursors were, or would be, put elsewhere.
@@ -107,6 +118,17 @@ pub struct Kept {
     /// What is known about it.
     #[serde(flatten)]
     pub facts: Quarantined,
+}
+
+/// What is paused of a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    /// Whether that is news.
+    pub changed: bool,
+    /// The channel as a whole.
+    pub channel: bool,
+    /// These sinks of it.
+    pub sinks: Vec<String>,
 }
 
 /// An event that was verified again.

@@ -1,17 +1,20 @@
 //! The database behind the few operations that the rest needs. The only file that knows sled.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sled::Transactional;
 use sled::transaction::{ConflictableTransactionError, TransactionError, TransactionalTree};
+use tokio::sync::watch;
 
 use super::codec::{self, Late, Quarantined};
-use super::{Acquitted, Commit, Cursor, LaneKey, Pending, StateError};
+use super::{Acquitted, Commit, Cursor, Held, LaneKey, Pending, StateError};
 use crate::event::{ChannelId, Offset};
 
 const FORMAT: &str = "1";
@@ -31,6 +34,8 @@ pub(super) struct Store {
     late: sled::Tree,
     quarantine: sled::Tree,
     json: sled::Tree,
+    /// What the quarantine holds. Counted once, at opening.
+    held: Arc<watch::Sender<Held>>,
 }
 
 type Aborted = ConflictableTransactionError<StateError>;
@@ -51,11 +56,12 @@ impl Store {
                 late: tree("late")?,
                 quarantine: tree("quarantine")?,
                 json: tree("json")?,
+                held: Arc::default(),
                 db,
             })
         };
         match std::panic::catch_unwind(AssertUnwindSafe(open)) {
-            Ok(Ok(store)) => store.of_our_format(),
+            Ok(Ok(store)) => store.of_our_format()?.counted(),
             Ok(Err(error)) if is_damage(&error) => Err(StateError::DamagedDatabase(error.to_string())),
             Ok(Err(error)) => Err(database("opening", &error)),
             Err(_) => Err(StateError::DamagedDatabase("it panicked".to_owned())),
@@ -83,16 +89,35 @@ impl Store {
         std::mem::forget(self.clone());
     }
 
+    fn counted(self) -> Result<Self, StateError> {
+        let mut held = Held::default();
+        for key in self.quarantine.iter().keys() {
+            let json = key.and_then(|key| self.json.get(key)).map_err(|error| database("reading", &error))?;
+            held = held.with(json.map_or(0, |json| json.len()));
+        }
+        self.held.send_replace(held);
+        Ok(self)
+    }
+
+    pub(super) fn held(&self) -> watch::Receiver<Held> {
+        self.held.subscribe()
+    }
+
     /// Applies commits as one transaction and hands them to the operating system. Not yet on disk: see
     /// [`DatabaseFiles::sync`](super::directory::DatabaseFiles::sync).
     pub(super) fn apply(&self, commits: &[Commit]) -> Result<(), StateError> {
+        let before = *self.held.borrow();
         let trees = (&self.cursors, &self.late, &self.quarantine, &self.json);
         let applied = trees.transaction(|(cursors, late, quarantine, json)| {
-            let trees = Trees { cursors, late, quarantine, json };
-            commits.iter().try_for_each(|commit| trees.apply(commit))
+            let trees = Trees { cursors, late, quarantine, json, held: Cell::new(before) };
+            commits.iter().try_for_each(|commit| trees.apply(commit))?;
+            Ok(trees.held.get())
         });
         match applied {
-            Ok(()) => self.flush().map_err(|error| database("writing", &error)),
+            Ok(held) => {
+                self.held.send_if_modified(|known| std::mem::replace(known, held) != held);
+                self.flush().map_err(|error| database("writing", &error))
+            }
             Err(TransactionError::Abort(error)) => Err(error),
             Err(TransactionError::Storage(error)) => Err(database("writing", &error)),
         }
@@ -210,6 +235,7 @@ struct Trees<'t> {
     late: &'t TransactionalTree,
     quarantine: &'t TransactionalTree,
     json: &'t TransactionalTree,
+    held: Cell<Held>,
 }
 
 impl Trees<'_> {
@@ -223,8 +249,10 @@ impl Trees<'_> {
         for (channel, evidence) in &commit.quarantined {
             let key = codec::event_key(*channel, evidence.facts.offset);
             self.late.remove(key.as_slice())?;
+            self.release(&key)?;
             self.quarantine.insert(key.as_slice(), codec::encode(&evidence.facts))?;
             self.json.insert(key.as_slice(), &evidence.json[..])?;
+            self.held.set(self.held.get().with(evidence.json.len()));
         }
         for (channel, acquitted) in &commit.acquitted {
             self.acquit(*channel, acquitted)?;
@@ -261,15 +289,24 @@ impl Trees<'_> {
         if !owed.is_empty() {
             let late = Late { event_id: acquitted.event_id, first_seen: acquitted.since, owed };
             self.late.insert(key.as_slice(), codec::encode(&late))?;
-            self.quarantine.remove(key.as_slice())?;
+            self.release(&key)?;
         }
         Ok(())
     }
 
+    /// Takes an event out of the quarantine, if it was in it; its bytes stay.
+    fn release(&self, key: &[u8]) -> Result<bool, Aborted> {
+        let there = self.quarantine.remove(key)?.is_some();
+        if there {
+            let bytes = self.json.get(key)?.map_or(0, |json| json.len());
+            self.held.set(self.held.get().without(bytes));
+        }
+        Ok(there)
+    }
+
     fn discard(&self, channel: ChannelId, offset: Offset) -> Result<(), Aborted> {
         let key = codec::event_key(channel, offset);
-        let there = self.quarantine.remove(key.as_slice())?.is_some();
-        if there && self.late.get(&key)?.is_none() {
+        if self.release(&key)? && self.late.get(&key)?.is_none() {
             self.json.remove(key.as_slice())?;
         }
         Ok(())
@@ -283,7 +320,10 @@ impl Trees<'_> {
         };
         late.owed.insert(lane.sink.to_string());
         self.late.insert(key.as_slice(), codec::encode(&late))?;
-        self.json.insert(key.as_slice(), &pending.json[..])?;
+        // What is evidence already keeps the bytes that it was condemned for.
+        if self.quarantine.get(&key)?.is_none() {
+            self.json.insert(key.as_slice(), &pending.json[..])?;
+        }
         Ok(())
     }
 

@@ -297,3 +297,30 @@ async fn an_operator_may_put_a_cursor_back_and_it_stays_there() {
     drop(state);
     assert_eq!(fixture.open().lane(&lane("a")).unwrap().cursor, Some(at(2)));
 }
+
+#[tokio::test]
+async fn what_the_quarantine_holds_is_counted_through_all_that_changes_it_and_at_opening() {
+    let fixture = Fixture::new();
+    let state = with_quarantined(&fixture, 3).await;
+    let held = |state: &State| *state.held().borrow();
+    let condemned = |value, json| {
+        let quarantined = vec![(lane("a").channel, evidence(value, json))];
+        Commit { quarantined, ..Commit::default() }
+    };
+    state.commit(condemned(4, b"{22}")).await.unwrap();
+    assert_eq!(held(&state), Held { events: 2, bytes: 7 });
+    state.commit(condemned(4, b"{333}")).await.unwrap();
+    assert_eq!(held(&state), Held { events: 2, bytes: 8 }, "the same event once more");
+    state.commit(Commit { pending: vec![(lane("b"), pending(4))], ..moved("b", 4) }).await.unwrap();
+    assert_eq!(state.json(lane("a").channel, offset(4)).unwrap().unwrap(), Bytes::from_static(b"{333}"));
+    drop(state);
+
+    let state = fixture.open();
+    assert_eq!(held(&state), Held { events: 2, bytes: 8 });
+    state.commit(moved("a", 3)).await.unwrap();
+    state.commit(acquitted(3)).await.unwrap();
+    assert_eq!(held(&state), Held { events: 1, bytes: 5 });
+    let dropped = Commit { dropped: vec![(lane("a").channel, offset(4))], ..Commit::default() };
+    state.commit(dropped).await.unwrap();
+    assert_eq!(held(&state), Held::default());
+}

@@ -1,6 +1,8 @@
 //! What an operator sees and changes: the quarantine and the cursors, whether or not a daemon runs.
 
+use channeld::event::{ChannelId, Offset};
 use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use channeld::state::{Commit, Evidence, MAX_QUARANTINED, Quarantined};
 
 use crate::support::{Receiver, Setup, deliverable, offsets, records};
 
@@ -209,4 +211,80 @@ async fn a_state_whose_path_is_too_long_for_a_socket_keeps_no_daemon_from_runnin
     assert_eq!(setup.tell(&["cursor", "show"]).await.code, Some(1));
     let said = daemon.stop().await.at("WARN");
     assert!(said.len() == 1 && said[0]["error"].as_str().unwrap().contains("shorter state.path"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_full_quarantine_stops_reading_and_says_so_until_there_is_room() {
+    let simulator = service(&[PROVED, FORGED, PROVED]).await;
+    let setup = Setup::reading(&simulator);
+    let elsewhere: ChannelId = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
+    fill(&setup, elsewhere).await;
+
+    let mut daemon = setup.start();
+    let full = "quarantine is full: reading stops, because evidence would be lost; look into it with `channeld \
+                quarantine list`, then retry or drop";
+    daemon.until_logged(full).await;
+    assert_eq!((setup.lines(), setup.tell(&["quarantine", "list", "c0", "--json"]).await.json().len()), (0, 0));
+    let dropped = setup.tell(&["quarantine", "drop", &elsewhere.to_string(), "1", "--yes"]).await;
+    assert_eq!(dropped.code, Some(0), "{dropped:?}");
+    daemon.until("reading goes on", |_| setup.lines() == 2).await;
+    daemon.until_logged("batch recorded").await;
+    assert_eq!(setup.tell(&["quarantine", "list", "c0", "--json"]).await.each("offset"), [2]);
+    assert_eq!(daemon.stop().await.lines(full).len(), 1, "it is said once");
+}
+
+/// Leaves no room for anything more.
+async fn fill(setup: &Setup, channel: ChannelId) {
+    let evidence = |number| {
+        let offset = Offset::new(number).unwrap();
+        let (reason, detail) = ("malformed".to_owned(), "a test".to_owned());
+        let facts = Quarantined { offset, event_id: None, reason, detail, at: 0 };
+        (channel, Evidence { facts, json: "{}".into() })
+    };
+    let quarantined = (1..=i64::try_from(MAX_QUARANTINED).unwrap()).map(evidence).collect();
+    setup.state().commit(Commit { quarantined, ..Commit::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_paused_channel_stands_still_and_its_cursors_can_be_set_until_it_is_resumed() {
+    let simulator = service(&[PROVED; 4]).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| setup.lines() == 4 && receiver.received() == 4).await;
+
+    assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(0));
+    daemon.until_logged("channel paused").await;
+    simulator.publish(0, 2);
+    let polls = simulator.requests().poll;
+    let set = setup.tell(&["cursor", "set", "c0", "--sink", "hook", "--to", "3", "--yes", "--json"]).await;
+    assert_eq!(set.each("repeated"), [1]);
+    assert_eq!((setup.lines(), receiver.received(), simulator.requests().poll), (4, 4, polls));
+
+    assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
+    daemon.until("it goes on", |_| setup.lines() == 6 && receiver.received() == 7).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(offsets(&receiver.delivered()), [1, 2, 3, 4, 4, 5, 6]);
+}
+
+#[tokio::test]
+async fn a_paused_sink_holds_up_nobody_and_gets_everything_when_it_is_resumed() {
+    let simulator = service(&[PROVED; 2]).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 3);
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| setup.lines() == 2 && receiver.received() == 2).await;
+
+    assert_eq!(setup.tell(&["pause", "c0", "--sink", "hook"]).await.code, Some(0));
+    assert_eq!(setup.tell(&["pause", "c0", "--sink", "nowhere"]).await.code, Some(64));
+    simulator.publish(0, 40);
+    daemon.until("the other gets all", |_| setup.lines() == 42).await;
+    assert_eq!(receiver.received(), 2);
+
+    assert_eq!(setup.tell(&["resume", "c0", "--sink", "hook"]).await.code, Some(0));
+    daemon.until("it has caught up", |_| receiver.received() == 42).await;
+    daemon.stop().await;
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
+    assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(1), "nothing runs");
 }

@@ -1,0 +1,32 @@
+//! Channels and sinks that stand still because an operator says so.
+
+use tracing::warn;
+
+use super::{Answer, Operations, Paused, Refusal};
+
+impl Operations {
+    pub(super) fn pause(&self, channel: &str, sink: Option<&str>, paused: bool) -> Result<Answer, Refusal> {
+        let channel = self.find(channel)?;
+        let known = self.known(channel.id).ok_or_else(|| {
+            Refusal::Usage(format!(
+                "the channel {} is not configured: there is nothing to pause or resume",
+                channel.name
+            ))
+        })?;
+        if let Some(unknown) = sink.filter(|sink| !known.sinks.iter().any(|known| &**known == *sink)) {
+            let (name, sinks) = (&channel.name, known.sinks.join(", "));
+            return Err(Refusal::Usage(format!("{unknown} is no sink of channel {name}, whose sinks are: {sinks}")));
+        }
+        let handle = self.handles.of(channel.id);
+        let changed = handle.change(|state| match sink {
+            None => state.channel = paused,
+            Some(sink) if paused => drop(state.sinks.insert(sink.to_owned())),
+            Some(sink) => drop(state.sinks.remove(sink)),
+        });
+        if changed {
+            warn!(channel = %channel.name, sink, paused, "paused or resumed by an operator");
+        }
+        let now = handle.paused();
+        Ok(Answer::Paused(Paused { changed, channel: now.channel, sinks: now.sinks.into_iter().collect() }))
+    }
+}
