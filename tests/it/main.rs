@@ -13,6 +13,7 @@ mod demonstration;
 mod faults;
 mod isolation;
 mod kills;
+mod model;
 mod reload;
 mod restart;
 mod robustness;
