@@ -13,6 +13,7 @@ mod demonstration;
 mod faults;
 mod isolation;
 mod kills;
+mod model;
 mod operate;
 mod reload;
 mod replays;
