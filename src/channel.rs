@@ -193,9 +193,9 @@ impl Channel {
     async fn run_once(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         let _running = self.handle.run().await;
         let Some(positions) = self.positions(stop).await? else { return Ok(()) };
-        let shared = Arc::new(self.shared(&positions)?);
         let cursors = || positions.iter().filter_map(|position| position.cursor);
         let (lowest, highest) = (cursors().min().unwrap_or_default(), cursors().max().unwrap_or_default());
+        let shared = Arc::new(self.shared(highest)?);
         info!(channel = %self.settings.channel.name, after = %lowest, "channel started");
 
         let stop = stop.child_token();
@@ -219,8 +219,8 @@ impl Channel {
         drain(lanes, ended).await
     }
 
-    fn shared(&self, positions: &[LaneState]) -> Result<Shared, ChannelError> {
-        let highest = positions.iter().filter_map(|position| position.cursor).max().unwrap_or_default();
+    /// What a run shares whose lanes are fed from `highest` on.
+    fn shared(&self, highest: Cursor) -> Result<Shared, ChannelError> {
         let earlier = self.state.late(self.settings.channel.id)?;
         Ok(Shared {
             settings: self.settings.clone(),
