@@ -51,11 +51,13 @@ mod late;
 mod reader;
 mod replay;
 mod source;
+mod status;
 mod trouble;
 mod walk;
 
 pub use handle::{Handle, Handles, Paused, StandingStill};
 pub use replay::RecentEvents;
+pub use status::{Activity, LaneCondition, LaneStatus, Problem, Status};
 
 use hub::Hub;
 use intake::{Intake, Taken};
@@ -64,6 +66,7 @@ use lane::Lane;
 use late::LateBook;
 use reader::ReadError;
 use source::{Service, Source};
+use status::Teller;
 use trouble::Trouble;
 
 /// Batches that wait for one lane before reading waits for it.
@@ -159,7 +162,7 @@ impl Channel {
         outlets: Vec<Outlet>,
         handle: Arc<Handle>,
     ) -> Self {
-        let source = Arc::new(Service::new(api, settings.channel.id));
+        let source = Arc::new(Service::new(api, settings.channel.id, handle.clone()));
         Self { settings, source, state, recent, outlets, handle }
     }
 
@@ -211,6 +214,7 @@ impl Channel {
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.settings.channel.name, self.settings.channel.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
+            self.handle.observe(|seen| seen.activity = Activity::Gone);
         } else {
             // Also where reading ended because a lane had: the other lanes must not wait for their sinks.
             stop.cancel();
@@ -263,7 +267,8 @@ impl Channel {
 
     /// Asks the service for its latest event until it answers; `None` where `stop` fired first.
     async fn latest(&self, stop: &CancellationToken) -> Result<Option<Page>, ChannelError> {
-        let (mut retry, mut trouble) = (Retry::new(self.settings.retry), Trouble::new(&self.settings.channel));
+        let teller = Teller::channel(&self.handle);
+        let (mut retry, mut trouble) = (Retry::new(self.settings.retry), Trouble::new(&self.settings.channel, &teller));
         loop {
             let answer = tokio::select! {
                 answer = self.source.poll(None, 1) => answer,
@@ -285,12 +290,13 @@ impl Channel {
 
 /// Reads on, and feeds every lane that keeps up.
 async fn feed(shared: &Arc<Shared>, from: Option<Offset>, stop: &CancellationToken) -> Result<(), ChannelError> {
-    let mut intake = Intake::new(shared.clone(), from);
+    let teller = Teller::channel(&shared.handle);
+    let mut intake = Intake::new(shared.clone(), from, teller.clone());
     loop {
         let go_on = match intake.next(stop).await? {
             Taken::Batch(batch) => {
                 let awaited = batch.pending.iter().map(Awaited::from).collect();
-                shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, stop).await
+                shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, &teller, stop).await
             }
             Taken::Nothing => pause(shared.settings.idle_wait, stop).await,
             Taken::Stopped => false,

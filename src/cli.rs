@@ -27,6 +27,7 @@ pub mod run;
 pub mod search;
 mod shown;
 pub mod simulate;
+pub mod status;
 pub mod verify;
 pub mod wait_watcher;
 
@@ -54,6 +55,7 @@ enum Command {
     Run(run::Args),
     Demo(demo::Args),
     Check(check::Args),
+    Status(status::Args),
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
@@ -85,6 +87,7 @@ impl Cli {
             Command::Demo(args) => return demo::run(args).await,
             Command::Simulate(args) => return simulate::run(args).await,
             Command::Check(args) => return check::run(self.config.as_deref(), &args),
+            Command::Status(args) => status::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Search(args) => search(&args, self.config.as_deref()).await,
             Command::Get(args) => get(&args, self.config.as_deref()).await,
             Command::Verify(args) => verify(&args, self.config.as_deref()),

@@ -1,4 +1,4 @@
-//! What an operator may see and change of what the daemon remembers: the quarantine and the cursors.
+//! What an operator may see and change of a daemon: how it is, what it remembers, whether it goes on.
 //!
 //! The same [`Operations`] answer in both cases: in the daemon, which owns the state while it runs, and in a command that
 //! has opened the state of a daemon that does not. A command reaches the first by its [`Socket`].
@@ -28,9 +28,11 @@ mod cursors;
 mod pauses;
 mod quarantine;
 mod socket;
+mod status;
 mod words;
 
 pub use socket::{Socket, ask};
+pub use status::{ChannelReport, LaneReport, Process, QuarantineReport, Report};
 pub use words::{Answer, Fate, Kept, Move, Paused, Position, Refusal, Request, Retried, Selection};
 
 /// Quarantined events that are judged, and changed, together.
@@ -41,6 +43,7 @@ const AT_ONCE: usize = 256;
 pub struct Operations {
     state: Arc<State>,
     handles: Arc<Handles>,
+    daemon: Option<Process>,
     channels: Vec<Known>,
 }
 
@@ -53,10 +56,16 @@ struct Known {
 }
 
 impl Operations {
-    /// Over the state of the channels of a configuration. Those that run are reached by their handles.
+    /// Over the state of the channels of a configuration that no daemon runs.
     #[must_use]
-    pub fn new(state: Arc<State>, handles: Arc<Handles>, config: &Config) -> Self {
-        Self { state, handles, channels: config.channels.iter().map(Known::of).collect() }
+    pub fn offline(state: Arc<State>, config: &Config) -> Self {
+        Self { state, handles: Arc::default(), daemon: None, channels: config.channels.iter().map(Known::of).collect() }
+    }
+
+    /// Over those that `daemon` runs, and that are reached by their handles.
+    #[must_use]
+    pub fn of_daemon(daemon: Process, state: Arc<State>, handles: Arc<Handles>, config: &Config) -> Self {
+        Self { handles, daemon: Some(daemon), ..Self::offline(state, config) }
     }
 
     /// Does what is asked.
@@ -65,6 +74,7 @@ impl Operations {
     /// [`Refusal`]: nothing was changed or, where the state failed, nobody knows.
     pub async fn answer(&self, request: Request) -> Result<Answer, Refusal> {
         match request {
+            Request::Status => self.status(),
             Request::QuarantineList { channel } => self.list(channel.as_deref()),
             Request::QuarantineShow { channel, offset } => self.show(&channel, offset),
             Request::QuarantineRetry { channel, which } => self.retry(&channel, &which).await,

@@ -101,6 +101,8 @@ pub enum SinkError {
         message: String,
         /// How long the other side asked to wait.
         retry_after: Option<Duration>,
+        /// Whether the other side means this event, or us, and somebody must act. Otherwise it may well pass by itself.
+        needs_attention: bool,
     },
     /// The system did not let us. The same is offered again after a wait.
     #[error("{doing}")]
@@ -111,6 +113,27 @@ pub enum SinkError {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl SinkError {
+    /// A short constant name.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Refused { .. } => "refused",
+            Self::Io { .. } => "io",
+        }
+    }
+
+    /// Whether somebody must act: it is not expected to pass by itself.
+    #[must_use]
+    pub fn needs_attention(&self) -> bool {
+        match self {
+            Self::Closed | Self::Io { .. } => true,
+            Self::Refused { needs_attention, .. } => *needs_attention,
+        }
+    }
 }
 
 /// Runs blocking work off the async threads. A panic in it goes on in the caller.

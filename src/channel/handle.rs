@@ -1,12 +1,14 @@
 //! The end of a channel that others hold while it runs, stands still or starts again.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use tokio::sync::{Mutex as Turn, MutexGuard as Turned, Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::event::ChannelId;
+use super::status::{Activity, LaneStatus, Problem, Status};
+use crate::event::{ChannelId, Offset};
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
@@ -14,6 +16,24 @@ pub struct Handle {
     running: Turn<()>,
     pub(super) acquitted: Notify,
     paused: watch::Sender<Paused>,
+    seen: Mutex<Seen>,
+}
+
+/// What the channel has said of itself.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) activity: Activity,
+    newest: Option<Offset>,
+    last_poll: Option<Timestamp>,
+    pub(super) late_proofs: Option<Problem>,
+    lanes: BTreeMap<Arc<str>, SeenLane>,
+}
+
+/// What a lane has said of itself.
+#[derive(Debug, Default)]
+pub(super) struct SeenLane {
+    pub(super) error: Option<Problem>,
+    pub(super) reading: Option<Activity>,
 }
 
 /// What an operator has paused. Forgotten when the process ends.
@@ -76,9 +96,68 @@ impl Handle {
         self.acquitted.notify_one();
     }
 
+    /// The channel as it is now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let (paused, seen) = (self.paused(), self.seen());
+        let stands = seen.activity == Activity::Stopped && paused.channel;
+        let lane = |(sink, lane): (&Arc<str>, &SeenLane)| {
+            let paused = paused.sinks.contains(&**sink);
+            (sink.to_string(), LaneStatus::of(lane.error.clone(), lane.reading.clone(), paused))
+        };
+        Status {
+            activity: if stands { Activity::Paused } else { seen.activity.clone() },
+            newest: seen.newest,
+            last_poll: seen.last_poll,
+            late_proofs: seen.late_proofs.clone(),
+            lanes: seen.lanes.iter().map(lane).collect(),
+        }
+    }
+
+    /// The service has answered with a page whose highest offset is `newest`.
+    pub(super) fn polled(&self, newest: Option<Offset>) {
+        self.observe(|seen| {
+            seen.newest = seen.newest.max(newest);
+            seen.last_poll = Some(Timestamp::now());
+        });
+    }
+
+    pub(super) fn observe(&self, observed: impl FnOnce(&mut Seen)) {
+        observed(&mut self.seen());
+    }
+
+    pub(super) fn observe_lane(&self, sink: &Arc<str>, observed: impl FnOnce(&mut SeenLane)) {
+        observed(self.seen().lanes.entry(sink.clone()).or_default());
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// As long as the answer lives, the channel runs.
-    pub(super) async fn run(&self) -> Turned<'_, ()> {
-        self.running.lock().await
+    pub(super) async fn run(&self) -> Running<'_> {
+        let turn = self.running.lock().await;
+        self.observe(|seen| seen.activity = Activity::Reading);
+        Running { handle: self, _turn: turn }
+    }
+}
+
+/// A run of a channel.
+#[derive(Debug)]
+pub(super) struct Running<'a> {
+    handle: &'a Handle,
+    _turn: Turned<'a, ()>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.handle.observe(|seen| {
+            if seen.activity != Activity::Gone {
+                seen.activity = Activity::Stopped;
+            }
+            seen.lanes.clear();
+            seen.late_proofs = None;
+        });
     }
 }
 

@@ -30,6 +30,7 @@ use crate::state::{Commit, Evidence, Held, Pending};
 
 use super::batch::{Batch, Outcome, Sorted};
 use super::reader::{ReadError, Reader};
+use super::status::{Activity, Teller};
 use super::trouble::Trouble;
 use super::{ChannelError, Shared, pause};
 
@@ -45,6 +46,7 @@ pub(super) struct Intake {
     caught_up: bool,
     retry: Retry,
     trouble: Trouble,
+    teller: Teller,
 }
 
 /// What came next.
@@ -60,7 +62,7 @@ pub(super) enum Taken {
 
 impl Intake {
     /// Begins above `position`.
-    pub(super) fn new(shared: Arc<Shared>, position: Option<Offset>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, position: Option<Offset>, teller: Teller) -> Self {
         Self {
             reader: Reader::new(shared.judge.source(), shared.settings.page_limit),
             position,
@@ -68,16 +70,26 @@ impl Intake {
             held: None,
             caught_up: false,
             retry: Retry::new(shared.settings.retry),
-            trouble: Trouble::new(&shared.settings.channel),
+            trouble: Trouble::new(&shared.settings.channel, &teller),
+            teller,
             shared,
         }
     }
 
     /// The next batch. Errors of the service are waited out.
     pub(super) async fn next(&mut self, stop: &CancellationToken) -> Result<Taken, ChannelError> {
+        self.teller.says(Activity::Reading);
+        let taken = self.take(stop).await?;
+        self.teller.says(if let Taken::Nothing = taken { Activity::Idle } else { Activity::Delivering });
+        Ok(taken)
+    }
+
+    async fn take(&mut self, stop: &CancellationToken) -> Result<Taken, ChannelError> {
         loop {
             if let Some(pending) = self.held.take() {
-                let Some(settled) = self.shared.judge.hold(pending, stop).await? else { return Ok(Taken::Stopped) };
+                let Some(settled) = self.shared.judge.hold(pending, &self.teller, stop).await? else {
+                    return Ok(Taken::Stopped);
+                };
                 self.waiting.insert(0, settled);
             }
             if !self.waiting.is_empty() {
@@ -111,6 +123,7 @@ impl Intake {
         if !(Held { events, bytes }).is_full() {
             return true;
         }
+        self.teller.says(Activity::QuarantineFull);
         let channel = &self.shared.settings.channel.name;
         error!(%channel, events, bytes, "quarantine is full: reading stops, because evidence would be lost; look into it with `channeld quarantine list`, then retry or drop");
         let room = tokio::select! {
@@ -156,7 +169,9 @@ impl Intake {
                     return Ok(if range.more { Read::Again } else { Read::Nothing });
                 }
                 self.caught_up = !range.more;
-                let Some(judged) = self.shared.judge.page(range.events, stop).await? else { return Ok(Read::Stopped) };
+                let Some(judged) = self.shared.judge.page(range.events, &self.teller, stop).await? else {
+                    return Ok(Read::Stopped);
+                };
                 self.waiting = judged;
                 return Ok(Read::Again);
             }

@@ -37,6 +37,7 @@ use super::batch::Outcome;
 use super::reader::ReadError;
 use super::replay::{Alarm, LetThrough, RecentEvents};
 use super::source::Source;
+use super::status::{Activity, Teller};
 use super::trouble::Trouble;
 use super::{ChannelError, Settings, pause};
 
@@ -132,15 +133,19 @@ impl Judge {
     pub(super) async fn page(
         &self,
         events: Vec<RawEvent>,
+        teller: &Teller,
         stop: &CancellationToken,
     ) -> Result<Option<Vec<Outcome>>, ChannelError> {
         let verdicts = self.verdicts(events).await?;
-        let judged: Vec<_> =
-            stream::iter(verdicts).map(|first| self.second_look(first, stop)).buffered(SECOND_LOOKS).collect().await;
+        let judged: Vec<_> = stream::iter(verdicts)
+            .map(|first| self.second_look(first, teller, stop))
+            .buffered(SECOND_LOOKS)
+            .collect()
+            .await;
         let mut outcomes = Vec::with_capacity(judged.len());
         for judged in judged {
             let Some(judged) = judged? else { return Ok(None) };
-            let Some(outcome) = self.let_through(judged, stop).await? else { return Ok(None) };
+            let Some(outcome) = self.let_through(judged, teller, stop).await? else { return Ok(None) };
             outcomes.push(outcome);
         }
         Ok(Some(outcomes))
@@ -150,16 +155,18 @@ impl Judge {
     pub(super) async fn hold(
         &self,
         pending: Pending,
+        teller: &Teller,
         stop: &CancellationToken,
     ) -> Result<Option<Outcome>, ChannelError> {
         warn!(channel = %self.channel.name, offset = %pending.offset, "proof pending: later events wait for it");
         let mut retry = Retry::new(PROOF_RETRY);
         let awaited = Awaited::from(&pending);
         while !self.timed_out(&awaited) {
+            teller.says(Activity::AwaitingProof { offset: pending.offset });
             if !pause(retry.next_wait(None), stop).await {
                 return Ok(None);
             }
-            match self.ask_for_proof(&awaited, stop).await? {
+            match self.ask_for_proof(&awaited, teller, stop).await? {
                 Answer::Stopped => return Ok(None),
                 Answer::NotYet(_) => {}
                 Answer::Settled(outcome) => return Ok(Some(outcome)),
@@ -173,6 +180,7 @@ impl Judge {
     pub(super) async fn ask_for_proof(
         &self,
         awaited: &Awaited,
+        teller: &Teller,
         stop: &CancellationToken,
     ) -> Result<Answer, ChannelError> {
         let Some(event_id) = awaited.event_id else { return Ok(Answer::NotYet(None)) };
@@ -189,7 +197,7 @@ impl Judge {
             }
         };
         let json = again.json.clone();
-        Ok(match self.outcome(self.verdict(again).await?, stop).await? {
+        Ok(match self.outcome(self.verdict(again).await?, teller, stop).await? {
             None => Answer::Stopped,
             Some(Outcome::Pending(_)) => Answer::NotYet(Some(json)),
             Some(settled) => Answer::Settled(settled),
@@ -236,17 +244,27 @@ impl Judge {
         tokio::task::spawn_blocking(move || verifier.judge(event)).await.map_err(ChannelError::Panicked)
     }
 
-    async fn outcome(&self, verdict: Verdict, stop: &CancellationToken) -> Result<Option<Outcome>, ChannelError> {
-        match self.second_look(verdict, stop).await? {
-            Some(judged) => self.let_through(judged, stop).await,
+    async fn outcome(
+        &self,
+        verdict: Verdict,
+        teller: &Teller,
+        stop: &CancellationToken,
+    ) -> Result<Option<Outcome>, ChannelError> {
+        match self.second_look(verdict, teller, stop).await? {
+            Some(judged) => self.let_through(judged, teller, stop).await,
             None => Ok(None),
         }
     }
 
     /// What stands of a verdict; `None` where `stop` fired first.
-    async fn second_look(&self, verdict: Verdict, stop: &CancellationToken) -> Result<Option<Judged>, ChannelError> {
+    async fn second_look(
+        &self,
+        verdict: Verdict,
+        teller: &Teller,
+        stop: &CancellationToken,
+    ) -> Result<Option<Judged>, ChannelError> {
         let Verdict::Rejected(raw, reason) = verdict else { return Ok(Some(Judged::Placed(verdict))) };
-        let Some(again) = self.read_again(&raw, stop).await else { return Ok(None) };
+        let Some(again) = self.read_again(&raw, teller, stop).await else { return Ok(None) };
         Ok(Some(match again {
             Some(again) => Judged::Placed(self.verdict(again).await?),
             None => Judged::Unplaced(raw, reason),
@@ -255,7 +273,12 @@ impl Judge {
 
     /// What becomes of an event, unless it is a replay or a contradiction, on a second look too; `None` where `stop`
     /// fired first.
-    async fn let_through(&self, judged: Judged, stop: &CancellationToken) -> Result<Option<Outcome>, ChannelError> {
+    async fn let_through(
+        &self,
+        judged: Judged,
+        teller: &Teller,
+        stop: &CancellationToken,
+    ) -> Result<Option<Outcome>, ChannelError> {
         let verdict = match judged {
             Judged::Placed(verdict) => verdict,
             Judged::Unplaced(raw, reason) => return Ok(Some(Outcome::Unplaced(self.reject(raw, &reason)))),
@@ -264,7 +287,7 @@ impl Judge {
             Ok(outcome) => return Ok(Some(outcome)),
             Err(alarmed) => alarmed,
         };
-        let Some(again) = self.read_again(&raw, stop).await else { return Ok(None) };
+        let Some(again) = self.read_again(&raw, teller, stop).await else { return Ok(None) };
         let Some(again) = again else { return Ok(Some(Outcome::Unplaced(self.suspect(raw, alarm)))) };
         let settled = self.settle(self.verdict(again).await?);
         Ok(Some(settled.unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm)))))
@@ -272,16 +295,24 @@ impl Judge {
 
     /// Reads an event by its id until the service answers. `None` where `stop` fired first, `Some(None)` where there is
     /// no such event at that offset, or no id to ask by.
-    async fn read_again(&self, event: &RawEvent, stop: &CancellationToken) -> Option<Option<RawEvent>> {
+    async fn read_again(
+        &self,
+        event: &RawEvent,
+        teller: &Teller,
+        stop: &CancellationToken,
+    ) -> Option<Option<RawEvent>> {
         let Some(id) = event.id else { return Some(None) };
-        let (mut retry, mut trouble) = (Retry::new(self.retry), Trouble::new(&self.channel));
+        let (mut retry, mut trouble) = (Retry::new(self.retry), Trouble::new(&self.channel, teller));
         loop {
             let answer = tokio::select! {
                 answer = self.source.event(id) => answer,
                 () = stop.cancelled() => return None,
             };
             let error = match answer {
-                Ok(again) => return Some(Some(again).filter(|again| again.offset == event.offset)),
+                Ok(again) => {
+                    trouble.over();
+                    return Some(Some(again).filter(|again| again.offset == event.offset));
+                }
                 Err(ApiError::NotFound(_)) => return Some(None),
                 Err(error) if retry.attempt() >= STUBBORN_ANSWERS && self.is_about_this_event(&error).await => {
                     return Some(None);

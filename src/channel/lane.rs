@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -24,9 +25,12 @@ use crate::state::{Commit, Cursor, LaneKey, LaneState};
 use crate::telemetry::Chain;
 
 use super::batch::{Batch, Work};
+use super::handle::SeenLane;
 use super::hub::Seat;
 use super::intake::{Intake, Taken};
 use super::judge::Awaited;
+use super::status::{Problem, Teller};
+use super::trouble::STUBBORN;
 use super::{ChannelError, Outlet, Shared, pause};
 
 pub(super) struct Lane {
@@ -51,6 +55,7 @@ impl Lane {
         let key = LaneKey { channel: channel.id, sink: outlet.name.clone() };
         let through = position.cursor.unwrap_or_default().through;
         let seat = shared.hub.add(outlet.name.clone(), through);
+        shared.handle.observe_lane(&outlet.name, |lane| *lane = SeenLane::default());
         let recorded = Recorded { channel, through, owed: position.owed };
         let retry = Retry::new(outlet.retry);
         Self { shared, key, outlet, seat, recorded, retry }
@@ -83,14 +88,15 @@ impl Lane {
 
     /// Reads for itself from its own cursor until it has come as far as the others.
     async fn catch_up(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        let mut intake = Intake::new(self.shared.clone(), self.recorded.through);
+        let teller = Teller::lane(&self.shared.handle, &self.outlet.name);
+        let mut intake = Intake::new(self.shared.clone(), self.recorded.through, teller.clone());
         while !self.shared.hub.rejoin(&self.seat, self.recorded.through) {
             match intake.next(stop).await? {
                 Taken::Batch(batch) => {
                     if self.batch(&batch, stop).await? == Flow::Stop {
                         return Ok(Flow::Stop);
                     }
-                    self.shared.book.add(batch.pending.iter().map(Awaited::from).collect(), stop).await;
+                    self.shared.book.add(batch.pending.iter().map(Awaited::from).collect(), &teller, stop).await;
                 }
                 Taken::Nothing => {
                     pause(self.shared.settings.idle_wait, stop).await;
@@ -98,6 +104,7 @@ impl Lane {
                 Taken::Stopped => return Ok(Flow::Stop),
             }
         }
+        self.shared.handle.observe_lane(&self.outlet.name, |lane| lane.reading = None);
         // What its proof came for meanwhile was offered to attached lanes only.
         let owed = self.shared.state.late(self.key.channel)?.into_iter();
         let owed = owed.filter(|(_, late)| late.owed.contains(&*self.key.sink)).map(Awaited::from);
@@ -222,6 +229,7 @@ impl Lane {
             SinkError::Io { .. } => None,
         };
         let wait = self.retry.next_wait(asked);
+        self.tell(&error);
         self.complain(&error, wait);
         Ok(if pause(wait, stop).await && self.goes_on(stop).await { Flow::On } else { Flow::Stop })
     }
@@ -229,6 +237,15 @@ impl Lane {
     /// Waits while the sink is paused: it is then as slow as can be, and holds up nobody else. `false` where `stop` fired.
     async fn goes_on(&self, stop: &CancellationToken) -> bool {
         self.shared.handle.until_sink_goes_on(&self.outlet.name, stop).await
+    }
+
+    fn tell(&self, error: &SinkError) {
+        let (kind, message, times) = (error.kind(), Chain(error).to_string(), self.retry.attempt());
+        let needs_attention = error.needs_attention() || times >= STUBBORN;
+        self.shared.handle.observe_lane(&self.outlet.name, |lane| {
+            let since = lane.error.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
+            lane.error = Some(Problem { kind: kind.to_owned(), message, since, times, needs_attention });
+        });
     }
 
     fn complain(&self, error: &SinkError, wait: Duration) {
@@ -245,6 +262,7 @@ impl Lane {
         if self.retry.attempt() > 0 {
             info!(channel = %self.recorded.channel.name, sink = %self.outlet.name, "sink accepts again");
             self.retry.reset();
+            self.shared.handle.observe_lane(&self.outlet.name, |lane| lane.error = None);
         }
     }
 }

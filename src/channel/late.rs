@@ -27,6 +27,7 @@ use crate::state::{Commit, Evidence, LaneKey};
 
 use super::batch::Outcome;
 use super::judge::{Answer, Awaited, PROOF_RETRY};
+use super::status::{Activity, Teller};
 use super::{ChannelError, MAX_LATE, Shared};
 
 /// The events of a channel that wait for their proof.
@@ -60,8 +61,8 @@ impl LateBook {
         book
     }
 
-    /// Adds events, once there is room; `false` where `stop` fired first.
-    pub(super) async fn add(&self, awaited: Vec<Awaited>, stop: &CancellationToken) -> bool {
+    /// Adds events, and waits until there is room for more; `false` where `stop` fired first.
+    pub(super) async fn add(&self, awaited: Vec<Awaited>, teller: &Teller, stop: &CancellationToken) -> bool {
         if awaited.is_empty() {
             return true;
         }
@@ -71,6 +72,7 @@ impl LateBook {
             if self.lock().len() < MAX_LATE {
                 return true;
             }
+            teller.says(Activity::TooManyLate);
             tokio::select! { () = left => {}, () = stop.cancelled() => return false }
         }
     }
@@ -118,11 +120,12 @@ impl LateBook {
 
 /// Asks for the proofs of a channel's late events until `stop` fires.
 pub(super) async fn settle(shared: &Shared, stop: &CancellationToken) -> Result<(), ChannelError> {
-    Late { shared }.run(stop).await
+    Late { shared, teller: Teller::late(&shared.handle) }.run(stop).await
 }
 
 struct Late<'a> {
     shared: &'a Shared,
+    teller: Teller,
 }
 
 impl Late<'_> {
@@ -146,7 +149,7 @@ impl Late<'_> {
         {
             return Ok(Answer::Settled(outcome));
         }
-        judge.ask_for_proof(awaited, stop).await
+        judge.ask_for_proof(awaited, &self.teller, stop).await
     }
 
     /// The next event to ask for, when it is due; `None` when `stop` fires.

@@ -2,11 +2,14 @@
 //! in memory that answers each of them in every way that is possible.
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::api::{ApiError, Client, Created, Filter, Page};
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
+
+use super::handle::Handle;
 
 /// Where a channel's events come from.
 #[async_trait]
@@ -27,18 +30,22 @@ pub(super) trait Source: Send + Sync + fmt::Debug {
 pub(super) struct Service {
     api: Client,
     channel: ChannelId,
+    /// Told of what the service shows.
+    handle: Arc<Handle>,
 }
 
 impl Service {
-    pub(super) fn new(api: Client, channel: ChannelId) -> Self {
-        Self { api, channel }
+    pub(super) fn new(api: Client, channel: ChannelId, handle: Arc<Handle>) -> Self {
+        Self { api, channel, handle }
     }
 }
 
 #[async_trait]
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        self.api.poll(self.channel, offset, limit).await
+        let page = self.api.poll(self.channel, offset, limit).await?;
+        self.handle.polled(page.events.first().map(|event| event.offset));
+        Ok(page)
     }
 
     async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {

@@ -2,34 +2,43 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tracing::{debug, error, info, warn};
 
 use crate::record::ChannelRef;
 use crate::telemetry::Chain;
 
 use super::reader::ReadError;
+use super::status::{Activity, Problem, Teller};
 
-/// The trouble that one thing of a channel is in.
+/// The trouble that one thing of a channel is in. Logged here, and told to whoever asks for the channel's status.
 #[derive(Debug)]
 pub(super) struct Trouble {
     channel: ChannelRef,
+    teller: Teller,
     last: Option<&'static str>,
+    since: Timestamp,
     times: u32,
 }
 
 /// As often as this in a row, what should heal by itself does not.
-const STUBBORN: u32 = 20;
+pub(super) const STUBBORN: u32 = 20;
 
 impl Trouble {
-    pub(super) fn new(channel: &ChannelRef) -> Self {
-        Self { channel: channel.clone(), last: None, times: 0 }
+    pub(super) fn new(channel: &ChannelRef, teller: &Teller) -> Self {
+        Self { channel: channel.clone(), teller: teller.clone(), last: None, since: Timestamp::UNIX_EPOCH, times: 0 }
     }
 
     /// Says what went wrong, unless it is what went wrong last time.
     pub(super) fn report(&mut self, doing: &'static str, what: &ReadError, wait: Duration) {
         let (channel, kind, wait_ms) = (&self.channel.name, what.name(), wait.as_millis());
         let said = Chain(what);
-        self.times = if self.last.replace(kind) == Some(kind) { self.times.saturating_add(1) } else { 1 };
+        if self.last.replace(kind) == Some(kind) {
+            self.times = self.times.saturating_add(1);
+        } else {
+            (self.since, self.times) = (Timestamp::now(), 1);
+        }
+        self.tell(doing, what);
         if self.times == STUBBORN && what.heals() {
             error!(%channel, doing, kind, wait_ms, error = %said, "has failed many times in a row: somebody must look; trying again meanwhile");
         } else if self.times > 1 {
@@ -41,9 +50,24 @@ impl Trouble {
         }
     }
 
+    fn tell(&self, doing: &str, what: &ReadError) {
+        let error = Problem {
+            kind: what.name().to_owned(),
+            message: format!("{doing}: {}", Chain(what)),
+            since: self.since,
+            times: self.times,
+            needs_attention: self.times >= STUBBORN || !what.heals(),
+        };
+        self.teller.says(match what {
+            ReadError::Api(_) => Activity::Waiting { error },
+            ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error },
+        });
+    }
+
     /// Says that it is over, if there was any.
     pub(super) fn over(&mut self) {
         if let Some(kind) = self.last.take() {
+            self.teller.says(Activity::Reading);
             info!(channel = %self.channel.name, kind, "works again");
         }
     }

@@ -58,7 +58,7 @@ impl<'a> Operator<'a> {
             owned(path)?;
             match open_state(path.clone()).await {
                 Ok(state) => {
-                    return Ok(Operations::new(Arc::new(state), Arc::default(), self.config).answer(request).await?);
+                    return Ok(Operations::offline(Arc::new(state), self.config).answer(request).await?);
                 }
                 // A daemon that begins or ends, or another command.
                 Err(StateError::InUse { .. }) if since.elapsed() < PATIENCE => tokio::time::sleep(LOOK_AGAIN).await,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -11,7 +12,7 @@ use tracing::{error, info, warn};
 use crate::assembly;
 use crate::channel::{Channel, Handles, RecentEvents};
 use crate::config::Config;
-use crate::control::{Operations, Socket};
+use crate::control::{Operations, Process, Socket};
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome};
@@ -60,6 +61,7 @@ struct Daemon {
     file: Option<PathBuf>,
     config: Config,
     level: LogLevel,
+    process: Process,
     state: Arc<State>,
     recent: Arc<RecentEvents>,
     handles: Arc<Handles>,
@@ -92,8 +94,10 @@ impl Daemon {
         let state = Arc::new(open_state(config.state.path.clone()).await?);
         let (recent, handles) = (Arc::default(), Arc::<Handles>::default());
         let channels = assemble(&config, &state, &recent, &handles)?;
-        let operations = watch::Sender::new(Arc::new(Operations::new(state.clone(), handles.clone(), &config)));
-        Ok((Self { file, config, level, state, recent, handles, operations, signals }, channels))
+        let process = Process { pid: std::process::id(), started: Timestamp::now() };
+        let operations = Operations::of_daemon(process, state.clone(), handles.clone(), &config);
+        let operations = watch::Sender::new(Arc::new(operations));
+        Ok((Self { file, config, level, process, state, recent, handles, operations, signals }, channels))
     }
 
     /// Answers at the control socket, where there can be one. Does not end.
@@ -118,7 +122,8 @@ impl Daemon {
                 Ended::For(config, next) => {
                     self.level.set(&config.log);
                     info!(channels = next.len(), "configuration read again: in force");
-                    let operations = Operations::new(self.state.clone(), self.handles.clone(), &config);
+                    let operations =
+                        Operations::of_daemon(self.process, self.state.clone(), self.handles.clone(), &config);
                     self.operations.send_replace(Arc::new(operations));
                     (self.config, channels) = (*config, next);
                 }

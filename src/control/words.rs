@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Report;
 use crate::event::{ChannelId, Offset};
 use crate::state::Quarantined;
 
@@ -9,6 +10,8 @@ use crate::state::Quarantined;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Request {
+    /// How everything is.
+    Status,
     /// What is in the quarantine, of one channel or of all.
     QuarantineList {
         /// A name or an id.
@@ -75,6 +78,8 @@ pub struct Selection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
+    /// How everything is.
+    Status(Box<Report>),
     /// What is in the quarantine.
     Quarantine(Vec<Kept>),
     /// One quarantined event.

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Response};
+use reqwest::{Client, Response, StatusCode};
 use url::Url;
 
 use super::{Sink, SinkError, Undelivered};
@@ -93,7 +93,7 @@ impl Webhook {
             let doing = if error.is_connect() { "could not connect" } else { "could not send the event" };
             format!("{doing}: {}", root_cause(&error.without_url()))
         };
-        SinkError::Refused { message, retry_after: None }
+        SinkError::Refused { message, retry_after: None, needs_attention: false }
     }
 }
 
@@ -126,7 +126,14 @@ fn judge(response: &Response) -> Result<(), SinkError> {
     Err(SinkError::Refused {
         message: format!("answered {}{hint}", status.as_u16()),
         retry_after: http::retry_after(response.headers()),
+        needs_attention: !passes(status),
     })
+}
+
+/// Whether an answer that is no success speaks of the moment, and not of the event or of us.
+fn passes(status: StatusCode) -> bool {
+    let of_the_moment = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    status.is_server_error() || of_the_moment.contains(&status)
 }
 
 /// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.

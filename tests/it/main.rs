@@ -24,6 +24,7 @@ mod shutdown;
 mod simulator;
 mod start;
 mod state;
+mod status;
 mod vectors;
 mod verdicts;
 mod window;

@@ -102,7 +102,8 @@ impl Sink for Book {
         if takes == batch.len() {
             return Ok(());
         }
-        let error = SinkError::Refused { message: "as the history says".to_owned(), retry_after: None };
+        let error =
+            SinkError::Refused { message: "as the history says".to_owned(), retry_after: None, needs_attention: false };
         Err(Undelivered { delivered: takes, error })
     }
 }

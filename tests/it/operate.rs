@@ -225,6 +225,9 @@ async fn a_full_quarantine_stops_reading_and_says_so_until_there_is_room() {
                 quarantine list`, then retry or drop";
     daemon.until_logged(full).await;
     assert_eq!((setup.lines(), setup.tell(&["quarantine", "list", "c0", "--json"]).await.json().len()), (0, 0));
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    assert_eq!((&report["channels"][0]["state"], &report["ready"]), (&"quarantine_full".into(), &false.into()));
+    assert!(report["reasons"][0].as_str().unwrap().starts_with("the quarantine is full (10000 events"), "{report:#}");
     let dropped = setup.tell(&["quarantine", "drop", &elsewhere.to_string(), "1", "--yes"]).await;
     assert_eq!(dropped.code, Some(0), "{dropped:?}");
     daemon.until("reading goes on", |_| setup.lines() == 2).await;

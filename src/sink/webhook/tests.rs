@@ -100,7 +100,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 
 fn refusal(refused: &Undelivered) -> (usize, &str, Option<Duration>) {
     match &refused.error {
-        SinkError::Refused { message, retry_after } => (refused.delivered, message, *retry_after),
+        SinkError::Refused { message, retry_after, .. } => (refused.delivered, message, *retry_after),
         other => panic!("{other:?}"),
     }
 }

@@ -1,0 +1,186 @@
+//! What a channel says about itself while it runs: for `channeld status`, and for whoever else asks.
+//!
+//! # Invariants
+//!
+//! * **Said where it is known.** Each part of the loop says what it begins to do and what keeps it from going on; nothing
+//!   is guessed from outside.
+//! * **What is durable is not here.** Cursors, late proofs and the quarantine are the state's to tell.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::handle::Handle;
+use crate::event::Offset;
+
+/// A channel as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// What its reading does.
+    pub activity: Activity,
+    /// The highest offset that the service has shown. It is the service's word alone.
+    pub newest: Option<Offset>,
+    /// When the service last answered with a page.
+    pub last_poll: Option<Timestamp>,
+    /// What keeps late proofs from being asked for.
+    pub late_proofs: Option<Problem>,
+    /// Its lanes, by sink. None where it does not run.
+    pub lanes: BTreeMap<String, LaneStatus>,
+}
+
+/// What reading does, or what it waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Activity {
+    /// Nothing: it does not run.
+    #[default]
+    Stopped,
+    /// Nothing, because an operator says so.
+    Paused,
+    /// It asks the service, or verifies what came.
+    Reading,
+    /// It hands on what was read, or waits for a sink that takes it.
+    Delivering,
+    /// There is no more for now.
+    Idle,
+    /// The service, or what it answered, was of no use: it is asked again after a wait.
+    Waiting {
+        /// What went wrong.
+        error: Problem,
+    },
+    /// Whether there are events in a range cannot be told: it is asked again after a wait, and not passed over.
+    InDoubt {
+        /// Everything up to this offset has been read.
+        above: Option<Offset>,
+        /// The lowest offset that the service shows above it.
+        below: Offset,
+        /// The same in words.
+        error: Problem,
+    },
+    /// In strict ordering: everything waits for the proof of one event.
+    AwaitingProof {
+        /// That event's.
+        offset: Offset,
+    },
+    /// As many events as may wait for their proof do.
+    TooManyLate,
+    /// The quarantine takes no more.
+    QuarantineFull,
+    /// The channel does not exist, or is archived.
+    Gone,
+}
+
+/// What goes wrong, again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// A constant name.
+    pub kind: String,
+    /// What happened, for an operator. Holds no body and no secret.
+    pub message: String,
+    /// When it first did.
+    pub since: Timestamp,
+    /// How many times in a row.
+    pub times: u32,
+    /// Whether somebody must act: it is not expected to pass by itself.
+    pub needs_attention: bool,
+}
+
+/// A lane as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneStatus {
+    /// In one word.
+    pub state: LaneCondition,
+    /// Why the sink did not take what it was offered last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+    /// What its own reading does, while it has fallen behind the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Activity>,
+}
+
+/// A lane in one word. Of several that fit, the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaneCondition {
+    /// It does not run.
+    #[default]
+    Stopped,
+    /// It delivers what is read.
+    Ok,
+    /// It has fallen behind the others, and reads for itself.
+    Behind,
+    /// Its sink refuses: the same is offered again after a wait.
+    Retrying,
+    /// So it does, and that is not expected to pass by itself.
+    Blocked,
+    /// An operator has paused it.
+    Paused,
+}
+
+impl LaneStatus {
+    /// A lane whose channel does not run.
+    #[must_use]
+    pub fn standing(paused: bool) -> Self {
+        let state = if paused { LaneCondition::Paused } else { LaneCondition::Stopped };
+        Self { state, error: None, reading: None }
+    }
+
+    /// In one word, from what is known.
+    pub(super) fn of(error: Option<Problem>, reading: Option<Activity>, paused: bool) -> Self {
+        let state = match (&error, &reading) {
+            _ if paused => LaneCondition::Paused,
+            (Some(error), _) if error.needs_attention => LaneCondition::Blocked,
+            (Some(_), _) => LaneCondition::Retrying,
+            (None, Some(_)) => LaneCondition::Behind,
+            (None, None) => LaneCondition::Ok,
+        };
+        Self { state, error, reading }
+    }
+}
+
+/// The part of a channel's loop that tells what it does.
+#[derive(Clone, Debug)]
+pub(super) struct Teller {
+    handle: Arc<Handle>,
+    part: Part,
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    /// What reads for every lane that keeps up.
+    Channel,
+    /// What reads for one lane, the one of this sink.
+    Lane(Arc<str>),
+    /// What asks for late proofs.
+    Late,
+}
+
+impl Teller {
+    pub(super) fn channel(handle: &Arc<Handle>) -> Self {
+        Self { handle: handle.clone(), part: Part::Channel }
+    }
+
+    pub(super) fn lane(handle: &Arc<Handle>, sink: &Arc<str>) -> Self {
+        Self { handle: handle.clone(), part: Part::Lane(sink.clone()) }
+    }
+
+    pub(super) fn late(handle: &Arc<Handle>) -> Self {
+        Self { handle: handle.clone(), part: Part::Late }
+    }
+
+    /// What is done from now on.
+    pub(super) fn says(&self, activity: Activity) {
+        match &self.part {
+            Part::Channel => self.handle.observe(|seen| seen.activity = activity),
+            Part::Lane(sink) => self.handle.observe_lane(sink, |lane| lane.reading = Some(activity)),
+            Part::Late => self.handle.observe(|seen| {
+                seen.late_proofs = match activity {
+                    Activity::Waiting { error } | Activity::InDoubt { error, .. } => Some(error),
+                    _ => None,
+                };
+            }),
+        }
+    }
+}
