@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::api::{self, Client};
 use crate::channel::{Channel, Handles, Outlet, RecentEvents, Settings};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Target};
 use crate::retry::RetryPolicy;
 use crate::sink::{File, SecretError, Sink, SinkError, Stdout, Webhook, signing_key};
 use crate::state::State;
@@ -63,15 +63,16 @@ pub fn client(api: &config::Api) -> Result<Client, AssemblyError> {
 pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
     let sink = |(name, sink): (&String, &config::Sink)| {
         let failed = |source| AssemblyError::Sink { name: name.clone(), source };
-        let (sink, retry): (Arc<dyn Sink>, _) = match sink {
-            config::Sink::Stdout => (Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
-            config::Sink::File { path } => (Arc::new(File::at(path.clone())), SINK_RETRY),
-            config::Sink::Webhook(settings) => {
+        let (target, retry): (Arc<dyn Sink>, _) = match &sink.target {
+            Target::Stdout => (Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
+            Target::File(file) => (Arc::new(File::at(file.path.clone())), SINK_RETRY),
+            Target::Webhook(settings) => {
                 let retry = RetryPolicy { wait: settings.retry_wait, max_wait: settings.retry_wait_max };
                 (Arc::new(webhook(name, settings)?), retry)
             }
         };
-        Ok((name.clone(), Outlet { name: name.as_str().into(), sink, retry }))
+        let (shape, filter) = (sink.shape, sink.filter.clone().map(Arc::new));
+        Ok((name.clone(), Outlet { name: name.as_str().into(), sink: target, shape, filter, retry }))
     };
     config.sinks.iter().map(sink).collect()
 }
@@ -95,7 +96,14 @@ pub fn channels(
     handles: &Handles,
 ) -> Vec<Channel> {
     let channel = |channel: &config::Channel| {
-        let outlets = channel.sinks.iter().filter_map(|name| sinks.get(name)).cloned().collect();
+        let outlet = |name: &String| {
+            let mut outlet = sinks.get(name)?.clone();
+            if let Some(filter) = channel.filters.get(name) {
+                outlet.filter = Some(Arc::new(filter.clone()));
+            }
+            Some(outlet)
+        };
+        let outlets = channel.sinks.iter().filter_map(outlet).collect();
         Channel::new(
             settings(&config.api, channel),
             client.clone(),

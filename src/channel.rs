@@ -34,7 +34,7 @@ use tracing::{error, info};
 use crate::api::{ApiError, Client, Page};
 use crate::config::{Ordering, Start, UnsignedPolicy};
 use crate::event::Offset;
-use crate::record::ChannelRef;
+use crate::record::{ChannelRef, Filter, Shape};
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::Sink;
 use crate::state::{Commit, Cursor, LaneKey, LaneState, State, StateError};
@@ -105,6 +105,10 @@ pub struct Outlet {
     pub name: Arc<str>,
     /// Where the events go.
     pub sink: Arc<dyn Sink>,
+    /// The shape that it wants them in.
+    pub shape: Shape,
+    /// Which of them it is given; without one, all.
+    pub filter: Option<Arc<Filter>>,
     /// Waits while it refuses.
     pub retry: RetryPolicy,
 }

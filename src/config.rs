@@ -19,6 +19,7 @@ mod channel;
 mod daemon;
 mod environment;
 mod file;
+mod filter;
 mod keys;
 mod layers;
 mod problem;
@@ -33,10 +34,12 @@ pub use channel::{Channel, Start};
 pub use daemon::{Admin, Log, LogFormat, LogLevel, State};
 pub use problem::{ConfigError, Problem};
 pub use secret::Secret;
-pub use sink::{Sink, Webhook};
+pub use sink::{File, Sink, Target, Webhook};
 pub use verification::{Ordering, UnsignedPolicy, Verification, VerificationFlags, verification_from_flags};
 
 use keys::{Key, Keys, Reported};
+
+use crate::record::Format;
 
 /// Everything that an operator decides, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +94,7 @@ impl Config {
         let channels = channel::read_all(keys, &sink_names);
         let sinks = sink::read_all(keys);
         let (channels, sinks) = (channels?, sinks?);
+        check_raw_files(keys, &channels, &sinks);
         Ok(Self {
             api: api?,
             state: state?,
@@ -101,6 +105,18 @@ impl Config {
             channels,
             sinks,
         })
+    }
+}
+
+/// The service's event does not say which channel it is of: after a crash nobody could tell whose lines a file holds.
+fn check_raw_files(keys: &mut Keys, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
+    let raw = |sink: &Sink| sink.shape.format == Format::Raw && matches!(sink.target, Target::File(_));
+    for (name, _) in sinks.iter().filter(|(_, sink)| raw(sink)) {
+        if channels.iter().filter(|channel| channel.sinks.contains(name)).count() > 1 {
+            let message = "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \
+                           \"json\", or a sink for each channel";
+            keys.wrong(&Key::new("sinks").at(name).at("format"), message);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The delivered record: one JSON object on one line, the same for every sink.
+//! The delivered record: one JSON object on one line, and the other shapes that a sink may want it in.
 //!
 //! # Invariants
 //!
@@ -8,18 +8,27 @@
 //!   the network's clothes.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::event::{ChannelId, Event, EventId, Offset, RawEvent};
-use crate::verify::{Address, Hash, Unsigned, Verdict, Verified};
+use crate::event::{ChannelId, Event, EventId, EventType, Offset};
+use crate::verify::{Unsigned, Verdict, Verified};
 
-const VERIFIED: &str = "verified";
+mod facts;
+mod filter;
+mod line;
+mod shape;
+
+pub use facts::{Facts, Field};
+pub use filter::{Filter, Rule};
+pub use shape::{Format, Message, Shape};
+
+use line::Verification;
 
 /// A channel, by the operator's name for it and the service's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,41 +42,55 @@ pub struct ChannelRef {
 /// An event ready for delivery. Made of a [`Verified`] or [`Unsigned`] event and of nothing else.
 #[derive(Clone, Debug)]
 pub struct Record {
+    channel: ChannelRef,
     offset: Offset,
     event_id: Option<EventId>,
+    kind: EventType,
+    /// Unix seconds.
+    time: Option<i64>,
     verified: bool,
     json: Bytes,
+    /// Where the event stands in `json`.
+    event: Range<usize>,
 }
 
 impl Record {
     /// The record of an event whose proof holds.
     #[must_use]
     pub fn verified(channel: &ChannelRef, verified: &Verified) -> Self {
-        Self::new(channel, verified.event(), Verification::verified(verified))
+        Self::new(channel, verified.event(), Verification::verified(verified), true)
     }
 
     /// The record of a notice that nobody signs, marked as such.
     #[must_use]
     pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned) -> Self {
-        Self::new(channel, unsigned.event(), Verification::status("unsigned"))
+        Self::new(channel, unsigned.event(), Verification::status(line::UNSIGNED), false)
     }
 
-    fn new(channel: &ChannelRef, event: &Event, verification: Verification<'_>) -> Self {
-        let verified = verification.status == VERIFIED;
-        let json = render(channel, event.raw(), Some(event), verification);
-        Self { offset: event.offset(), event_id: event.id(), verified, json: json.into() }
+    fn new(channel: &ChannelRef, event: &Event, verification: Verification<'_>, verified: bool) -> Self {
+        let rendered = line::render(channel, event.raw(), Some(event), verification);
+        Self {
+            channel: channel.clone(),
+            offset: event.offset(),
+            event_id: event.id(),
+            kind: event.kind().clone(),
+            time: event.timestamp(),
+            verified,
+            json: rendered.json.into(),
+            event: rendered.event,
+        }
+    }
+
+    /// Its channel.
+    #[must_use]
+    pub fn channel(&self) -> &ChannelRef {
+        &self.channel
     }
 
     /// The event's place in its channel.
     #[must_use]
     pub fn offset(&self) -> Offset {
         self.offset
-    }
-
-    /// The event's id, where the service gave one.
-    #[must_use]
-    pub fn event_id(&self) -> Option<EventId> {
-        self.event_id
     }
 
     /// Whether it was proved; otherwise it is a notice that nobody signs.
@@ -78,10 +101,10 @@ impl Record {
 
     /// What a consumer deduplicates on: the event's id, or else its channel and offset.
     #[must_use]
-    pub fn key(&self, channel: &ChannelRef) -> String {
+    pub fn key(&self) -> String {
         match self.event_id {
             Some(id) => id.to_string(),
-            None => format!("{}:{}", channel.id, self.offset),
+            None => format!("{}:{}", self.channel.id, self.offset),
         }
     }
 
@@ -90,98 +113,36 @@ impl Record {
     pub fn json(&self) -> &Bytes {
         &self.json
     }
+
+    /// The service's JSON alone, on one line.
+    #[must_use]
+    pub fn event(&self) -> Bytes {
+        self.json.slice(self.event.clone())
+    }
+
+    /// What it can be told apart by.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        Facts::of(self)
+    }
 }
 
 /// The record of an event with any verdict, for showing it to a person or a program: never delivered.
 #[must_use]
 pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Verified(verified) => {
-            render(channel, verified.event().raw(), Some(verified.event()), Verification::verified(verified))
+    let (raw, event, verification) = match verdict {
+        Verdict::Verified(proved) => {
+            (proved.event().raw(), Some(proved.event().clone()), Verification::verified(proved))
         }
-        Verdict::Unsigned(unsigned) => {
-            render(channel, unsigned.event().raw(), Some(unsigned.event()), Verification::status("unsigned"))
+        Verdict::Unsigned(notice) => {
+            (notice.event().raw(), Some(notice.event().clone()), Verification::status(line::UNSIGNED))
         }
-        Verdict::Pending(raw) | Verdict::Rejected(raw, _) => {
-            let verification = Verification { reason: reason(verdict), ..Verification::status(verdict.name()) };
-            render(channel, raw, Event::parse(raw.json.clone()).ok().as_ref(), verification)
+        Verdict::Pending(raw) => (raw, Event::parse(raw.json.clone()).ok(), Verification::status(verdict.name())),
+        Verdict::Rejected(raw, reason) => {
+            (raw, Event::parse(raw.json.clone()).ok(), Verification::rejected(reason.name()))
         }
-    }
-}
-
-fn reason(verdict: &Verdict) -> Option<&'static str> {
-    match verdict {
-        Verdict::Rejected(_, reason) => Some(reason.name()),
-        _ => None,
-    }
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    channel: &'a str,
-    channel_id: ChannelId,
-    offset: Offset,
-    event_id: Option<EventId>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<String>,
-    verification: Verification<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decoded: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event: Option<&'a RawValue>,
-}
-
-#[derive(Default, Serialize)]
-struct Verification<'a> {
-    status: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signers: Option<&'a [Address]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    required: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event_hash: Option<Hash>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    workflow_owner: Option<Address>,
-}
-
-impl<'a> Verification<'a> {
-    fn status(status: &'static str) -> Self {
-        Self { status, ..Self::default() }
-    }
-
-    fn verified(verified: &'a Verified) -> Self {
-        let proof = verified.proof();
-        Self {
-            status: VERIFIED,
-            reason: None,
-            signers: Some(&proof.signers),
-            required: Some(proof.required),
-            event_hash: Some(proof.event_hash),
-            workflow_owner: Some(proof.workflow_owner),
-        }
-    }
-}
-
-fn render(channel: &ChannelRef, raw: &RawEvent, event: Option<&Event>, verification: Verification<'_>) -> String {
-    let json = one_line(String::from_utf8_lossy(&raw.json));
-    let signed = event.filter(|_| verification.status == VERIFIED).and_then(Event::signed);
-    let decoded = signed.and_then(decode);
-    let line = Line {
-        channel: &channel.name,
-        channel_id: channel.id,
-        offset: raw.offset,
-        event_id: raw.id,
-        kind: event.map(|event| event.kind().as_str()),
-        time: event.and_then(Event::timestamp).and_then(rfc3339),
-        verification,
-        decoded: decoded.as_deref(),
-        event: serde_json::from_str(&json).ok(),
     };
-    serde_json::to_string(&line).expect("a record has text keys and no value that can fail")
+    line::render(channel, raw, event.as_ref(), verification).json
 }
 
 /// The JSON inside the signed text; `None` where the text is not base64 of JSON, which is no fault: the proof is over
@@ -208,4 +169,43 @@ fn one_line(json: Cow<'_, str>) -> Cow<'_, str> {
 /// `None` for a time that no calendar here has: the event's own field still says it.
 pub(crate) fn rfc3339(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn channel() -> ChannelRef {
+        ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(1)) }
+    }
+
+    fn event(kind: &str, proofs: &str, payload: &str) -> Event {
+        let id = Uuid::from_u128(2);
+        let headers = format!(r#"{{"type":"{kind}","offset":5,"proofs":[{proofs}]}}"#);
+        Event::parse(format!(r#"{{"event_id":"{id}","headers":{headers},"payload":{payload}}}"#).into()).unwrap()
+    }
+
+    /// The record of a notice of that kind.
+    pub(crate) fn notice(kind: &str, payload: &str) -> Record {
+        Record::new(&channel(), &event(kind, "", payload), Verification::status(line::UNSIGNED), false)
+    }
+
+    /// The record of a `watcher.event` as if it were proved, with members of its payload, and with what is signed.
+    pub(crate) fn proved(members: &str, signed: &str) -> Record {
+        let proof = r#"{"alg":"a","ocr_report":"0x01","ocr_context":"0x02","signatures":["0x03","0x04"]}"#;
+        let payload = format!(r#"{{{members},"verifiable_event":"{}"}}"#, STANDARD.encode(signed));
+        let event = event("watcher.event", proof, &payload);
+        Record::new(&channel(), &event, Verification::status(line::VERIFIED), true)
+    }
+
+    #[test]
+    fn the_event_stands_in_its_record_byte_for_byte_but_for_line_breaks() {
+        let json = "{\"headers\":{\"type\":\"a\",\"offset\":5},\n\"payload\":{\"n\":1.50}}";
+        let event = Event::parse(json.into()).unwrap();
+        let record = Record::new(&channel(), &event, Verification::status(line::UNSIGNED), false);
+        assert_eq!(record.event(), json.replace('\n', " "));
+        assert_eq!(record.key(), "00000000-0000-0000-0000-000000000001:5", "without an id, its place");
+    }
 }

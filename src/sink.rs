@@ -18,7 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::event::Offset;
-use crate::record::{ChannelRef, Record};
+use crate::record::{ChannelRef, Message};
 
 mod file;
 #[cfg(test)]
@@ -56,8 +56,8 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// Takes a batch of one channel, in ascending offset order.
     ///
     /// # Errors
-    /// If any event may not have arrived. What [`Undelivered::delivered`] counts is not offered again, the rest is.
-    async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered>;
+    /// If any event may not have arrived. What [`Undelivered`] says has arrived is not offered again, the rest is.
+    async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered>;
 }
 
 /// What is durably recorded as delivered by one sink of one channel.
@@ -84,8 +84,18 @@ impl Recorded {
 pub struct Undelivered {
     /// How many of the batch's first records have arrived for certain.
     pub delivered: usize,
+    /// Those of the others that have too, where a sink delivers several at the same time.
+    pub beyond: BTreeSet<Offset>,
     /// Why the next one has not.
     pub error: SinkError,
+}
+
+impl Undelivered {
+    /// The first `delivered` have arrived, none of the others.
+    #[must_use]
+    pub fn after(delivered: usize, error: SinkError) -> Self {
+        Self { delivered, beyond: BTreeSet::new(), error }
+    }
 }
 
 /// Why a sink did not take an event.

@@ -38,7 +38,7 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Batch {
     /// To be delivered, ascending.
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<Arc<Record>>,
     /// To be set aside.
     pub(super) pending: Vec<Pending>,
     /// To be quarantined.
@@ -88,7 +88,7 @@ impl Batch {
     fn push(&mut self, outcome: Outcome) {
         self.through = outcome.offset();
         match outcome {
-            Outcome::Deliver(record) => self.records.push(record),
+            Outcome::Deliver(record) => self.records.push(Arc::new(record)),
             Outcome::Dropped(_) => {}
             Outcome::Pending(pending) => self.pending.push(pending),
             Outcome::Condemned(evidence) | Outcome::Unplaced(evidence) => self.condemned.push(evidence),

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::event::Offset;
-use crate::record::Record;
+use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Recorded, SinkError, Undelivered};
 use crate::state::{Commit, Cursor, LaneKey, LaneState};
@@ -123,30 +123,29 @@ impl Lane {
     }
 
     async fn batch(&mut self, batch: &Batch, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        let passed = batch.records.iter().take_while(|record| self.has_passed(record.offset())).count();
-        let mut records = &batch.records[passed..];
-        while !records.is_empty() {
+        let mut waiting = self.messages(batch);
+        while !waiting.is_empty() {
             if !self.goes_on(stop).await {
                 return Ok(Flow::Stop);
             }
-            let offered = &records[..records.len().min(self.outlet.sink.at_once())];
+            let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
             match self.outlet.sink.deliver(&self.recorded.channel, offered).await {
-                Ok(()) if offered.len() == records.len() => break,
+                Ok(()) if offered.len() == waiting.len() => break,
                 Ok(()) => {
+                    let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
                     self.accepted();
-                    self.record(batch, offered[offered.len() - 1].offset()).await?;
-                    records = &records[offered.len()..];
+                    self.record(batch, last).await?;
+                    waiting.drain(..count);
                     if stop.is_cancelled() {
                         return Ok(Flow::Stop);
                     }
                 }
-                Err(Undelivered { delivered, error }) => {
-                    let (arrived, rest) = records.split_at(delivered);
-                    if let Some(last) = arrived.last() {
+                Err(Undelivered { delivered, beyond, error }) => {
+                    if let Some(last) = waiting.drain(..delivered).next_back() {
                         self.record(batch, last.offset()).await?;
                         self.retry.reset();
                     }
-                    records = rest;
+                    waiting.retain(|message| !beyond.contains(&message.offset()));
                     if self.refused(error, stop).await? == Flow::Stop {
                         return Ok(Flow::Stop);
                     }
@@ -158,8 +157,18 @@ impl Lane {
         Ok(Flow::On)
     }
 
+    /// What the sink is given of a batch.
+    fn messages(&self, batch: &Batch) -> Vec<Message> {
+        let fresh = batch.records.iter().filter(|record| !self.has_passed(record.offset()) && self.takes(record));
+        fresh.map(|record| Message::new(record, self.outlet.shape)).collect()
+    }
+
+    fn takes(&self, record: &Record) -> bool {
+        self.outlet.filter.as_ref().is_none_or(|filter| filter.takes(&record.facts()))
+    }
+
     /// Delivers a late event, if this lane passed it without its proof. A lane that read it with its proof did not.
-    async fn late(&mut self, record: &Record, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+    async fn late(&mut self, record: &Arc<Record>, stop: &CancellationToken) -> Result<Flow, ChannelError> {
         if !self.is_owed(record.offset())? {
             return Ok(Flow::On);
         }
@@ -169,20 +178,26 @@ impl Lane {
             self.shared.book.insert(late.map(Awaited::from));
             return Ok(Flow::On);
         }
-        if !self.goes_on(stop).await {
-            return Ok(Flow::Stop);
-        }
-        while let Err(Undelivered { error, .. }) =
-            self.outlet.sink.deliver(&self.recorded.channel, std::slice::from_ref(record)).await
-        {
-            if self.refused(error, stop).await? == Flow::Stop {
+        let taken = self.takes(record);
+        if taken {
+            if !self.goes_on(stop).await {
                 return Ok(Flow::Stop);
             }
+            let message = [Message::new(record, self.outlet.shape)];
+            while let Err(Undelivered { error, .. }) = self.outlet.sink.deliver(&self.recorded.channel, &message).await
+            {
+                if self.refused(error, stop).await? == Flow::Stop {
+                    return Ok(Flow::Stop);
+                }
+            }
+            self.accepted();
         }
-        self.accepted();
         let settled = vec![(self.key.clone(), record.offset())];
         self.shared.state.commit(Commit { settled, ..Commit::default() }).await?;
         self.recorded.owed.remove(&record.offset());
+        if !taken {
+            return Ok(Flow::On);
+        }
         info!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %record.offset(), "late proof came: delivered");
         Ok(Flow::On)
     }
@@ -204,7 +219,7 @@ impl Lane {
         let quarantined = condemned.map(|evidence| (self.key.channel, evidence)).collect();
         let owed: Vec<_> = pending.iter().map(|(_, pending)| pending.offset).collect();
         // Owed above the cursor is only what was passed before an operator put the cursor back.
-        let delivered = batch.records.iter().map(Record::offset);
+        let delivered = batch.records.iter().map(|record| record.offset());
         let repaid: Vec<_> = delivered.filter(|at| new(*at) && self.recorded.owed.contains(at)).collect();
         let settled = repaid.iter().map(|offset| (self.key.clone(), *offset)).collect();
 

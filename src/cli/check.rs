@@ -12,7 +12,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::Exit;
-use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, UnsignedPolicy};
+use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, Target, UnsignedPolicy};
+use crate::record::Format;
 
 /// Check the configuration without starting anything.
 ///
@@ -107,13 +108,23 @@ fn shown_ordering(ordering: Ordering) -> &'static str {
 }
 
 fn shown_sink(sink: &Sink) -> String {
-    match sink {
-        Sink::Stdout => "stdout".to_owned(),
-        Sink::File { path } => format!("file {}", path.display()),
-        Sink::Webhook(webhook) => {
+    let target = match &sink.target {
+        Target::Stdout => "stdout".to_owned(),
+        Target::File(file) => format!("file {}", file.path.display()),
+        Target::Webhook(webhook) => {
             let signed = if webhook.secret.is_some() { "signed" } else { "not signed" };
             format!("webhook {} ({signed})", webhook.shown_url())
         }
+    };
+    let filtered = if sink.filter.is_some() { ", filtered" } else { "" };
+    format!("{target}, as {}{filtered}", shown_format(sink.shape.format))
+}
+
+fn shown_format(format: Format) -> &'static str {
+    match format {
+        Format::Json => "json",
+        Format::CloudEvents => "cloudevents",
+        Format::Raw => "raw",
     }
 }
 
@@ -152,13 +163,17 @@ fn json_channel(channel: &Channel) -> Value {
 }
 
 fn json_sink(sink: &Sink) -> Value {
-    match sink {
-        Sink::Stdout => json!({"type": "stdout"}),
-        Sink::File { path } => json!({"type": "file", "path": path.display().to_string()}),
-        Sink::Webhook(webhook) => {
+    let mut shown = match &sink.target {
+        Target::Stdout => json!({"type": "stdout"}),
+        Target::File(file) => json!({"type": "file", "path": file.path.display().to_string()}),
+        Target::Webhook(webhook) => {
             json!({"type": "webhook", "url": webhook.shown_url().as_str(), "signed": webhook.secret.is_some()})
         }
-    }
+    };
+    shown["format"] = shown_format(sink.shape.format).into();
+    shown["include_proof"] = sink.shape.include_proof.into();
+    shown["filtered"] = sink.filter.is_some().into();
+    shown
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::filter;
 use super::keys::{Key, Keys, Reported};
 use super::values::check_name;
 use super::verification::{Level, Verification};
 use crate::event::{ChannelId, Offset};
-use crate::record::ChannelRef;
+use crate::record::{ChannelRef, Filter};
 
 /// `[channels.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Channel {
     pub channel: ChannelRef,
     /// The names of its sinks, in the operator's order: at least one, each defined, none twice.
     pub sinks: Vec<String>,
+    /// Which events each of them is given, where its own filter is not the one.
+    pub filters: BTreeMap<String, Filter>,
     /// Where reading begins as long as there is no cursor.
     pub start: Start,
     /// What it asks of its events.
@@ -57,11 +60,14 @@ fn read(
     check_name(keys, channel);
     let id = read_id(keys, &channel.at("id"), ids);
     let sinks = read_sinks(keys, &channel.at("sinks"), sinks);
+    let filters =
+        sinks.as_deref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(keys, &channel.at("filters"), sinks));
     let start = keys.optional(&channel.at("start"), start);
     let verification = Level::read(keys, channel.at("verification")).over(shared, keys);
     Ok(Channel {
         channel: ChannelRef { name: name.into(), id: id? },
         sinks: sinks?,
+        filters: filters?,
         start: start?.unwrap_or(Start::Earliest),
         verification: verification?,
     })
@@ -88,6 +94,23 @@ fn read_sinks(keys: &mut Keys, key: &Key, defined: &[String]) -> Result<Vec<Stri
         }
     }
     outcome.map(|()| names)
+}
+
+fn read_filters(keys: &mut Keys, table: &Key, sinks: &[String]) -> Result<BTreeMap<String, Filter>, Reported> {
+    let mut filters = Ok(BTreeMap::new());
+    for name in keys.names(table)? {
+        let read = match filter::read(keys, &table.at(&name)) {
+            Ok(_) if !sinks.contains(&name) => Err(keys
+                .wrong(&table.at(&name), format!("is no sink of this channel, whose sinks are: {}", sinks.join(", ")))),
+            read => read,
+        };
+        match (read, &mut filters) {
+            (Ok(filter), Ok(filters)) => filters.extend(filter.map(|filter| (name, filter))),
+            (Err(reported), _) => filters = Err(reported),
+            (Ok(_), Err(_)) => {}
+        }
+    }
+    filters
 }
 
 fn undefined(name: &str, defined: &[String]) -> String {

@@ -107,6 +107,16 @@ impl Keys {
         }
     }
 
+    /// `true` or `false`, as such or, from the environment, as a text.
+    pub(super) fn boolean(&mut self, key: &Key) -> Reading<bool> {
+        let truth = match self.find(key)? {
+            None => return Ok(None),
+            Some(Value::Bool(_, truth)) => Some(truth),
+            Some(value) => scalar(&value).and_then(|text| text.trim().parse().ok()),
+        };
+        truth.map(Some).ok_or_else(|| self.wrong(key, "must be true or false"))
+    }
+
     /// A list of texts, or one text with commas between the items.
     pub(super) fn list(&mut self, key: &Key) -> Reading<Vec<String>> {
         let items = match self.find(key)? {
@@ -131,6 +141,11 @@ impl Keys {
                 _ => Err(self.wrong(one, format!("is set together with {other}; keep one of the two"))),
             },
         }
+    }
+
+    /// Whether a table stands there.
+    pub(super) fn is_table(&self, key: &Key) -> bool {
+        locate(&self.root, key.names()).is_some_and(|value| value.as_dict().is_some())
     }
 
     /// The names of the tables in a table, in ascending order.

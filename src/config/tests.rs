@@ -280,7 +280,7 @@ fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem(
     let text = format!("{GOOD}[sinks.spare]\ntype = \"file\"\npath = \"/nowhere/yet/events.jsonl\"\n");
     let config = load(&text, &[]).expect("valid");
     assert_eq!(config.notes, ["sinks.spare: no channel uses this sink"]);
-    assert_eq!(config.sinks["spare"], Sink::File { path: "/nowhere/yet/events.jsonl".into() });
+    assert_eq!(config.sinks["spare"].target, Target::File(File { path: "/nowhere/yet/events.jsonl".into() }));
 }
 
 #[test]

@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use super::{Recorded, Sink, SinkError, Undelivered, blocking};
-use crate::record::{ChannelRef, Record};
+use crate::record::{ChannelRef, Message};
 
 mod journal;
 mod lines;
@@ -93,10 +93,10 @@ impl Sink for File {
         .await
     }
 
-    async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {
+    async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
         let (channel, batch) = (channel.id, batch.to_vec());
         let result = self.locked(move |journal| journal.append(channel, &batch)).await;
-        result.map_err(|error| Undelivered { delivered: 0, error })
+        result.map_err(|error| Undelivered::after(0, error))
     }
 }
 

@@ -3,7 +3,9 @@
 use uuid::Uuid;
 
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
-use crate::record::{ChannelRef, Record};
+use std::sync::Arc;
+
+use crate::record::{ChannelRef, Message, Record, Shape};
 use crate::verify::{Address, SignerSet, Verdict, Verifier};
 
 /// A channel; the same number gives the same channel.
@@ -12,18 +14,18 @@ pub(super) fn channel(number: u128) -> ChannelRef {
 }
 
 /// The record of a notice at `offset`. No two channels and offsets share an event id.
-pub(super) fn record(channel: &ChannelRef, offset: i64) -> Record {
+pub(super) fn record(channel: &ChannelRef, offset: i64) -> Message {
     let id = EventId(Uuid::from_u128((channel.id.0.as_u128() << 64) | u128::from(offset.unsigned_abs())));
     notice(channel, offset, &format!(r#""event_id":"{id}","#))
 }
 
 /// The record of a notice to which the service gave no id.
-pub(super) fn record_without_id(channel: &ChannelRef, offset: i64) -> Record {
+pub(super) fn record_without_id(channel: &ChannelRef, offset: i64) -> Message {
     notice(channel, offset, "")
 }
 
 /// The records of notices at `offsets`.
-pub(super) fn records(channel: &ChannelRef, offsets: impl IntoIterator<Item = i64>) -> Vec<Record> {
+pub(super) fn records(channel: &ChannelRef, offsets: impl IntoIterator<Item = i64>) -> Vec<Message> {
     offsets.into_iter().map(|offset| record(channel, offset)).collect()
 }
 
@@ -33,16 +35,16 @@ pub(super) fn offset(number: i64) -> Offset {
 }
 
 /// The records as lines, each with its line break.
-pub(super) fn lines<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<u8> {
-    records.into_iter().flat_map(|record| [record.json(), &b"\n"[..]].concat()).collect()
+pub(super) fn lines<'a>(records: impl IntoIterator<Item = &'a Message>) -> Vec<u8> {
+    records.into_iter().flat_map(|record| [record.body(), &b"\n"[..]].concat()).collect()
 }
 
-fn notice(channel: &ChannelRef, offset: i64, id: &str) -> Record {
+fn notice(channel: &ChannelRef, offset: i64, id: &str) -> Message {
     let json = format!(r#"{{{id}"headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{{}}}}"#);
     let raw = RawEvent::locate(json.into()).expect("a notice has an offset");
     let signers = SignerSet::new(vec![Address([1; 20])], 1).expect("one of one is a signer set");
     match Verifier::new(signers, Address([2; 20])).judge(raw) {
-        Verdict::Unsigned(unsigned) => Record::unsigned(channel, &unsigned),
+        Verdict::Unsigned(unsigned) => Message::new(&Arc::new(Record::unsigned(channel, &unsigned)), Shape::default()),
         other => panic!("a notice is {}", other.name()),
     }
 }

@@ -27,7 +27,7 @@ use tokio::sync::Mutex;
 
 use super::{Sink, SinkError, Undelivered, blocking};
 use crate::event::{ChannelId, Offset};
-use crate::record::{ChannelRef, Record};
+use crate::record::{ChannelRef, Message};
 
 /// Delivers to standard output, or to any other writer in its place.
 ///
@@ -64,7 +64,7 @@ impl<W> fmt::Debug for Stdout<W> {
 
 #[async_trait]
 impl<W: Write + Send + 'static> Sink for Stdout<W> {
-    async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {
+    async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
         let (channel, batch) = (channel.id, batch.to_vec());
         let mut printer = Arc::clone(&self.printer).lock_owned().await;
         blocking(move || printer.print(channel, &batch)).await
@@ -89,7 +89,7 @@ struct Torn {
 }
 
 impl<W: Write> Printer<W> {
-    fn print(&mut self, channel: ChannelId, batch: &[Record]) -> Result<(), Undelivered> {
+    fn print(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), Undelivered> {
         self.finish_torn().map_err(|error| undelivered(0, error))?;
         let fresh: Vec<usize> =
             (0..batch.len()).filter(|&at| !self.finished.contains(&(channel, batch[at].offset()))).collect();
@@ -127,10 +127,10 @@ struct Lines {
 }
 
 impl Lines {
-    fn of<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
+    fn of<'a>(records: impl Iterator<Item = &'a Message>) -> Self {
         let mut lines = Self { bytes: Vec::new(), ends: Vec::new() };
         for record in records {
-            lines.bytes.extend_from_slice(record.json());
+            lines.bytes.extend_from_slice(record.body());
             lines.bytes.push(b'\n');
             lines.ends.push(lines.bytes.len());
         }
@@ -165,7 +165,7 @@ fn write_counted(out: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) 
 }
 
 fn undelivered(delivered: usize, error: io::Error) -> Undelivered {
-    Undelivered { delivered, error: io_error(error) }
+    Undelivered::after(delivered, io_error(error))
 }
 
 fn io_error(source: io::Error) -> SinkError {

@@ -27,7 +27,7 @@ use url::Url;
 
 use super::{Sink, SinkError, Undelivered};
 use crate::http;
-use crate::record::{ChannelRef, Record};
+use crate::record::{ChannelRef, Message};
 
 mod signature;
 
@@ -66,19 +66,19 @@ impl Webhook {
         Ok(Self { client, url, key, timeout })
     }
 
-    async fn post(&self, channel: &ChannelRef, record: &Record) -> Result<(), SinkError> {
-        let id = record.key(channel);
+    async fn post(&self, record: &Message) -> Result<(), SinkError> {
+        let id = record.key();
         let now = SystemTime::now();
         let timestamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut request = self
             .client
             .post(self.url.clone())
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, record.content_type())
             .header("webhook-id", &id)
             .header("webhook-timestamp", timestamp)
-            .body(record.json().clone());
+            .body(record.body().clone());
         if let Some(key) = &self.key {
-            request = request.header("webhook-signature", signature::sign(key, &id, timestamp, record.json()));
+            request = request.header("webhook-signature", signature::sign(key, &id, timestamp, record.body()));
         }
         let response = request.send().await.map_err(|error| self.not_answered(error))?;
         let outcome = judge(&response);
@@ -109,9 +109,9 @@ impl Sink for Webhook {
         AT_ONCE
     }
 
-    async fn deliver(&self, channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {
+    async fn deliver(&self, _: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
         for (delivered, record) in batch.iter().enumerate() {
-            self.post(channel, record).await.map_err(|error| Undelivered { delivered, error })?;
+            self.post(record).await.map_err(|error| Undelivered::after(delivered, error))?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use channeld::api::{self, Client};
 use channeld::channel::{Channel, Outlet, Settings};
 use channeld::config::{Ordering, Start, UnsignedPolicy};
-use channeld::record::{ChannelRef, Record};
+use channeld::record::{ChannelRef, Message, Shape};
 use channeld::retry::RetryPolicy;
 use channeld::simulator::{HasMore, Honesty, LateProofs, Options, Simulator, Window};
 use channeld::sink::{Sink, SinkError, Undelivered};
@@ -92,7 +92,7 @@ impl Book {
 
 #[async_trait]
 impl Sink for Book {
-    async fn deliver(&self, _: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {
+    async fn deliver(&self, _: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let offer = written.offers;
         written.offers += 1;
@@ -104,7 +104,7 @@ impl Sink for Book {
         }
         let error =
             SinkError::Refused { message: "as the history says".to_owned(), retry_after: None, needs_attention: false };
-        Err(Undelivered { delivered: takes, error })
+        Err(Undelivered::after(takes, error))
     }
 }
 
@@ -128,7 +128,13 @@ fn channel(history: &History, simulator: &Simulator, state: Arc<State>, books: &
         retry: RETRY,
         idle_wait: Duration::from_millis(2),
     };
-    let outlet = |name: &str, book: &Arc<Book>| Outlet { name: name.into(), sink: book.clone(), retry: RETRY };
+    let outlet = |name: &str, book: &Arc<Book>| Outlet {
+        name: name.into(),
+        sink: book.clone(),
+        shape: Shape::default(),
+        filter: None,
+        retry: RETRY,
+    };
     let outlets = vec![outlet("one", &books[0]), outlet("two", &books[1])];
     Channel::new(settings, client.unwrap(), state, Arc::default(), outlets, Arc::default())
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use crate::event::Offset;
-use crate::record::{ChannelRef, Record};
+use crate::record::{ChannelRef, Message};
 use crate::sink::{Sink, SinkError, Undelivered};
 
 const VERIFIED: Style = AnsiColor::Green.on_default().bold();
@@ -65,7 +65,7 @@ impl Screen {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn show(&self, record: &Record) -> Result<(), SinkError> {
+    fn show(&self, record: &Message) -> Result<(), SinkError> {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if self.limit.is_some_and(|limit| shown.verified + shown.unsigned >= limit) {
             return Err(SinkError::Closed);
@@ -73,7 +73,7 @@ impl Screen {
         let late = shown.highest > Some(record.offset());
         print(record, late)?;
         shown.highest = shown.highest.max(Some(record.offset()));
-        if record.is_verified() {
+        if record.record().is_verified() {
             shown.verified += 1;
             shown.late += u64::from(late);
         } else {
@@ -85,24 +85,24 @@ impl Screen {
 
 #[async_trait]
 impl Sink for Screen {
-    async fn deliver(&self, _channel: &ChannelRef, batch: &[Record]) -> Result<(), Undelivered> {
+    async fn deliver(&self, _channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
         for (delivered, record) in batch.iter().enumerate() {
-            self.show(record).map_err(|error| Undelivered { delivered, error })?;
+            self.show(record).map_err(|error| Undelivered::after(delivered, error))?;
         }
         // At once, instead of with the next event.
         let limit = self.limit.unwrap_or(u64::MAX);
         let shown = self.shown();
         if shown.verified + shown.unsigned >= limit {
-            return Err(Undelivered { delivered: batch.len(), error: SinkError::Closed });
+            return Err(Undelivered::after(batch.len(), SinkError::Closed));
         }
         Ok(())
     }
 }
 
-fn print(record: &Record, late: bool) -> Result<(), SinkError> {
-    let line = match serde_json::from_slice::<Line<'_>>(record.json()) {
+fn print(record: &Message, late: bool) -> Result<(), SinkError> {
+    let line = match serde_json::from_slice::<Line<'_>>(record.body()) {
         Ok(line) => text(record, &line, late),
-        Err(_) => String::from_utf8_lossy(record.json()).into_owned(),
+        Err(_) => String::from_utf8_lossy(record.body()).into_owned(),
     };
     writeln!(anstream::stdout(), "{line}").map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => SinkError::Closed,
@@ -110,8 +110,8 @@ fn print(record: &Record, late: bool) -> Result<(), SinkError> {
     })
 }
 
-fn text(record: &Record, line: &Line<'_>, late: bool) -> String {
-    let style = if record.is_verified() { VERIFIED } else { UNSIGNED };
+fn text(record: &Message, line: &Line<'_>, late: bool) -> String {
+    let style = if record.record().is_verified() { VERIFIED } else { UNSIGNED };
     let what = line.decoded.as_ref().map(|decoded| {
         [decoded.service.as_deref(), decoded.name.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(".")
     });

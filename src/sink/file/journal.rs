@@ -25,7 +25,7 @@ use super::lines::{Backwards, Content, Line};
 use super::opening::{self, Identity, failed};
 use super::tail::{Disk, Tail};
 use crate::event::{ChannelId, Offset};
-use crate::record::Record;
+use crate::record::Message;
 use crate::sink::{Recorded, SinkError};
 
 /// A file of lines that is appended to.
@@ -78,7 +78,7 @@ impl Journal {
     }
 
     /// Appends a batch of a channel, less what is passed over, and syncs it.
-    pub(super) fn append(&mut self, channel: ChannelId, batch: &[Record]) -> Result<(), SinkError> {
+    pub(super) fn append(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), SinkError> {
         self.follow_path()?;
         let passed_over = self.passed_over.entry(channel).or_default();
         let fresh = batch.iter().filter(|record| !passed_over.contains(&record.offset()));
@@ -162,10 +162,10 @@ fn mend(file: &fs::File, path: &Path) -> io::Result<bool> {
 }
 
 /// The lines of a batch as one run of bytes.
-fn coalesce<'a>(unended: bool, records: impl Iterator<Item = &'a Record>) -> Vec<u8> {
+fn coalesce<'a>(unended: bool, records: impl Iterator<Item = &'a Message>) -> Vec<u8> {
     let mut lines = if unended { vec![b'\n'] } else { Vec::new() };
     for record in records {
-        lines.extend_from_slice(record.json());
+        lines.extend_from_slice(record.body());
         lines.push(b'\n');
     }
     lines

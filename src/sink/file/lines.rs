@@ -169,9 +169,9 @@ mod tests {
     fn remains_are_told_from_lines_of_others() {
         let record = record(&channel(1), 7);
         let place = Place { channel_id: channel(1).id, offset: offset(7) };
-        assert_eq!(Content::of(record.json()), Content::Record(place));
-        for end in 1..record.json().len() {
-            assert_eq!(Content::of(&record.json()[..end]), Content::Remains, "{end}");
+        assert_eq!(Content::of(record.body()), Content::Record(place));
+        for end in 1..record.body().len() {
+            assert_eq!(Content::of(&record.body()[..end]), Content::Remains, "{end}");
         }
         for text in ["", "# rotated\tby hand\r", "}", "  \"pretty\": 1", "{}", r#"{"offset":"x"}"#, "[1]", "größer"] {
             assert_eq!(Content::of(text.as_bytes()), Content::Foreign, "{text}");

@@ -77,7 +77,7 @@ async fn a_reader_who_leaves_in_the_middle_of_a_batch_has_none_of_it() {
 
     let refused = Stdout::over(out).deliver(&channel(1), &batch).await.unwrap_err();
 
-    assert!(matches!(refused, Undelivered { delivered: 0, error: SinkError::Closed }), "{refused:?}");
+    assert!(matches!(refused, Undelivered { delivered: 0, error: SinkError::Closed, .. }), "{refused:?}");
 }
 
 #[tokio::test]
