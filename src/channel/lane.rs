@@ -52,7 +52,7 @@ impl Lane {
         let through = position.cursor.unwrap_or_default().through;
         let seat = shared.hub.add(outlet.name.clone(), through);
         let recorded = Recorded { channel, through, owed: position.owed };
-        let retry = Retry::new(outlet.retry);
+        let retry = shared.machine.retry(outlet.retry);
         Self { shared, key, outlet, seat, recorded, retry }
     }
 
