@@ -23,6 +23,8 @@
 //!
 //! `stop` is observed while polling or waiting, never between delivering a batch and recording it. What waits in a
 //! queue when `stop` fires is not started: it is not recorded either, and is read again.
+//!
+//! Where several things may happen at once, each `select!` says which counts: the same history goes the same way twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +37,7 @@ use crate::api::{ApiError, Client, Page};
 use crate::config::{Ordering, Start, UnsignedPolicy};
 use crate::event::Offset;
 use crate::record::{ChannelRef, Filter, Shape};
-use crate::retry::{Retry, RetryPolicy};
+use crate::retry::RetryPolicy;
 use crate::sink::Sink;
 use crate::state::{Commit, Cursor, LaneKey, LaneState, State, StateError};
 use crate::telemetry::Chain;
@@ -48,6 +50,7 @@ mod intake;
 mod judge;
 mod lane;
 mod late;
+mod machine;
 mod reader;
 mod replay;
 mod source;
@@ -64,6 +67,7 @@ use intake::{Intake, Taken};
 use judge::{Awaited, Judge};
 use lane::Lane;
 use late::LateBook;
+use machine::{Machine, ThisMachine};
 use reader::ReadError;
 use source::{Service, Source};
 use status::Teller;
@@ -142,6 +146,7 @@ pub struct Channel {
     recent: Arc<RecentEvents>,
     outlets: Vec<Outlet>,
     handle: Arc<Handle>,
+    machine: Arc<dyn Machine>,
 }
 
 /// What the parts of one run of a channel share.
@@ -153,6 +158,7 @@ struct Shared {
     book: LateBook,
     hub: Hub,
     handle: Arc<Handle>,
+    machine: Arc<dyn Machine>,
 }
 
 impl Channel {
@@ -167,7 +173,7 @@ impl Channel {
         handle: Arc<Handle>,
     ) -> Self {
         let source = Arc::new(Service::new(api, settings.channel.id, handle.clone()));
-        Self { settings, source, state, recent, outlets, handle }
+        Self { settings, source, state, recent, outlets, handle, machine: Arc::new(ThisMachine::new()) }
     }
 
     /// Which channel it is.
@@ -187,6 +193,7 @@ impl Channel {
             let running = self.run_once(&pausing);
             tokio::pin!(running);
             tokio::select! {
+                biased;
                 ended = &mut running => return ended,
                 true = self.handle.until_channel(true, stop) => {}
             }
@@ -211,6 +218,7 @@ impl Channel {
             lanes.spawn(Lane::new(shared.clone(), outlet.clone(), position).run(stop.clone()));
         }
         let ended = tokio::select! {
+            biased;
             ended = feed(&shared, highest.through, &stop) => ended,
             ended = late::settle(&shared, &stop) => ended,
             Some(lane) = lanes.join_next() => lane.unwrap_or_else(|panic| Err(ChannelError::Panicked(panic))),
@@ -233,10 +241,11 @@ impl Channel {
         Ok(Shared {
             settings: self.settings.clone(),
             state: self.state.clone(),
-            judge: Judge::new(&self.settings, self.source.clone(), self.recent.clone()),
-            book: LateBook::new(earlier.into_iter().map(Awaited::from)),
+            judge: Judge::new(&self.settings, self.source.clone(), self.recent.clone(), self.machine.clone()),
+            book: LateBook::new(self.machine.clone(), earlier.into_iter().map(Awaited::from)),
             hub: Hub::new(self.settings.channel.clone(), highest.through),
             handle: self.handle.clone(),
+            machine: self.machine.clone(),
         })
     }
 
@@ -271,12 +280,13 @@ impl Channel {
 
     /// Asks the service for its latest event until it answers; `None` where `stop` fired first.
     async fn latest(&self, stop: &CancellationToken) -> Result<Option<Page>, ChannelError> {
-        let teller = Teller::channel(&self.handle);
-        let (mut retry, mut trouble) = (Retry::new(self.settings.retry), Trouble::new(&self.settings.channel, &teller));
+        let mut trouble = Trouble::new(&self.settings.channel, &Teller::channel(&self.handle));
+        let mut retry = self.machine.retry(self.settings.retry);
         loop {
             let answer = tokio::select! {
-                answer = self.source.poll(None, 1) => answer,
+                biased;
                 () = stop.cancelled() => return Ok(None),
+                answer = self.source.poll(None, 1) => answer,
             };
             let error = match answer {
                 Ok(page) => return Ok(Some(page)),
@@ -316,7 +326,7 @@ async fn pause(wait: Duration, stop: &CancellationToken) -> bool {
     if wait.is_zero() {
         return !stop.is_cancelled();
     }
-    tokio::select! { () = tokio::time::sleep(wait) => true, () = stop.cancelled() => false }
+    tokio::select! { biased; () = stop.cancelled() => false, () = tokio::time::sleep(wait) => true }
 }
 
 /// Waits for every lane to end. Of several errors the gravest counts.

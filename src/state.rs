@@ -21,17 +21,24 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::event::{ChannelId, EventId, Offset};
 
+mod changes;
 mod codec;
 mod committer;
+mod database;
 mod directory;
+mod error;
 mod held;
+#[cfg(test)]
+pub(crate) mod memory;
 mod mirror;
 mod store;
+mod trees;
 
 pub use codec::{Late, Quarantined};
+pub use error::StateError;
 pub use held::{Held, MAX_QUARANTINED, MAX_QUARANTINED_BYTES};
 
-use committer::Committer;
+use committer::{Committer, Files};
 use directory::Directory;
 use store::Store;
 
@@ -114,86 +121,6 @@ pub struct Acquitted {
     pub sinks: Vec<Arc<str>>,
 }
 
-/// Why the state could not be opened, read or written.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum StateError {
-    /// Another process uses the directory.
-    #[error(
-        "{path} is in use by another channeld (process {holder}): end that one, or give this one its own state.path"
-    )]
-    InUse {
-        /// The directory.
-        path: String,
-        /// Its process id, as far as it said so.
-        holder: String,
-    },
-    /// The file system did not let us.
-    #[error("{doing}")]
-    Io {
-        /// What was being done, and to what.
-        doing: String,
-        /// What the system said.
-        #[source]
-        source: Arc<std::io::Error>,
-    },
-    /// sled did not let us.
-    #[error("the state database failed while {doing}: {message}")]
-    Database {
-        /// What was being done.
-        doing: &'static str,
-        /// What sled said.
-        message: String,
-    },
-    /// The database itself is at fault. It is replaced where there is a mirror.
-    #[error("the state database is damaged: {0}")]
-    DamagedDatabase(String),
-    /// The database does not open and nothing says where we were.
-    #[error(
-        "the state database in {path} cannot be opened ({message}) and there is no cursors.json to restore the cursors \
-         from: restore the directory from a backup, or move it away and set `start` of each channel"
-    )]
-    Lost {
-        /// The directory.
-        path: String,
-        /// What sled said.
-        message: String,
-    },
-    /// Written by a version that this one does not know.
-    #[error("the state has format {found}, this version knows {known}: run the version that wrote it, or a newer one")]
-    Format {
-        /// What stands there.
-        found: String,
-        /// What we write.
-        known: &'static str,
-    },
-    /// A stored entry or the mirror cannot be read.
-    #[error("the state is damaged: {0}")]
-    Damaged(String),
-    /// A commit would move a cursor back. A defect: nothing was written.
-    #[error(
-        "cursor of sink {sink} in channel {channel} would go back from {from} to {to}: this is a defect, nothing was written"
-    )]
-    Backwards {
-        /// The channel.
-        channel: ChannelId,
-        /// The sink.
-        sink: String,
-        /// The recorded offset.
-        from: String,
-        /// The refused one.
-        to: String,
-    },
-    /// The state is being closed.
-    #[error("the state is closed")]
-    Closed,
-}
-
-impl StateError {
-    fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
-        Self::Io { doing: doing.into(), source: Arc::new(source) }
-    }
-}
-
 /// What one lane finds when it starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaneState {
@@ -209,8 +136,16 @@ pub struct State {
     /// Until the state is dropped.
     store: Option<Store>,
     commits: mpsc::Sender<committer::Request>,
-    committer: Option<std::thread::JoinHandle<()>>,
-    _directory: Directory,
+    writer: Writer,
+}
+
+/// What serves the commits.
+#[derive(Debug)]
+enum Writer {
+    /// Writes to the directory, which it keeps locked.
+    Thread { thread: Option<std::thread::JoinHandle<()>>, _directory: Directory },
+    #[cfg(test)]
+    Task(tokio::task::JoinSet<()>),
 }
 
 /// Commits that may wait for the one being written.
@@ -226,12 +161,14 @@ impl State {
         let directory = Directory::lock(path)?;
         let store = directory.open_store()?;
         let (commits, requests) = mpsc::channel(QUEUE);
-        let committer = Committer::new(store.clone(), directory.database_files(), directory.mirror())?;
-        let committer = std::thread::Builder::new()
+        let files = Files { database: directory.database_files(), mirror: directory.mirror() };
+        let committer = Committer::new(store.clone(), files)?;
+        let thread = std::thread::Builder::new()
             .name("state".to_owned())
             .spawn(move || committer.run(requests))
             .map_err(|error| StateError::io("starting the state's thread", error))?;
-        Ok(Self { store: Some(store), commits, committer: Some(committer), _directory: directory })
+        let writer = Writer::Thread { thread: Some(thread), _directory: directory };
+        Ok(Self { store: Some(store), commits, writer })
     }
 
     /// Writes `commit`, and answers once it is on disk.
@@ -319,15 +256,26 @@ impl Drop for State {
         // The thread ends when the last sender is gone; a commit in hand is finished first.
         let (closed, _) = mpsc::channel(1);
         self.commits = closed;
-        if let Some(committer) = self.committer.take()
-            && committer.join().is_err()
-        {
-            tracing::error!("the state's thread panicked");
-        }
+        self.writer.end();
         // sled syncs once more when it is dropped, though every commit has been, and panics where that fails.
         let store = self.store.take();
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(store))).is_err() {
             tracing::warn!("the state database could not be closed in order: what is recorded is on disk all the same");
+        }
+    }
+}
+
+impl Writer {
+    /// Waits for it to end.
+    fn end(&mut self) {
+        match self {
+            Self::Thread { thread, .. } => {
+                if thread.take().is_some_and(|thread| thread.join().is_err()) {
+                    tracing::error!("the state's thread panicked");
+                }
+            }
+            #[cfg(test)]
+            Self::Task(tasks) => tasks.abort_all(),
         }
     }
 }

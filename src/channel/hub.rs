@@ -89,8 +89,9 @@ impl Hub {
     /// Hands a batch to every attached lane, once one of them has room; `false` where `stop` fired or a lane ended first.
     pub(super) async fn hand_on(&self, batch: Batch, stop: &CancellationToken) -> bool {
         let rooms = tokio::select! {
-            rooms = self.rooms() => rooms,
+            biased;
             () = stop.cancelled() => return false,
+            rooms = self.rooms() => rooms,
         };
         let Ok(mut rooms) = rooms else { return false };
         let mut inner = self.lock();
@@ -121,6 +122,7 @@ impl Hub {
             let rejoined = self.rejoined.notified();
             let mut waiting: FuturesUnordered<_> = self.attached().into_iter().map(room_of).collect();
             let first = tokio::select! {
+                biased;
                 first = waiting.next() => first,
                 // One more to ask.
                 () = rejoined => continue,

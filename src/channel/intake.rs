@@ -69,7 +69,7 @@ impl Intake {
             waiting: Vec::new(),
             held: None,
             caught_up: false,
-            retry: Retry::new(shared.settings.retry),
+            retry: shared.machine.retry(shared.settings.retry),
             trouble: Trouble::new(&shared.settings.channel, &teller),
             teller,
             shared,
@@ -127,8 +127,9 @@ impl Intake {
         let channel = &self.shared.settings.channel.name;
         error!(%channel, events, bytes, "quarantine is full: reading stops, because evidence would be lost; look into it with `channeld quarantine list`, then retry or drop");
         let room = tokio::select! {
-            room = held.wait_for(|held| !held.is_full()) => room.is_ok(),
+            biased;
             () = stop.cancelled() => false,
+            room = held.wait_for(|held| !held.is_full()) => room.is_ok(),
         };
         if room {
             info!(%channel, "quarantine has room again: reading goes on");
@@ -158,8 +159,9 @@ impl Intake {
 
     async fn read(&mut self, stop: &CancellationToken) -> Result<Read, ChannelError> {
         let range = tokio::select! {
-            range = self.reader.next(self.position) => range,
+            biased;
             () = stop.cancelled() => return Ok(Read::Stopped),
+            range = self.reader.next(self.position) => range,
         };
         let error = match range {
             Ok(range) => {

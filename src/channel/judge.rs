@@ -7,19 +7,17 @@
 //!   holds for a replay and a contradiction, see [`replay`](super::replay).
 //! * **Let through in order.** Whether an event is a replay is asked when everything before it in its page is settled:
 //!   of two with the same proof the first goes on.
-//! * **Off the async threads.** Signatures are checked, and records made, on blocking threads.
+//! * **Off the async threads.** Signatures are checked on blocking threads, see [`Machine`].
 //!
 //! # Cancellation
 //!
 //! Nothing is changed here: stopped at any point, the same events are read and judged again.
 
 use std::collections::BTreeSet;
-use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
@@ -28,12 +26,13 @@ use crate::api::ApiError;
 use crate::config::UnsignedPolicy;
 use crate::event::{Event, EventId, Offset, RawEvent};
 use crate::record::{ChannelRef, Record};
-use crate::retry::{Retry, RetryPolicy};
+use crate::retry::RetryPolicy;
 use crate::state::{Evidence, Late, Pending, Quarantined};
 use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict, Verifier};
 
 use super::batch::Outcome;
+use super::machine::Machine;
 use super::reader::ReadError;
 use super::replay::{Alarm, LetThrough, RecentEvents};
 use super::source::Source;
@@ -104,13 +103,18 @@ pub(super) struct Judge {
     unsigned: UnsignedPolicy,
     proof_timeout: Duration,
     retry: RetryPolicy,
-    processors: usize,
+    machine: Arc<dyn Machine>,
     /// The offsets of rejected events that have been logged: some are read, and rejected, again and again.
     said: Mutex<BTreeSet<Offset>>,
 }
 
 impl Judge {
-    pub(super) fn new(settings: &Settings, source: Arc<dyn Source>, recent: Arc<RecentEvents>) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        source: Arc<dyn Source>,
+        recent: Arc<RecentEvents>,
+        machine: Arc<dyn Machine>,
+    ) -> Self {
         Self {
             source,
             recent,
@@ -119,7 +123,7 @@ impl Judge {
             unsigned: settings.unsigned,
             proof_timeout: settings.proof_timeout,
             retry: settings.retry,
-            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
+            machine,
             said: Mutex::default(),
         }
     }
@@ -136,7 +140,7 @@ impl Judge {
         teller: &Teller,
         stop: &CancellationToken,
     ) -> Result<Option<Vec<Outcome>>, ChannelError> {
-        let verdicts = self.verdicts(events).await?;
+        let verdicts = self.machine.judge(&self.verifier, events).await?;
         let judged: Vec<_> = stream::iter(verdicts)
             .map(|first| self.second_look(first, teller, stop))
             .buffered(SECOND_LOOKS)
@@ -159,7 +163,7 @@ impl Judge {
         stop: &CancellationToken,
     ) -> Result<Option<Outcome>, ChannelError> {
         warn!(channel = %self.channel.name, offset = %pending.offset, "proof pending: later events wait for it");
-        let mut retry = Retry::new(PROOF_RETRY);
+        let mut retry = self.machine.retry(PROOF_RETRY);
         let awaited = Awaited::from(&pending);
         while !self.timed_out(&awaited) {
             teller.says(Activity::AwaitingProof { offset: pending.offset });
@@ -185,8 +189,9 @@ impl Judge {
     ) -> Result<Answer, ChannelError> {
         let Some(event_id) = awaited.event_id else { return Ok(Answer::NotYet(None)) };
         let answer = tokio::select! {
-            answer = self.source.event(event_id) => answer,
+            biased;
             () = stop.cancelled() => return Ok(Answer::Stopped),
+            answer = self.source.event(event_id) => answer,
         };
         let again = match answer {
             Ok(again) if again.offset == awaited.offset => again,
@@ -218,7 +223,7 @@ impl Judge {
 
     /// Whether an event has waited for its proof as long as the configuration allows.
     pub(super) fn timed_out(&self, awaited: &Awaited) -> bool {
-        let waited = u64::try_from(now() - awaited.first_seen).unwrap_or(0);
+        let waited = u64::try_from(self.machine.now() - awaited.first_seen).unwrap_or(0);
         waited >= self.proof_timeout.as_secs()
     }
 
@@ -228,20 +233,9 @@ impl Judge {
         self.condemn(raw, "proof-timeout", "its proof has not come in time".to_owned())
     }
 
-    /// Judges events in their order, spread over the processors.
-    async fn verdicts(&self, events: Vec<RawEvent>) -> Result<Vec<Verdict>, ChannelError> {
-        let share = events.len().div_ceil(self.processors).max(1);
-        let shares = events.chunks(share).map(|events| {
-            let (verifier, events) = (self.verifier.clone(), events.to_vec());
-            tokio::task::spawn_blocking(move || events.into_iter().map(|raw| verifier.judge(raw)).collect::<Vec<_>>())
-        });
-        let judged = try_join_all(shares).await.map_err(ChannelError::Panicked)?;
-        Ok(judged.into_iter().flatten().collect())
-    }
-
     async fn verdict(&self, event: RawEvent) -> Result<Verdict, ChannelError> {
-        let verifier = self.verifier.clone();
-        tokio::task::spawn_blocking(move || verifier.judge(event)).await.map_err(ChannelError::Panicked)
+        let mut verdicts = self.machine.judge(&self.verifier, vec![event]).await?;
+        Ok(verdicts.pop().expect("as many verdicts as events"))
     }
 
     async fn outcome(
@@ -302,11 +296,12 @@ impl Judge {
         stop: &CancellationToken,
     ) -> Option<Option<RawEvent>> {
         let Some(id) = event.id else { return Some(None) };
-        let (mut retry, mut trouble) = (Retry::new(self.retry), Trouble::new(&self.channel, teller));
+        let (mut retry, mut trouble) = (self.machine.retry(self.retry), Trouble::new(&self.channel, teller));
         loop {
             let answer = tokio::select! {
-                answer = self.source.event(id) => answer,
+                biased;
                 () = stop.cancelled() => return None,
+                answer = self.source.event(id) => answer,
             };
             let error = match answer {
                 Ok(again) => {
@@ -375,7 +370,7 @@ impl Judge {
             Some(event_id) => {
                 // A copy: a slice would keep its whole page in memory for as long as it waits.
                 let json = Bytes::copy_from_slice(&raw.json);
-                Outcome::Pending(Pending { offset: raw.offset, event_id, first_seen: now(), json })
+                Outcome::Pending(Pending { offset: raw.offset, event_id, first_seen: self.machine.now(), json })
             }
             None => Outcome::Condemned(self.condemn(
                 raw,
@@ -404,15 +399,11 @@ impl Judge {
 
     fn condemn(&self, raw: RawEvent, reason: &'static str, detail: String) -> Evidence {
         let RawEvent { offset, id, json } = raw;
+        let at = self.machine.now();
         let event_id = id.map(tracing::field::display);
         if self.is_news(offset) {
             error!(channel = %self.channel.name, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
         }
-        Evidence { facts: Quarantined { offset, event_id: id, reason: reason.to_owned(), detail, at: now() }, json }
+        Evidence { facts: Quarantined { offset, event_id: id, reason: reason.to_owned(), detail, at }, json }
     }
-}
-
-/// Unix seconds.
-fn now() -> i64 {
-    jiff::Timestamp::now().as_second()
 }

@@ -57,7 +57,7 @@ impl Lane {
         let seat = shared.hub.add(outlet.name.clone(), through);
         shared.handle.observe_lane(&outlet.name, |lane| *lane = SeenLane::default());
         let recorded = Recorded { channel, through, owed: position.owed };
-        let retry = Retry::new(outlet.retry);
+        let retry = shared.machine.retry(outlet.retry);
         Self { shared, key, outlet, seat, recorded, retry }
     }
 

@@ -27,12 +27,14 @@ use crate::state::{Commit, Evidence, LaneKey};
 
 use super::batch::Outcome;
 use super::judge::{Answer, Awaited, PROOF_RETRY};
+use super::machine::Machine;
 use super::status::{Activity, Teller};
 use super::{ChannelError, MAX_LATE, Shared};
 
 /// The events of a channel that wait for their proof.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LateBook {
+    machine: Arc<dyn Machine>,
     waiting: Mutex<BTreeMap<Offset, Waiting>>,
     came: Notify,
     left: Notify,
@@ -46,8 +48,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(awaited: Awaited) -> Self {
-        let mut retry = Retry::new(PROOF_RETRY);
+    fn new(awaited: Awaited, machine: &dyn Machine) -> Self {
+        let mut retry = machine.retry(PROOF_RETRY);
         let due = Instant::now() + retry.next_wait(None);
         Self { awaited, retry, due }
     }
@@ -55,8 +57,8 @@ impl Waiting {
 
 impl LateBook {
     /// Begins with what an earlier run left.
-    pub(super) fn new(earlier: impl IntoIterator<Item = Awaited>) -> Self {
-        let book = Self::default();
+    pub(super) fn new(machine: Arc<dyn Machine>, earlier: impl IntoIterator<Item = Awaited>) -> Self {
+        let book = Self { machine, waiting: Mutex::default(), came: Notify::new(), left: Notify::new() };
         book.insert(earlier);
         book
     }
@@ -73,7 +75,7 @@ impl LateBook {
                 return true;
             }
             teller.says(Activity::TooManyLate);
-            tokio::select! { () = left => {}, () = stop.cancelled() => return false }
+            tokio::select! { biased; () = stop.cancelled() => return false, () = left => {} }
         }
     }
 
@@ -87,7 +89,7 @@ impl LateBook {
         let mut waiting = self.lock();
         for awaited in awaited {
             // One that waits already, and is read again for another lane, has waited since it was first seen.
-            waiting.entry(awaited.offset).or_insert_with(|| Waiting::new(awaited));
+            waiting.entry(awaited.offset).or_insert_with(|| Waiting::new(awaited, &*self.machine));
         }
         drop(waiting);
         self.came.notify_one();
@@ -97,7 +99,7 @@ impl LateBook {
     fn insert_due(&self, acquitted: impl IntoIterator<Item = Awaited>) {
         let mut waiting = self.lock();
         for awaited in acquitted {
-            let due = || Waiting { due: Instant::now(), ..Waiting::new(awaited) };
+            let due = || Waiting { due: Instant::now(), ..Waiting::new(awaited, &*self.machine) };
             waiting.entry(awaited.offset).or_insert_with(due);
         }
     }
@@ -166,13 +168,14 @@ impl Late<'_> {
                 }
             };
             tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(None),
                 awaited = due => return Ok(Some(awaited)),
                 () = came => {}
                 () = self.shared.handle.acquitted.notified() => {
                     let late = self.shared.state.late(self.shared.settings.channel.id)?;
                     self.shared.book.insert_due(late.into_iter().map(Awaited::from));
                 }
-                () = stop.cancelled() => return Ok(None),
             }
         }
     }

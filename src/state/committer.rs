@@ -1,4 +1,4 @@
-//! The one thread that writes: commits that arrive while another is being synced share the next sync.
+//! The one who writes: commits that arrive while another is being synced share the next sync.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -13,47 +13,59 @@ pub(super) type Request = (Commit, oneshot::Sender<Result<(), StateError>>);
 /// Commits that share one transaction at the most.
 pub(super) const GROUP: usize = 64;
 
+/// What the database itself does not do for a commit to be on disk.
+pub(super) trait Durable: Send {
+    fn sync(&mut self, store: &Store) -> Result<(), StateError>;
+}
+
+/// The database's files, and then the mirror.
+pub(super) struct Files {
+    pub(super) database: DatabaseFiles,
+    pub(super) mirror: Mirror,
+}
+
+impl Files {
+    fn mirror(&self, store: &Store) -> Result<(), StateError> {
+        self.mirror.write(&Contents { cursors: store.cursors()?, late: store.all_late()? })
+    }
+}
+
+impl Durable for Files {
+    fn sync(&mut self, store: &Store) -> Result<(), StateError> {
+        self.database.sync()?;
+        self.mirror(store)
+    }
+}
+
 pub(super) struct Committer {
     store: Store,
-    files: DatabaseFiles,
-    mirror: Mirror,
+    disk: Box<dyn Durable>,
     /// What is on disk after a write that failed is unknown: it was the last.
     failed: Option<StateError>,
 }
 
 impl Committer {
     /// Writes the mirror once, so that there is one from the first moment on.
-    pub(super) fn new(store: Store, files: DatabaseFiles, mirror: Mirror) -> Result<Self, StateError> {
-        let committer = Self { store, files, mirror, failed: None };
-        committer.mirror().inspect_err(|_| committer.store.abandon())?;
-        Ok(committer)
+    pub(super) fn new(store: Store, files: Files) -> Result<Self, StateError> {
+        files.mirror(&store).inspect_err(|_| store.abandon())?;
+        Ok(Self::over(store, Box::new(files)))
+    }
+
+    pub(super) fn over(store: Store, disk: Box<dyn Durable>) -> Self {
+        Self { store, disk, failed: None }
     }
 
     /// Serves until every sender is gone.
     pub(super) fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         while let Some(first) = requests.blocking_recv() {
-            let mut group = vec![first];
-            while group.len() < GROUP
-                && let Ok(next) = requests.try_recv()
-            {
-                group.push(next);
-            }
-            self.serve(group);
-        }
-    }
-
-    fn serve(&mut self, group: Vec<Request>) {
-        let (commits, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-        let written = self.write(&commits);
-        for (done, written) in waiting.into_iter().zip(written) {
-            // Nobody waits any more where a lane was stopped; the commit stands all the same.
-            let _ = done.send(written);
+            let (commits, waiting): (Vec<_>, Vec<_>) = group(first, &mut requests).into_iter().unzip();
+            answer(waiting, self.write(&commits));
         }
     }
 
     /// Makes commits durable, each with its own outcome. Nothing follows a failure: neither the mirror, which would be
     /// ahead of the database, nor another commit.
-    fn write(&mut self, commits: &[Commit]) -> Vec<Result<(), StateError>> {
+    pub(super) fn write(&mut self, commits: &[Commit]) -> Vec<Result<(), StateError>> {
         if let Some(failed) = &self.failed {
             return vec![Err(failed.clone()); commits.len()];
         }
@@ -62,7 +74,7 @@ impl Committer {
         let failed = applied.iter().find(|outcome| outcome.is_err() && !refused(outcome));
         let durable = match failed {
             Some(failed) => failed.clone(),
-            None => self.sync(),
+            None => self.disk.sync(&self.store),
         };
         if let Err(failed) = &durable {
             self.failed = Some(failed.clone());
@@ -81,13 +93,22 @@ impl Committer {
             result => vec![result; commits.len()],
         }
     }
+}
 
-    fn sync(&mut self) -> Result<(), StateError> {
-        self.files.sync()?;
-        self.mirror()
+/// A request, and those that have arrived behind it.
+pub(super) fn group(first: Request, requests: &mut mpsc::Receiver<Request>) -> Vec<Request> {
+    let mut group = vec![first];
+    while group.len() < GROUP
+        && let Ok(next) = requests.try_recv()
+    {
+        group.push(next);
     }
+    group
+}
 
-    fn mirror(&self) -> Result<(), StateError> {
-        self.mirror.write(&Contents { cursors: self.store.cursors()?, late: self.store.all_late()? })
+pub(super) fn answer(waiting: Vec<oneshot::Sender<Result<(), StateError>>>, written: Vec<Result<(), StateError>>) {
+    for (done, written) in waiting.into_iter().zip(written) {
+        // Nobody waits any more where a lane was stopped; the commit stands all the same.
+        let _ = done.send(written);
     }
 }
