@@ -34,7 +34,7 @@ mod mirror;
 mod store;
 mod trees;
 
-pub use codec::{Late, Quarantined};
+pub use codec::{Blocker, GivenUp, Late, Quarantined};
 pub use error::StateError;
 pub use held::{Held, MAX_QUARANTINED, MAX_QUARANTINED_BYTES};
 
@@ -67,16 +67,25 @@ impl std::fmt::Display for Cursor {
     }
 }
 
-/// An event to be set aside until its proof comes.
+/// An event that a lane is owed: its proof has not come, or an operator wants it delivered once more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Its place.
     pub offset: Offset,
-    /// What it is read again by.
-    pub event_id: EventId,
+    /// What it is read again by, where that should be needed.
+    pub event_id: Option<EventId>,
     /// When it was first seen, Unix seconds.
     pub first_seen: i64,
     /// The record as it came.
+    pub json: bytes::Bytes,
+}
+
+/// An event that a sink gave up on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// What is known about it.
+    pub facts: GivenUp,
+    /// The event as it came, on one line.
     pub json: bytes::Bytes,
 }
 
@@ -94,7 +103,7 @@ pub struct Evidence {
 pub struct Commit {
     /// The lane's new position.
     pub cursor: Option<(LaneKey, Cursor)>,
-    /// Events that the lane has passed without their proof: it is owed them.
+    /// Events that the lane has passed without delivering them: it is owed them.
     pub pending: Vec<(LaneKey, Pending)>,
     /// Late events that the lane has now got.
     pub settled: Vec<(LaneKey, Offset)>,
@@ -106,6 +115,12 @@ pub struct Commit {
     pub dropped: Vec<(ChannelId, Offset)>,
     /// Cursors that an operator puts elsewhere, backwards too.
     pub set: Vec<(LaneKey, Cursor)>,
+    /// The event that everything else of the channel waits for now, in strict ordering.
+    pub blocker: Option<(ChannelId, Blocker)>,
+    /// Events that the lane's sink gave up on.
+    pub given_up: Vec<(LaneKey, DeadLetter)>,
+    /// Dead letters that are none any more.
+    pub unburied: Vec<(LaneKey, Offset)>,
 }
 
 /// A quarantined event that is owed to those who passed it. Where nobody has, it stays: it will be read in its turn.
@@ -235,6 +250,35 @@ impl State {
     /// If the database cannot be read.
     pub fn channels_in_quarantine(&self) -> Result<BTreeSet<ChannelId>, StateError> {
         self.store().channels_in_quarantine()
+    }
+
+    /// What a channel waited for last, in strict ordering.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn blocker(&self, channel: ChannelId) -> Result<Option<Blocker>, StateError> {
+        self.store().blocker(channel)
+    }
+
+    /// What is known of a quarantined event.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn quarantined_at(&self, channel: ChannelId, offset: Offset) -> Result<Option<Quarantined>, StateError> {
+        self.store().quarantined_at(channel, offset)
+    }
+
+    /// The dead letters of a channel, or of all, in the order of channels and offsets.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn dead_letters(&self, channel: Option<ChannelId>) -> Result<Vec<(LaneKey, DeadLetter)>, StateError> {
+        self.store().dead_letters(channel)
+    }
+
+    /// What the dead letters hold, as it changes.
+    pub fn dead(&self) -> watch::Receiver<Held> {
+        self.store().dead()
     }
 
     /// What the quarantine holds, as it changes.

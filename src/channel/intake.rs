@@ -7,7 +7,7 @@
 //!
 //! * **Contiguous.** Each batch begins where the one before it ended.
 //! * **Nothing overtakes in strict ordering.** An event without its proof ends a batch, and the next begins with what
-//!   became of it.
+//!   became of it. Since when it is waited for is in the state: a restart does not wait anew.
 //! * **Nonsense moves nothing.** Evidence whose place the service does not confirm is quarantined, but reading goes on
 //!   above it only where something else is there.
 //! * **Evidence is never dropped for want of room.** While the quarantine is full, what has to go there is not handed on,
@@ -26,9 +26,10 @@ use tracing::{error, info};
 use crate::api::ApiError;
 use crate::event::Offset;
 use crate::retry::Retry;
-use crate::state::{Commit, Evidence, Held, Pending};
+use crate::state::{Blocker, Commit, Evidence, Held, Pending, Quarantined};
 
 use super::batch::{Batch, Outcome, Sorted};
+use super::judge::PROOF_TIMEOUT;
 use super::reader::{ReadError, Reader};
 use super::status::{Activity, Teller};
 use super::trouble::Trouble;
@@ -87,9 +88,7 @@ impl Intake {
     async fn take(&mut self, stop: &CancellationToken) -> Result<Taken, ChannelError> {
         loop {
             if let Some(pending) = self.held.take() {
-                let Some(settled) = self.shared.judge.hold(pending, &self.teller, stop).await? else {
-                    return Ok(Taken::Stopped);
-                };
+                let Some(settled) = self.hold(pending, stop).await? else { return Ok(Taken::Stopped) };
                 self.waiting.insert(0, settled);
             }
             if !self.waiting.is_empty() {
@@ -114,6 +113,23 @@ impl Intake {
                 Read::Stopped => return Ok(Taken::Stopped),
             }
         }
+    }
+
+    /// Waits for the proof of the event that everything after it waits for; `None` where `stop` fired first.
+    async fn hold(&self, mut pending: Pending, stop: &CancellationToken) -> Result<Option<Outcome>, ChannelError> {
+        let (state, channel, offset) = (&self.shared.state, self.shared.settings.channel.id, pending.offset);
+        let timed_out = |facts: &Quarantined| facts.reason == PROOF_TIMEOUT;
+        if let Some(facts) = state.quarantined_at(channel, offset)?.filter(timed_out) {
+            // Those who are ahead have waited for it already.
+            return Ok(Some(Outcome::Condemned(Evidence { facts, json: pending.json })));
+        }
+        if let Some(known) = state.blocker(channel)?.filter(|known| known.offset == offset) {
+            pending.first_seen = known.first_seen;
+        } else {
+            let blocker = Some((channel, Blocker { offset, first_seen: pending.first_seen }));
+            state.commit(Commit { blocker, ..Commit::default() }).await?;
+        }
+        self.shared.judge.hold(pending, &self.teller, stop).await
     }
 
     /// Waits until the quarantine takes more; `false` where `stop` fired first.

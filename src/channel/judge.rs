@@ -53,6 +53,9 @@ const MAX_SAID: usize = 10_000;
 pub(super) const PROOF_RETRY: RetryPolicy =
     RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
+/// The reason of an event whose proof has not come.
+pub(super) const PROOF_TIMEOUT: &str = "proof-timeout";
+
 /// An event whose proof is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Awaited {
@@ -65,7 +68,7 @@ pub(super) struct Awaited {
 
 impl From<&Pending> for Awaited {
     fn from(pending: &Pending) -> Self {
-        Self { offset: pending.offset, event_id: Some(pending.event_id), first_seen: pending.first_seen }
+        Self { offset: pending.offset, event_id: pending.event_id, first_seen: pending.first_seen }
     }
 }
 
@@ -230,7 +233,7 @@ impl Judge {
     /// The evidence of an event whose proof has not come.
     pub(super) fn proof_timeout(&self, awaited: &Awaited, json: Bytes) -> Evidence {
         let raw = RawEvent { offset: awaited.offset, id: awaited.event_id, json };
-        self.condemn(raw, "proof-timeout", "its proof has not come in time".to_owned())
+        self.condemn(raw, PROOF_TIMEOUT, "its proof has not come in time".to_owned())
     }
 
     async fn verdict(&self, event: RawEvent) -> Result<Verdict, ChannelError> {
@@ -370,7 +373,12 @@ impl Judge {
             Some(event_id) => {
                 // A copy: a slice would keep its whole page in memory for as long as it waits.
                 let json = Bytes::copy_from_slice(&raw.json);
-                Outcome::Pending(Pending { offset: raw.offset, event_id, first_seen: self.machine.now(), json })
+                Outcome::Pending(Pending {
+                    offset: raw.offset,
+                    event_id: Some(event_id),
+                    first_seen: self.machine.now(),
+                    json,
+                })
             }
             None => Outcome::Condemned(self.condemn(
                 raw,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::codec::{self, Late};
 use super::trees::{Aborted, Tree, Trees};
-use super::{Acquitted, Commit, Cursor, Evidence, Held, LaneKey, Pending, StateError};
+use super::{Acquitted, Commit, Cursor, DeadLetter, Evidence, Held, LaneKey, Pending, StateError};
 use crate::event::{ChannelId, Offset};
 
 /// A transaction in the making.
@@ -13,6 +13,8 @@ pub(super) struct Changes<'t> {
     pub(super) trees: &'t dyn Trees,
     /// What the quarantine holds after what has been changed so far.
     pub(super) held: Cell<Held>,
+    /// What the dead letters hold.
+    pub(super) dead: Cell<Held>,
 }
 
 impl Changes<'_> {
@@ -35,6 +37,15 @@ impl Changes<'_> {
         for (lane, cursor) in &commit.set {
             self.put(lane, *cursor)?;
         }
+        for (lane, letter) in &commit.given_up {
+            self.bury(lane, letter)?;
+        }
+        for (lane, offset) in &commit.unburied {
+            self.unbury(&codec::dead_letter_key(lane, *offset))?;
+        }
+        if let Some((channel, blocker)) = &commit.blocker {
+            self.trees.insert(Tree::Blockers, channel.0.as_bytes(), &codec::encode(blocker))?;
+        }
         match &commit.cursor {
             Some((lane, cursor)) => self.advance(lane, *cursor),
             None => Ok(()),
@@ -44,7 +55,7 @@ impl Changes<'_> {
     fn owe(&self, lane: &LaneKey, pending: &Pending) -> Result<(), Aborted> {
         let key = codec::event_key(lane.channel, pending.offset);
         let mut late = self.late(&key)?.unwrap_or_else(|| Late {
-            event_id: Some(pending.event_id),
+            event_id: pending.event_id,
             first_seen: pending.first_seen,
             owed: BTreeSet::new(),
         });
@@ -117,6 +128,22 @@ impl Changes<'_> {
             self.held.set(self.held.get().without(bytes));
         }
         Ok(there)
+    }
+
+    fn bury(&self, lane: &LaneKey, letter: &DeadLetter) -> Result<(), Aborted> {
+        let (key, value) = (codec::dead_letter_key(lane, letter.facts.offset), codec::encode_dead_letter(letter));
+        self.unbury(&key)?;
+        self.trees.insert(Tree::DeadLetters, &key, &value)?;
+        self.dead.set(self.dead.get().with(value.len()));
+        Ok(())
+    }
+
+    fn unbury(&self, key: &[u8]) -> Result<(), Aborted> {
+        if let Some(value) = self.trees.get(Tree::DeadLetters, key)? {
+            self.trees.remove(Tree::DeadLetters, key)?;
+            self.dead.set(self.dead.get().without(value.len()));
+        }
+        Ok(())
     }
 
     fn advance(&self, lane: &LaneKey, cursor: Cursor) -> Result<(), Aborted> {

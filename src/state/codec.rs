@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{LaneKey, StateError};
+use super::{DeadLetter, LaneKey, StateError};
 use crate::event::{ChannelId, EventId, Offset};
 
 const UUID_LENGTH: usize = 16;
+const OFFSET_LENGTH: usize = 8;
 
 /// An event that waits for its proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +37,54 @@ pub struct Quarantined {
     pub detail: String,
     /// When it was condemned, Unix seconds.
     pub at: i64,
+}
+
+/// An event that everything else of its channel waits for, in strict ordering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocker {
+    /// Its place.
+    pub offset: Offset,
+    /// When it was first seen, Unix seconds.
+    pub first_seen: i64,
+}
+
+/// What is known about an event that a sink gave up on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// Its place.
+    pub offset: Offset,
+    /// Its id, where it has one.
+    pub event_id: Option<EventId>,
+    /// The sink's last answer.
+    pub reason: String,
+    /// How many times it was offered.
+    pub attempts: u32,
+    /// When it was first refused, Unix seconds.
+    pub since: i64,
+    /// When the sink gave up, Unix seconds.
+    pub at: i64,
+}
+
+/// The key of a dead letter: the event's key and the sink's name.
+pub(super) fn dead_letter_key(lane: &LaneKey, offset: Offset) -> Vec<u8> {
+    [&event_key(lane.channel, offset)[..], lane.sink.as_bytes()].concat()
+}
+
+/// The lane of a dead letter's key.
+pub(super) fn dead_letter_lane(key: &[u8]) -> Result<LaneKey, StateError> {
+    let (channel, rest) = split_channel(key)?;
+    let sink = rest.get(OFFSET_LENGTH..).and_then(|sink| std::str::from_utf8(sink).ok());
+    Ok(LaneKey { channel, sink: sink.ok_or_else(|| damaged("a dead letter's key"))?.into() })
+}
+
+/// A dead letter: what is known of it on one line, and the event below it.
+pub(super) fn encode_dead_letter(letter: &DeadLetter) -> Vec<u8> {
+    [&encode(&letter.facts)[..], b"\n", &letter.json].concat()
+}
+
+pub(super) fn decode_dead_letter(value: &[u8]) -> Result<DeadLetter, StateError> {
+    let end = value.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("a dead letter"))?;
+    Ok(DeadLetter { facts: decode(&value[..end])?, json: Bytes::copy_from_slice(&value[end + 1..]) })
 }
 
 /// The key of a lane's cursor: the channel's 16 bytes and the sink's name.

@@ -27,10 +27,8 @@ const SLOW_FLUSH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Sled {
     db: sled::Db,
-    cursors: sled::Tree,
-    late: sled::Tree,
-    quarantine: sled::Tree,
-    json: sled::Tree,
+    /// As in [`Tree::ALL`].
+    trees: Vec<sled::Tree>,
 }
 
 impl Sled {
@@ -43,14 +41,8 @@ impl Sled {
                 .mode(sled::Mode::LowSpace)
                 .flush_every_ms(None)
                 .open()?;
-            let tree = |name: &str| db.open_tree(name);
-            Ok(Self {
-                cursors: tree("cursors")?,
-                late: tree("late")?,
-                quarantine: tree("quarantine")?,
-                json: tree("json")?,
-                db,
-            })
+            let trees = Tree::ALL.iter().map(|tree| db.open_tree(tree.name())).collect::<Result<_, _>>()?;
+            Ok(Self { db, trees })
         };
         match std::panic::catch_unwind(AssertUnwindSafe(open)) {
             Ok(Ok(sled)) => sled.of_our_format(),
@@ -78,12 +70,7 @@ impl Sled {
     }
 
     fn tree(&self, tree: Tree) -> &sled::Tree {
-        match tree {
-            Tree::Cursors => &self.cursors,
-            Tree::Late => &self.late,
-            Tree::Quarantine => &self.quarantine,
-            Tree::Json => &self.json,
-        }
+        &self.trees[tree as usize]
     }
 
     /// Hands everything to the operating system.
@@ -120,9 +107,8 @@ impl Database for Sled {
     }
 
     fn transact(&self, change: &Change<'_>) -> Result<(), StateError> {
-        let trees = (&self.cursors, &self.late, &self.quarantine, &self.json);
-        let changed = trees.transaction(|(cursors, late, quarantine, json)| {
-            change(&InTransaction { cursors, late, quarantine, json }).map_err(|aborted| match aborted {
+        let changed = self.trees[..].transaction(|trees| {
+            change(&InTransaction(trees)).map_err(|aborted| match aborted {
                 Aborted::Failed(error) => ConflictableTransactionError::Abort(error),
                 Aborted::Conflict => ConflictableTransactionError::Conflict,
             })
@@ -135,21 +121,12 @@ impl Database for Sled {
     }
 }
 
-struct InTransaction<'t> {
-    cursors: &'t TransactionalTree,
-    late: &'t TransactionalTree,
-    quarantine: &'t TransactionalTree,
-    json: &'t TransactionalTree,
-}
+/// As in [`Tree::ALL`].
+struct InTransaction<'t>(&'t [TransactionalTree]);
 
 impl InTransaction<'_> {
     fn tree(&self, tree: Tree) -> &TransactionalTree {
-        match tree {
-            Tree::Cursors => self.cursors,
-            Tree::Late => self.late,
-            Tree::Quarantine => self.quarantine,
-            Tree::Json => self.json,
-        }
+        &self.0[tree as usize]
     }
 }
 

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::changes::Changes;
-use super::codec::{self, Late, Quarantined};
+use super::codec::{self, Blocker, Late, Quarantined};
 use super::database::Sled;
 use super::trees::{Database, Tree};
-use super::{Commit, Cursor, Held, LaneKey, StateError};
+use super::{Commit, Cursor, DeadLetter, Held, LaneKey, StateError};
 use crate::event::{ChannelId, Offset};
 
 /// The open database.
@@ -21,6 +21,8 @@ pub(super) struct Store {
     database: Arc<dyn Database>,
     /// What the quarantine holds. Counted once, at opening.
     held: Arc<watch::Sender<Held>>,
+    /// So for the dead letters.
+    dead: Arc<watch::Sender<Held>>,
 }
 
 impl Store {
@@ -30,7 +32,7 @@ impl Store {
     }
 
     pub(super) fn over(database: Arc<dyn Database>) -> Result<Self, StateError> {
-        Self { database, held: Arc::default() }.counted()
+        Self { database, held: Arc::default(), dead: Arc::default() }.counted()
     }
 
     /// Leaves the database as it is, for good: sled would try to write once more when it is dropped, and panic where that
@@ -45,7 +47,13 @@ impl Store {
             held = held.with(self.database.get(Tree::Json, key)?.map_or(0, |json| json.len()));
             Ok(())
         })?;
+        let mut dead = Held::default();
+        self.database.scan(Tree::DeadLetters, &[], &mut |_, value| {
+            dead = dead.with(value.len());
+            Ok(())
+        })?;
         self.held.send_replace(held);
+        self.dead.send_replace(dead);
         Ok(self)
     }
 
@@ -53,18 +61,24 @@ impl Store {
         self.held.subscribe()
     }
 
+    pub(super) fn dead(&self) -> watch::Receiver<Held> {
+        self.dead.subscribe()
+    }
+
     /// Applies commits as one transaction and hands them to the operating system. Not yet on disk: see
     /// [`DatabaseFiles::sync`](super::directory::DatabaseFiles::sync).
     pub(super) fn apply(&self, commits: &[Commit]) -> Result<(), StateError> {
-        let before = *self.held.borrow();
+        let before = (*self.held.borrow(), *self.dead.borrow());
         let after = Cell::new(before);
         self.database.transact(&|trees| {
-            let changes = Changes { trees, held: Cell::new(before) };
+            let changes = Changes { trees, held: Cell::new(before.0), dead: Cell::new(before.1) };
             commits.iter().try_for_each(|commit| changes.apply(commit))?;
-            after.set(changes.held.get());
+            after.set((changes.held.get(), changes.dead.get()));
             Ok(())
         })?;
-        self.held.send_if_modified(|known| std::mem::replace(known, after.get()) != after.get());
+        let (held, dead) = after.get();
+        self.held.send_if_modified(|known| std::mem::replace(known, held) != held);
+        self.dead.send_if_modified(|known| std::mem::replace(known, dead) != dead);
         Ok(())
     }
 
@@ -111,6 +125,26 @@ impl Store {
     pub(super) fn late_at(&self, channel: ChannelId, offset: Offset) -> Result<Option<Late>, StateError> {
         let stored = self.database.get(Tree::Late, &codec::event_key(channel, offset))?;
         stored.map(|value| codec::decode(&value)).transpose()
+    }
+
+    pub(super) fn quarantined_at(&self, channel: ChannelId, offset: Offset) -> Result<Option<Quarantined>, StateError> {
+        let stored = self.database.get(Tree::Quarantine, &codec::event_key(channel, offset))?;
+        stored.map(|value| codec::decode(&value)).transpose()
+    }
+
+    pub(super) fn blocker(&self, channel: ChannelId) -> Result<Option<Blocker>, StateError> {
+        let stored = self.database.get(Tree::Blockers, channel.0.as_bytes())?;
+        stored.map(|value| codec::decode(&value)).transpose()
+    }
+
+    pub(super) fn dead_letters(&self, channel: Option<ChannelId>) -> Result<Vec<(LaneKey, DeadLetter)>, StateError> {
+        let prefix = channel.as_ref().map_or(&[][..], |channel| channel.0.as_bytes());
+        let mut letters = Vec::new();
+        self.database.scan(Tree::DeadLetters, prefix, &mut |key, value| {
+            letters.push((codec::dead_letter_lane(key)?, codec::decode_dead_letter(value)?));
+            Ok(())
+        })?;
+        Ok(letters)
     }
 
     pub(super) fn channels_in_quarantine(&self) -> Result<BTreeSet<ChannelId>, StateError> {

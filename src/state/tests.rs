@@ -25,7 +25,12 @@ fn moved(sink: &str, to: i64) -> Commit {
 
 fn pending(value: i64) -> Pending {
     let event_id = EventId(Uuid::from_u128(u128::try_from(value).unwrap()));
-    Pending { offset: offset(value), event_id, first_seen: 1_700_000_000, json: Bytes::from_static(b"{}") }
+    Pending {
+        offset: offset(value),
+        event_id: Some(event_id),
+        first_seen: 1_700_000_000,
+        json: Bytes::from_static(b"{}"),
+    }
 }
 
 fn evidence(value: i64, json: &'static [u8]) -> Evidence {

@@ -18,6 +18,28 @@ pub(super) enum Tree {
     Quarantine,
     /// By event: the bytes of what is late or quarantined.
     Json,
+    /// By channel: the event that everything else of it waits for, in strict ordering.
+    Blockers,
+    /// By event and sink: what that sink gave up on, with its bytes.
+    DeadLetters,
+}
+
+impl Tree {
+    /// All of them, in their order.
+    pub(super) const ALL: [Self; 6] =
+        [Self::Cursors, Self::Late, Self::Quarantine, Self::Json, Self::Blockers, Self::DeadLetters];
+
+    /// Its name in the database.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Cursors => "cursors",
+            Self::Late => "late",
+            Self::Quarantine => "quarantine",
+            Self::Json => "json",
+            Self::Blockers => "blockers",
+            Self::DeadLetters => "dead-letters",
+        }
+    }
 }
 
 /// A database that is open.

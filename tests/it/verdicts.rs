@@ -2,6 +2,7 @@
 
 use channeld::event::Offset;
 use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use channeld::state::{Blocker, Commit};
 
 use crate::support::{Delivered, Receiver, Setup, deliverable, offsets, records};
 
@@ -159,6 +160,32 @@ async fn in_strict_order_everything_waits_for_a_late_proof_across_restarts_too()
     setup.run_until_lines(4).await;
 
     assert_eq!(setup.offsets("c0"), [1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn in_strict_order_a_restart_does_not_wait_anew() {
+    let simulator = service().await;
+    let setup = Setup::reading(&simulator).with("verification.ordering", "strict");
+    let setup = setup.with("verification.proof_timeout", "1h");
+    for spec in [PROVED, LATE, PROVED] {
+        simulator.publish_one(0, spec);
+    }
+    let mut daemon = setup.start();
+    daemon.until("the proof is waited for", |daemon| daemon.has_logged(HELD) && setup.lines() == 1).await;
+    daemon.stop().await;
+
+    // As if that had been two hours ago.
+    let channel = simulator.announcement().channels[0];
+    let state = setup.state();
+    let blocker = state.blocker(channel).unwrap().unwrap();
+    assert_eq!(blocker.offset.get(), 2);
+    let earlier = Blocker { first_seen: blocker.first_seen - 7200, ..blocker };
+    state.commit(Commit { blocker: Some((channel, earlier)), ..Commit::default() }).await.unwrap();
+    drop(state);
+
+    setup.run_until_lines(2).await;
+    assert_eq!(setup.offsets("c0"), [1, 3]);
+    assert_eq!(setup.state().quarantined_at(channel, blocker.offset).unwrap().unwrap().reason, "proof-timeout");
 }
 
 #[tokio::test]
