@@ -8,7 +8,7 @@ use crate::api::{self, Client};
 use crate::channel::{Channel, Handles, Outlet, RecentEvents, Settings};
 use crate::config::{self, Config, Target};
 use crate::retry::RetryPolicy;
-use crate::sink::{File, SecretError, Sink, SinkError, Stdout, Webhook, signing_key};
+use crate::sink::{File, SecretError, SinkError, Stdout, Webhook, signing_key};
 use crate::state::State;
 
 /// Waits of a sink that has no schedule of its own in the configuration.
@@ -63,16 +63,17 @@ pub fn client(api: &config::Api) -> Result<Client, AssemblyError> {
 pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
     let sink = |(name, sink): (&String, &config::Sink)| {
         let failed = |source| AssemblyError::Sink { name: name.clone(), source };
-        let (target, retry): (Arc<dyn Sink>, _) = match &sink.target {
-            Target::Stdout => (Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
-            Target::File(file) => (Arc::new(File::at(file.path.clone())), SINK_RETRY),
+        let outlet = match &sink.target {
+            Target::Stdout => Outlet::new(name, Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
+            Target::File(file) => Outlet::new(name, Arc::new(File::at(file.path.clone())), SINK_RETRY),
             Target::Webhook(settings) => {
                 let retry = RetryPolicy { wait: settings.retry_wait, max_wait: settings.retry_wait_max };
-                (Arc::new(webhook(name, settings)?), retry)
+                let outlet = Outlet::new(name, Arc::new(webhook(name, settings)?), retry);
+                Outlet { gives_up_after: settings.give_up_after, ..outlet }
             }
         };
         let (shape, filter) = (sink.shape, sink.filter.clone().map(Arc::new));
-        Ok((name.clone(), Outlet { name: name.as_str().into(), sink: target, shape, filter, retry }))
+        Ok((name.clone(), Outlet { shape, filter, ..outlet }))
     };
     config.sinks.iter().map(sink).collect()
 }

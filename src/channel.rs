@@ -45,6 +45,7 @@ use crate::verify::Verifier;
 
 mod batch;
 mod handle;
+mod history;
 mod hub;
 mod intake;
 mod judge;
@@ -59,6 +60,8 @@ mod trouble;
 mod walk;
 
 pub use handle::{Handle, Handles, Paused, StandingStill};
+pub use history::History;
+pub use reader::ReadError;
 pub use replay::RecentEvents;
 pub use status::{Activity, LaneCondition, LaneStatus, Problem, Status};
 
@@ -68,7 +71,6 @@ use judge::{Awaited, Judge};
 use lane::Lane;
 use late::LateBook;
 use machine::{Machine, ThisMachine};
-use reader::ReadError;
 use source::{Service, Source};
 use status::Teller;
 use trouble::Trouble;
@@ -77,7 +79,7 @@ use trouble::Trouble;
 const QUEUE_BATCHES: usize = 2;
 
 /// Events of one channel that may wait for their proof at the same time before reading waits for them.
-const MAX_LATE: usize = 10_000;
+pub const MAX_LATE: usize = 10_000;
 
 /// How a channel is read.
 #[derive(Clone, Debug)]
@@ -115,6 +117,16 @@ pub struct Outlet {
     pub filter: Option<Arc<Filter>>,
     /// Waits while it refuses.
     pub retry: RetryPolicy,
+    /// After this time of refusals an event becomes a dead letter; without it, never.
+    pub gives_up_after: Option<Duration>,
+}
+
+impl Outlet {
+    /// A sink that is given every event as a record, and that is never given up.
+    #[must_use]
+    pub fn new(name: &str, sink: Arc<dyn Sink>, retry: RetryPolicy) -> Self {
+        Self { name: name.into(), sink, shape: Shape::default(), filter: None, retry, gives_up_after: None }
+    }
 }
 
 /// Why a channel's loop ended by itself.

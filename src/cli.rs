@@ -17,12 +17,14 @@ use crate::telemetry::Chain;
 pub mod check;
 pub mod connect;
 pub mod cursor;
+pub mod dead_letters;
 pub mod demo;
 pub mod exit;
 pub mod get;
 mod operate;
 pub mod pause;
 pub mod quarantine;
+pub mod replay;
 pub mod run;
 pub mod search;
 mod shown;
@@ -61,6 +63,8 @@ enum Command {
     Verify(verify::Args),
     Cursor(cursor::Args),
     Quarantine(quarantine::Args),
+    DeadLetters(dead_letters::Args),
+    Replay(replay::Args),
     Pause(pause::Pause),
     Resume(pause::Resume),
     WaitWatcher(wait_watcher::Args),
@@ -93,6 +97,8 @@ impl Cli {
             Command::Verify(args) => verify(&args, self.config.as_deref()),
             Command::Cursor(args) => cursor::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Quarantine(args) => quarantine::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::DeadLetters(args) => dead_letters::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::Replay(args) => replay::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Pause(args) => pause::pause(&args, self.config.as_deref(), &mut output()).await,
             Command::Resume(args) => pause::resume(&args, self.config.as_deref(), &mut output()).await,
             Command::WaitWatcher(args) => wait_watcher(&args, self.config.as_deref()).await,

@@ -7,7 +7,7 @@
 //!
 //! * **Nothing is delivered from here.** What a retry acquits goes to the channel's late events, durably and in one
 //!   transaction; a lane delivers it, and is given only what the verifier has made.
-//! * **Evidence goes by an operator's word only,** and each change is written to the log.
+//! * **Evidence and dead letters go by an operator's word only,** and each change is written to the log.
 //! * **Cursors are put elsewhere only while their channel stands still.**
 //!
 //! # Cancellation
@@ -25,6 +25,7 @@ use crate::state::{State, StateError};
 use crate::verify::Verifier;
 
 mod cursors;
+mod dead_letters;
 mod pauses;
 mod quarantine;
 mod socket;
@@ -32,8 +33,10 @@ mod status;
 mod words;
 
 pub use socket::{Socket, ask};
-pub use status::{ChannelReport, LaneReport, Process, QuarantineReport, Report};
-pub use words::{Answer, Fate, Kept, Move, Paused, Position, Refusal, Request, Retried, Selection};
+pub use status::{ChannelReport, KeptReport, LaneReport, Process, Report};
+pub use words::{
+    Again, Answer, DeadSelection, Fate, Kept, Letter, Move, Paused, Position, Refusal, Request, Retried, Selection,
+};
 
 /// Quarantined events that are judged, and changed, together.
 const AT_ONCE: usize = 256;
@@ -79,6 +82,11 @@ impl Operations {
             Request::QuarantineShow { channel, offset } => self.show(&channel, offset),
             Request::QuarantineRetry { channel, which } => self.retry(&channel, &which).await,
             Request::QuarantineDrop { channel, offsets } => self.discard(&channel, offsets).await,
+            Request::DeadLetterList { channel, sink } => self.dead_letters(channel.as_deref(), sink.as_deref()),
+            Request::DeadLetterShow { channel, sink, offset } => self.dead_letter(&channel, &sink, offset),
+            Request::DeadLetterReplay { channel, sink, which } => self.revive(&channel, &sink, &which).await,
+            Request::DeadLetterDrop { channel, sink, which } => self.unbury(&channel, &sink, &which).await,
+            Request::Replay { channel, sink, events } => self.replay(&channel, &sink, events).await,
             Request::Pause { channel, sink, paused } => self.pause(&channel, sink.as_deref(), paused),
             Request::CursorShow { channel } => self.cursors(channel.as_deref()),
             Request::CursorSet { channel, sink, to, apply } => {

@@ -93,6 +93,12 @@ impl Record {
         self.offset
     }
 
+    /// The event's id, where the service gave one.
+    #[must_use]
+    pub fn event_id(&self) -> Option<EventId> {
+        self.event_id
+    }
+
     /// Whether it was proved; otherwise it is a notice that nobody signs.
     #[must_use]
     pub fn is_verified(&self) -> bool {

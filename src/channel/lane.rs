@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::event::Offset;
 use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Recorded, SinkError, Undelivered};
-use crate::state::{Commit, Cursor, LaneKey, LaneState};
+use crate::state::{Commit, Cursor, DeadLetter, LaneKey, LaneState};
 use crate::telemetry::Chain;
 
 use super::batch::{Batch, Work};
@@ -33,6 +33,10 @@ use super::status::{Problem, Teller};
 use super::trouble::STUBBORN;
 use super::{ChannelError, Outlet, Shared, pause};
 
+mod patience;
+
+use patience::Patience;
+
 pub(super) struct Lane {
     shared: Arc<Shared>,
     key: LaneKey,
@@ -40,6 +44,7 @@ pub(super) struct Lane {
     seat: Seat,
     recorded: Recorded,
     retry: Retry,
+    patience: Patience,
 }
 
 /// Whether the lane goes on.
@@ -57,8 +62,8 @@ impl Lane {
         let seat = shared.hub.add(outlet.name.clone(), through);
         shared.handle.observe_lane(&outlet.name, |lane| *lane = SeenLane::default());
         let recorded = Recorded { channel, through, owed: position.owed };
-        let retry = shared.machine.retry(outlet.retry);
-        Self { shared, key, outlet, seat, recorded, retry }
+        let (retry, patience) = (shared.machine.retry(outlet.retry), Patience::new(outlet.gives_up_after));
+        Self { shared, key, outlet, seat, recorded, retry, patience }
     }
 
     /// Delivers what comes until there is no more, or `stop` fires.
@@ -146,6 +151,14 @@ impl Lane {
                         self.retry.reset();
                     }
                     waiting.retain(|message| !beyond.contains(&message.offset()));
+                    if let Some(letter) = waiting.first().and_then(|first| self.gives_up(first, &error)) {
+                        let first = waiting.remove(0);
+                        let through = if waiting.is_empty() { batch.through } else { first.offset() };
+                        self.record_with(batch, through, Some(letter)).await?;
+                        if waiting.is_empty() {
+                            return Ok(Flow::On);
+                        }
+                    }
                     if self.refused(error, stop).await? == Flow::Stop {
                         return Ok(Flow::Stop);
                     }
@@ -186,20 +199,41 @@ impl Lane {
             let message = [Message::new(record, self.outlet.shape)];
             while let Err(Undelivered { error, .. }) = self.outlet.sink.deliver(&self.recorded.channel, &message).await
             {
+                if let Some(letter) = self.gives_up(&message[0], &error) {
+                    return self.settle(record.offset(), Some(letter)).await.map(|()| Flow::On);
+                }
                 if self.refused(error, stop).await? == Flow::Stop {
                     return Ok(Flow::Stop);
                 }
             }
             self.accepted();
         }
-        let settled = vec![(self.key.clone(), record.offset())];
-        self.shared.state.commit(Commit { settled, ..Commit::default() }).await?;
-        self.recorded.owed.remove(&record.offset());
-        if !taken {
-            return Ok(Flow::On);
+        self.settle(record.offset(), None).await?;
+        if taken {
+            info!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %record.offset(), "late proof came: delivered");
         }
-        info!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %record.offset(), "late proof came: delivered");
         Ok(Flow::On)
+    }
+
+    /// This lane is owed that event no more: it has it or, where there is a dead letter, has given it up.
+    async fn settle(&mut self, offset: Offset, letter: Option<DeadLetter>) -> Result<(), ChannelError> {
+        let settled = vec![(self.key.clone(), offset)];
+        let given_up = letter.into_iter().map(|letter| (self.key.clone(), letter)).collect();
+        self.shared.state.commit(Commit { settled, given_up, ..Commit::default() }).await?;
+        self.recorded.owed.remove(&offset);
+        Ok(())
+    }
+
+    /// The dead letter that is left of an event which was refused for too long. While there is no room for one, the event
+    /// is offered on.
+    fn gives_up(&mut self, event: &Message, error: &SinkError) -> Option<DeadLetter> {
+        let letter = self.patience.ends_with(event, error, self.shared.machine.now())?;
+        if self.shared.state.dead().borrow().is_full() {
+            return None;
+        }
+        let (channel, sink, facts) = (&self.recorded.channel.name, &self.outlet.name, &letter.facts);
+        error!(%channel, %sink, offset = %facts.offset, attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
+        Some(letter)
     }
 
     /// Whether this lane passed that event without delivering it. What left the quarantine meanwhile, the state knows.
@@ -209,6 +243,16 @@ impl Lane {
 
     /// Moves the cursor through `through`, together with what became of the batch's other events up to there.
     async fn record(&mut self, batch: &Batch, through: Offset) -> Result<(), ChannelError> {
+        self.record_with(batch, through, None).await
+    }
+
+    /// As [`record`](Self::record), with an event that was given up.
+    async fn record_with(
+        &mut self,
+        batch: &Batch,
+        through: Offset,
+        letter: Option<DeadLetter>,
+    ) -> Result<(), ChannelError> {
         if self.has_passed(through) {
             return Ok(());
         }
@@ -224,7 +268,9 @@ impl Lane {
         let settled = repaid.iter().map(|offset| (self.key.clone(), *offset)).collect();
 
         let cursor = Some((self.key.clone(), Cursor { through: Some(through) }));
-        self.shared.state.commit(Commit { cursor, pending, settled, quarantined, ..Commit::default() }).await?;
+        let given_up = letter.into_iter().map(|letter| (self.key.clone(), letter)).collect();
+        let commit = Commit { cursor, pending, settled, quarantined, given_up, ..Commit::default() };
+        self.shared.state.commit(commit).await?;
         self.recorded.through = Some(through);
         self.recorded.owed.retain(|offset| !repaid.contains(offset));
         self.recorded.owed.extend(owed);

@@ -54,7 +54,7 @@ pub(super) struct Range {
 
 /// Why there is no range.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ReadError {
+pub enum ReadError {
     /// The service did not answer with a page.
     #[error(transparent)]
     Api(#[from] ApiError),

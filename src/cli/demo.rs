@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 use crate::assembly;
 use crate::channel::{Handles, Outlet};
 use crate::config::Config;
-use crate::record::Shape;
 use crate::retry::RetryPolicy;
 use crate::signals::Signals;
 use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
@@ -68,9 +67,7 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
     println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);
     let state = Arc::new(super::run::open_state(config.state.path.clone()).await?);
     let screen = Arc::new(Screen::new(args.events));
-    let outlet =
-        Outlet { name: SCREEN.into(), sink: screen.clone(), shape: Shape::default(), filter: None, retry: SINK_RETRY };
-    let sinks = [(SCREEN.to_owned(), outlet)].into();
+    let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config.api)?;
     let channels = assembly::channels(&config, &client, &sinks, &state, &Arc::default(), &Handles::default());
 

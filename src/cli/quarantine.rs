@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::connect::load;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, unexpected, write_json};
-use super::shown::{id, printable};
+use super::shown::{id, offset, printable};
 use crate::control::{Answer, Fate, Kept, Request, Retried, Selection};
 use crate::event::Offset;
 use crate::record::rfc3339;
@@ -91,10 +91,6 @@ struct Discard {
     /// Do it.
     #[arg(long)]
     yes: bool,
-}
-
-fn offset(text: &str) -> Result<Offset, String> {
-    text.parse().ok().and_then(Offset::new).ok_or_else(|| "an offset is a whole number from 0".to_owned())
 }
 
 /// Does what is asked.

@@ -51,10 +51,11 @@ fn write(out: &mut impl Write, report: &Report, now: Timestamp) -> io::Result<()
     for reason in report.reasons.iter().filter(|_| report.daemon.is_some()) {
         writeln!(out, "  {}", printable(reason))?;
     }
-    let quarantine = report.quarantine;
-    if quarantine.events > 0 {
-        let full = if quarantine.full { ", full" } else { "" };
-        writeln!(out, "quarantine: {} events, {} bytes{full}", quarantine.events, quarantine.bytes)?;
+    for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
+        if kept.events > 0 {
+            let full = if kept.full { ", full" } else { "" };
+            writeln!(out, "{what}: {} events, {} bytes{full}", kept.events, kept.bytes)?;
+        }
     }
     let width = report.channels.iter().flat_map(names).map(|name| name.chars().count()).max().unwrap_or(0).max(7);
     writeln!(

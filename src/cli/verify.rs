@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! * **An object in, a verdict out**, in the same order; what is not JSON is an input too, and rejected.
-//! * **A record says what its event says.** One of our own delivered records is as good as the event inside it, and
-//!   rejected where its own fields say otherwise.
+//! * **A record says what its event says.** One of our own delivered records, in a CloudEvents event too, is as good as the
+//!   event inside it, and rejected where its own fields say otherwise.
 //! * **Bounded.** One input at a time, however long the file.
 
 use std::fs::File;

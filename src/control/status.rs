@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, Known, Operations, Refusal};
 use crate::channel::{Activity, LaneCondition, LaneStatus, Problem};
 use crate::event::{ChannelId, Offset};
-use crate::state::LaneKey;
+use crate::state::{Held, LaneKey};
 
 /// Everything, for one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,9 @@ pub struct Report {
     /// Why it is not.
     pub reasons: Vec<String>,
     /// All channels together.
-    pub quarantine: QuarantineReport,
+    pub quarantine: KeptReport,
+    /// What sinks gave up on, all channels together.
+    pub dead_letters: KeptReport,
     /// In the order of their names.
     pub channels: Vec<ChannelReport>,
 }
@@ -34,15 +36,21 @@ pub struct Process {
     pub started: jiff::Timestamp,
 }
 
-/// What the quarantine holds.
+/// What the quarantine, or the dead letters, hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QuarantineReport {
+pub struct KeptReport {
     /// Events.
     pub events: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Whether it takes no more.
+    /// Whether there is no room for more.
     pub full: bool,
+}
+
+impl From<Held> for KeptReport {
+    fn from(held: Held) -> Self {
+        Self { events: held.events, bytes: held.bytes, full: held.is_full() }
+    }
 }
 
 /// A channel.
@@ -87,13 +95,13 @@ pub struct LaneReport {
 
 impl Operations {
     pub(super) fn status(&self) -> Result<Answer, Refusal> {
-        let held = *self.state.held().borrow();
-        let quarantine = QuarantineReport { events: held.events, bytes: held.bytes, full: held.is_full() };
+        let quarantine = KeptReport::from(*self.state.held().borrow());
+        let dead_letters = KeptReport::from(*self.state.dead().borrow());
         let channels = self.channels.iter().map(|known| self.channel_status(known)).collect::<Result<Vec<_>, _>>()?;
-        let reasons = reasons(self.daemon, quarantine, &channels);
+        let reasons = reasons(self.daemon, quarantine, dead_letters, &channels);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (daemon, ready) = (self.daemon, reasons.is_empty());
-        Ok(Answer::Status(Box::new(Report { version, daemon, ready, reasons, quarantine, channels })))
+        Ok(Answer::Status(Box::new(Report { version, daemon, ready, reasons, quarantine, dead_letters, channels })))
     }
 
     fn channel_status(&self, known: &Known) -> Result<ChannelReport, Refusal> {
@@ -126,15 +134,23 @@ impl Operations {
 }
 
 /// Why not everything is as it should be. What an operator has paused is.
-fn reasons(daemon: Option<Process>, quarantine: QuarantineReport, channels: &[ChannelReport]) -> Vec<String> {
+fn reasons(
+    daemon: Option<Process>,
+    quarantine: KeptReport,
+    dead_letters: KeptReport,
+    channels: &[ChannelReport],
+) -> Vec<String> {
     if daemon.is_none() {
         return vec!["no daemon runs".to_owned()];
     }
-    let full = quarantine.full.then(|| {
-        let QuarantineReport { events, bytes, .. } = quarantine;
-        format!("the quarantine is full ({events} events, {bytes} bytes): reading stops where evidence would be lost")
-    });
-    full.into_iter().chain(channels.iter().flat_map(ChannelReport::reasons)).collect()
+    let full = |kept: KeptReport, what: &str, follows: &str| {
+        let KeptReport { events, bytes, full } = kept;
+        full.then(|| format!("{what} full ({events} events, {bytes} bytes): {follows}"))
+    };
+    let quarantine = full(quarantine, "the quarantine is", "reading stops where evidence would be lost");
+    let dead_letters = full(dead_letters, "the dead letters are", "no sink gives an event up any more");
+    let full = quarantine.into_iter().chain(dead_letters);
+    full.chain(channels.iter().flat_map(ChannelReport::reasons)).collect()
 }
 
 impl ChannelReport {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Report;
 use crate::event::{ChannelId, Offset};
-use crate::state::Quarantined;
+use crate::state::{GivenUp, Quarantined};
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,49 @@ pub enum Request {
         channel: String,
         /// Which.
         offsets: Vec<Offset>,
+    },
+    /// What sinks gave up on, of one channel or of all, of one sink or of all.
+    DeadLetterList {
+        /// A name or an id.
+        channel: Option<String>,
+        /// A sink.
+        sink: Option<String>,
+    },
+    /// One dead letter with its event.
+    DeadLetterShow {
+        /// A name or an id.
+        channel: String,
+        /// The sink that gave it up.
+        sink: String,
+        /// Its place.
+        offset: Offset,
+    },
+    /// To deliver dead letters once more.
+    DeadLetterReplay {
+        /// A name or an id.
+        channel: String,
+        /// The sink that gave them up.
+        sink: String,
+        /// Which.
+        which: DeadSelection,
+    },
+    /// To throw dead letters away.
+    DeadLetterDrop {
+        /// A name or an id.
+        channel: String,
+        /// The sink that gave them up.
+        sink: String,
+        /// Which.
+        which: DeadSelection,
+    },
+    /// To deliver events of the past to one sink once more.
+    Replay {
+        /// A name or an id.
+        channel: String,
+        /// The sink.
+        sink: String,
+        /// The events, as the service gave them.
+        events: Vec<Again>,
     },
     /// To pause or resume a channel, or one of its sinks.
     Pause {
@@ -74,6 +117,24 @@ pub struct Selection {
     pub reason: Option<String>,
 }
 
+/// Which dead letters of a sink. Without any of these, all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadSelection {
+    /// These.
+    pub offsets: Vec<Offset>,
+    /// Those given up at this second or later, Unix seconds.
+    pub since: Option<i64>,
+    /// Those given up at this second or earlier.
+    pub until: Option<i64>,
+}
+
+/// An event that is to be delivered once more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Again {
+    /// Its bytes, in base64.
+    pub json: String,
+}
+
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -93,6 +154,17 @@ pub enum Answer {
     Retried(Vec<Retried>),
     /// What was thrown away.
     Dropped(Vec<Offset>),
+    /// What sinks gave up on.
+    DeadLetters(Vec<Letter>),
+    /// One dead letter.
+    DeadLetter {
+        /// What is known about it.
+        letter: Letter,
+        /// The event.
+        event: String,
+    },
+    /// What is on its way to a sink once more.
+    Replaying(Vec<Offset>),
     /// What is paused of a channel now.
     Paused(Paused),
     /// Where the lanes are.
@@ -123,6 +195,20 @@ pub struct Kept {
     /// What is known about it.
     #[serde(flatten)]
     pub facts: Quarantined,
+}
+
+/// A dead letter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Letter {
+    /// Its channel's name, or else its id.
+    pub channel: String,
+    /// Its channel's id.
+    pub channel_id: ChannelId,
+    /// The sink that gave it up.
+    pub sink: String,
+    /// What is known about it.
+    #[serde(flatten)]
+    pub facts: GivenUp,
 }
 
 /// What is paused of a channel.

@@ -60,7 +60,9 @@ impl<'a> Facts<'a> {
     /// The chain that the event is about.
     pub(super) fn chain(&self) -> &'static Chain {
         match self.kind {
-            Kind::OperationConfirmed | Kind::OperationAccepted | Kind::WalletStatus => self.wallet.chain,
+            Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed | Kind::WalletStatus => {
+                self.wallet.chain
+            }
             _ => self.watcher.chain,
         }
     }

@@ -14,6 +14,8 @@ pub enum Kind {
     OperationConfirmed,
     /// `operation.status` at `accepted`: a notice.
     OperationAccepted,
+    /// `operation.status` at `failed`: a notice, with its reason.
+    OperationFailed,
     /// `query.status` at `completed`, with a proof.
     QueryCompleted,
     /// `query.status` at `accepted`: a notice.
@@ -32,7 +34,7 @@ impl Kind {
     pub fn event_type(self) -> &'static str {
         match self {
             Self::WatcherEvent => "watcher.event",
-            Self::OperationConfirmed | Self::OperationAccepted => "operation.status",
+            Self::OperationConfirmed | Self::OperationAccepted | Self::OperationFailed => "operation.status",
             Self::QueryCompleted | Self::QueryAccepted => "query.status",
             Self::WatcherStatus => "watcher.status",
             Self::WalletStatus => "wallet.status",
@@ -48,9 +50,19 @@ impl Kind {
             Self::OperationConfirmed => Some("confirmed"),
             Self::QueryCompleted => Some("completed"),
             Self::OperationAccepted | Self::QueryAccepted => Some("accepted"),
+            Self::OperationFailed => Some("failed"),
             Self::WatcherStatus => Some("active"),
             Self::WalletStatus => Some("deployed"),
             Self::Unknown => Some("evaluated"),
+        }
+    }
+
+    /// `payload.status_reason`, which only failures have.
+    #[must_use]
+    pub fn status_reason(self) -> &'static str {
+        match self {
+            Self::OperationFailed => "execution reverted",
+            _ => "",
         }
     }
 

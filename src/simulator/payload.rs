@@ -89,7 +89,7 @@ struct Unknown<'a> {
 pub(super) fn of(facts: &Facts<'_>, signed: Option<&str>) -> String {
     match facts.kind {
         Kind::WatcherEvent => watcher_event(facts, signed),
-        Kind::OperationConfirmed | Kind::OperationAccepted => operation_status(facts, signed),
+        Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed => operation_status(facts, signed),
         Kind::QueryCompleted | Kind::QueryAccepted => query_status(facts, signed),
         Kind::WatcherStatus => watcher_status(facts),
         Kind::WalletStatus => wallet_status(facts),
@@ -114,7 +114,7 @@ fn operation_status(facts: &Facts<'_>, signed: Option<&str>) -> String {
         operation_id: facts.operation_id,
         wallet_operation_id: facts.wallet_operation_id(),
         status: facts.kind.status(),
-        status_reason: "",
+        status_reason: facts.kind.status_reason(),
         address: &facts.wallet.address,
         chain_selector: facts.chain().selector,
         timestamp: facts.timestamp,

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use channeld::api::{self, Client};
 use channeld::channel::{Channel, Outlet, Settings};
 use channeld::config::{Ordering, Start, UnsignedPolicy};
-use channeld::record::{ChannelRef, Message, Shape};
+use channeld::record::{ChannelRef, Message};
 use channeld::retry::RetryPolicy;
 use channeld::simulator::{HasMore, Honesty, LateProofs, Options, Simulator, Window};
 use channeld::sink::{Sink, SinkError, Undelivered};
@@ -128,13 +128,7 @@ fn channel(history: &History, simulator: &Simulator, state: Arc<State>, books: &
         retry: RETRY,
         idle_wait: Duration::from_millis(2),
     };
-    let outlet = |name: &str, book: &Arc<Book>| Outlet {
-        name: name.into(),
-        sink: book.clone(),
-        shape: Shape::default(),
-        filter: None,
-        retry: RETRY,
-    };
+    let outlet = |name: &str, book: &Arc<Book>| Outlet::new(name, book.clone(), RETRY);
     let outlets = vec![outlet("one", &books[0]), outlet("two", &books[1])];
     Channel::new(settings, client.unwrap(), state, Arc::default(), outlets, Arc::default())
 }

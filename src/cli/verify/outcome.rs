@@ -9,9 +9,12 @@ use serde_json::value::RawValue;
 
 use super::same::same;
 use crate::cli::shown::{self, Format};
-use crate::event::{Event, EventId, Object, Offset, RawEvent};
+use crate::event::{Event, EventId, Object, Offset, Proofs, RawEvent};
 use crate::record;
 use crate::verify::{Address, Verdict, Verifier};
+
+/// The reason of a record whose own fields say something else than its event.
+const MISMATCH: &str = "record-mismatch";
 
 /// A verdict on one input, as a program reads it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -23,14 +26,24 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Judges an object: an event as the service gave it, or one of our own delivered records.
+    /// Judges an object: an event as the service gave it, or one of our own delivered records, in a CloudEvents event or
+    /// by itself.
     ///
-    /// An object with a member `event` is taken for a record, whatever else it has: whoever reads it will read that.
+    /// An object with a member `event` is taken for a record, whatever else it has: whoever reads it will read that. So is
+    /// the `data` of one with a `specversion`.
     pub(super) fn of(json: &Bytes, verifier: &Verifier) -> Self {
         let Ok(object) = Object::read(json) else { return Self::malformed(None) };
+        match (object.raw("specversion"), object.raw("data")) {
+            (Ok(Some(_)), Ok(Some(data))) => of_cloud_event(&object, &json.slice_ref(data.get().as_bytes()), verifier),
+            (Ok(_), Ok(_)) => Self::of_record(&object, json, verifier),
+            _ => Self::malformed(None),
+        }
+    }
+
+    fn of_record(object: &Object<'_>, json: &Bytes, verifier: &Verifier) -> Self {
         match object.raw("event") {
             Ok(None) => judge(json, verifier).1,
-            Ok(Some(event)) => of_record(&object, &json.slice_ref(event.get().as_bytes()), verifier),
+            Ok(Some(event)) => of_record(object, &json.slice_ref(event.get().as_bytes()), verifier),
             Err(_) => Self::malformed(None),
         }
     }
@@ -79,6 +92,19 @@ fn judge(json: &Bytes, verifier: &Verifier) -> (Option<Verdict>, Outcome) {
     (Some(verdict), outcome)
 }
 
+/// Judges the record inside a CloudEvents event, and holds the event's own attributes against it.
+fn of_cloud_event(envelope: &Object<'_>, data: &Bytes, verifier: &Verifier) -> Outcome {
+    let Ok(record) = Object::read(data) else { return Outcome::malformed(None) };
+    let outcome = Outcome::of_record(&record, data, verifier);
+    let same = |name| {
+        let (outer, inner) = (envelope.get::<String>(name), record.get::<String>(name));
+        outer.is_ok() && (outer == Ok(None) || outer == inner)
+    };
+    let id = envelope.get::<String>("id");
+    let same_id = id.is_ok_and(|id| outcome.event_id.is_none() || id == outcome.event_id.map(|id| id.to_string()));
+    if same("type") && same("time") && same_id { outcome } else { Outcome::rejected(outcome.event_id, MISMATCH) }
+}
+
 /// Judges the event inside a record, and holds the record's own fields against it.
 fn of_record(record: &Object<'_>, event: &Bytes, verifier: &Verifier) -> Outcome {
     let (verdict, outcome) = judge(event, verifier);
@@ -90,7 +116,7 @@ fn of_record(record: &Object<'_>, event: &Bytes, verifier: &Verifier) -> Outcome
         }
         Some(Verdict::Rejected(..)) | None => false,
     };
-    if contradicted { Outcome::rejected(outcome.event_id, "record-mismatch") } else { outcome }
+    if contradicted { Outcome::rejected(outcome.event_id, MISMATCH) } else { outcome }
 }
 
 /// Whether a field that the record repeats from its event says something else. One that is not there says nothing.
@@ -102,7 +128,16 @@ fn contradicts(record: &Object<'_>, event: &Event, proved: Option<&str>) -> bool
     let time = time.map(|time| time.is_none() || time == event.timestamp().and_then(record::rfc3339));
     let decoded =
         record.raw("decoded").map(|decoded| decoded.is_none_or(|decoded| is_what_was_signed(decoded, proved)));
-    ![offset, id, kind, time, decoded].into_iter().all(|agrees| agrees == Ok(true))
+    let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, event)));
+    ![offset, id, kind, time, decoded, proof].into_iter().all(|agrees| agrees == Ok(true))
+}
+
+/// Whether a proof that stands beside an event is the one in it.
+fn is_its_proof(beside: &Object<'_>, event: &Event) -> bool {
+    let Proofs::One(ocr) = event.proofs() else { return false };
+    let text = |name, of: &str| beside.get::<String>(name).is_ok_and(|text| text.as_deref() == Some(of));
+    let signatures = beside.get::<Vec<Option<Box<str>>>>("signatures");
+    text("report", &ocr.report) && text("context", &ocr.context) && signatures == Ok(Some(ocr.signatures.clone()))
 }
 
 /// Whether `decoded` means the same as the JSON inside the signed text: a record may have been printed anew on its way.

@@ -1,10 +1,12 @@
+use std::sync::Arc;
+
 use clap::{CommandFactory, Parser};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::event::{EventId, RawEvent};
-use crate::record::{ChannelRef, Record};
+use crate::record::{ChannelRef, Format as RecordFormat, Message, Record, Shape};
 use crate::verify::{SignerSet, Verdict};
 
 const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
@@ -67,11 +69,16 @@ fn decodable() -> (Value, Verifier) {
 }
 
 fn delivered(event: &Value, verifier: &Verifier) -> Value {
+    delivered_as(event, verifier, Shape::default())
+}
+
+fn delivered_as(event: &Value, verifier: &Verifier, shape: Shape) -> Value {
     let channel = ChannelRef { name: "test".into(), id: ID.parse().unwrap() };
     let Verdict::Verified(proved) = verifier.judge(RawEvent::locate(event.to_string().into()).unwrap()) else {
         panic!("the case is verified");
     };
-    serde_json::from_slice(Record::verified(&channel, &proved).json()).unwrap()
+    let record = Arc::new(Record::verified(&channel, &proved));
+    serde_json::from_slice(Message::new(&record, shape).body()).unwrap()
 }
 
 #[test]
@@ -139,6 +146,27 @@ fn unsigned_and_pending_events_are_not_verified() {
     place["headers"]["offset"] = json!(null);
     let (outcomes, _) = verified_as(place.to_string(), &verifier());
     assert_eq!(outcomes, [(Some(ID.parse().unwrap()), "malformed".to_owned())]);
+}
+
+#[test]
+fn a_record_in_any_shape_is_verified_and_held_against_what_is_inside_it() {
+    let (event, verifier) = decodable();
+    let word = |record: &Value| verified_as(record.to_string(), &verifier).0[0].1.clone();
+    let shaped = |format, include_proof| delivered_as(&event, &verifier, Shape { format, include_proof });
+    let (cloud, proving) = (shaped(RecordFormat::CloudEvents, true), shaped(RecordFormat::Json, true));
+    for record in [&cloud, &proving, &shaped(RecordFormat::Raw, false)] {
+        assert_eq!(word(record), "verified");
+    }
+    for attribute in ["id", "type", "time"] {
+        let mut forged = cloud.clone();
+        forged[attribute] = json!("another");
+        assert_eq!(word(&forged), "record-mismatch", "{attribute}");
+    }
+    for member in ["report", "context", "signatures"] {
+        let mut forged = proving.clone();
+        forged["proof"][member] = json!([]);
+        assert_eq!(word(&forged), "record-mismatch", "{member}");
+    }
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub struct Webhook {
     pub retry_wait: Duration,
     /// What that wait grows to while refusals last. Not shorter than `retry_wait`.
     pub retry_wait_max: Duration,
+    /// After this time of refusals an event becomes a dead letter; without it, never.
+    pub give_up_after: Option<Duration>,
 }
 
 impl Webhook {
@@ -50,8 +52,9 @@ impl Webhook {
         let secret = secret::read(keys, sink, "secret", check_secret);
         let timeout = keys.optional(&sink.at("timeout"), positive_duration);
         let (retry_wait, retry_wait_max) = retry_waits(keys, sink, Some(RETRY_WAITS))?;
+        let give_up_after = keys.optional(&sink.at("give_up_after"), positive_duration);
         let timeout = timeout?.unwrap_or(TIMEOUT);
-        Ok(Self { url: url?, secret: secret?, timeout, retry_wait, retry_wait_max })
+        Ok(Self { url: url?, secret: secret?, timeout, retry_wait, retry_wait_max, give_up_after: give_up_after? })
     }
 }
 
@@ -63,6 +66,7 @@ impl fmt::Debug for Webhook {
             .field("timeout", &self.timeout)
             .field("retry_wait", &self.retry_wait)
             .field("retry_wait_max", &self.retry_wait_max)
+            .field("give_up_after", &self.give_up_after)
             .finish()
     }
 }

@@ -36,6 +36,7 @@ pub(crate) struct Receiver {
 struct Book {
     script: VecDeque<Reply>,
     always: Option<Reply>,
+    poison: Option<String>,
     requests: usize,
     accepted: Vec<(String, String)>,
     accepted_at: Vec<Instant>,
@@ -64,6 +65,11 @@ impl Receiver {
     /// Replies so to every request from now on; `None` is 204.
     pub(crate) fn always(&self, reply: Option<Reply>) {
         self.lock().always = reply;
+    }
+
+    /// Refuses the event of that id from now on, with 422.
+    pub(crate) fn poison(&self, id: &str) {
+        self.lock().poison = Some(id.to_owned());
     }
 
     /// How many requests came.
@@ -100,10 +106,11 @@ async fn receive(State(book): State<Arc<Mutex<Book>>>, headers: HeaderMap, body:
     let reply = {
         let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
         book.requests += 1;
-        let reply = book.script.pop_front().or(book.always);
+        let id = headers["webhook-id"].to_str().unwrap().to_owned();
+        let poisoned = book.poison.as_ref() == Some(&id);
+        let reply = if poisoned { Some(Reply::Refuse(422, None)) } else { book.script.pop_front().or(book.always) };
         if !matches!(reply, Some(Reply::Refuse(..))) {
             assert!(headers.contains_key("webhook-signature") && headers.contains_key("webhook-timestamp"));
-            let id = headers["webhook-id"].to_str().unwrap().to_owned();
             book.accepted.push((id, body));
             book.accepted_at.push(Instant::now());
         }

@@ -1,0 +1,109 @@
+//! `channeld replay`: events of the past, delivered to one sink once more.
+
+use std::io::Write;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::connect::{Connection, load};
+use super::dead_letters::say;
+use super::exit::{Exit, Failure};
+use super::operate::{Operator, unexpected};
+use super::shown::offset;
+use crate::channel::{History, ReadError};
+use crate::control::{Again, Answer, Request};
+use crate::event::{Offset, RawEvent};
+use crate::telemetry::Chain;
+
+/// What one request to the daemon carries at the most: less than it takes.
+const REQUEST_BYTES: usize = 512 * 1024;
+
+/// Deliver events of a channel's past to one of its sinks once more.
+///
+/// They are read again from the service, without a gap, verified again, and go to the sink as late events do, with the
+/// ids that they had: a receiver that deduplicates on the id drops what it has. The sink's cursor stays where it is, and
+/// its filter holds. At most 10,000 events at a time; what was not asked for is not delivered.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The channel: its name in the configuration, or its UUID.
+    #[arg(long, value_name = "CHANNEL")]
+    channel: String,
+    /// The sink.
+    #[arg(long, value_name = "SINK")]
+    sink: String,
+    /// The first event's offset.
+    #[arg(long, value_name = "OFFSET", value_parser = offset)]
+    from: Offset,
+    /// The last event's offset.
+    #[arg(long, value_name = "OFFSET", value_parser = offset)]
+    to: Offset,
+}
+
+/// Replays.
+///
+/// # Errors
+/// [`Failure`]: what was said to be on its way is, nothing else.
+pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    if args.from > args.to {
+        return Err(Failure::Usage("--from is above --to: there is nothing between them".to_owned()));
+    }
+    let config = load(file)?;
+    let connection = Connection::open(file)?;
+    let (channel, _) = connection.channels.channel(&args.channel)?;
+    let operator = Operator::new(&config);
+    let limit = config.api.page_limit;
+    let mut history = History::new(connection.client, channel.id, args.from, args.to, limit);
+    let mut replayed = 0;
+    loop {
+        let page = history.next().await.map_err(unread)?;
+        if page.is_empty() {
+            break;
+        }
+        for events in requests(&page) {
+            let request = Request::Replay { channel: args.channel.clone(), sink: args.sink.clone(), events };
+            let Answer::Replaying(offsets) = operator.ask(request).await? else { return Err(unexpected()) };
+            replayed += offsets.len();
+            if let (Some(first), Some(last)) = (offsets.first(), offsets.last()) {
+                say(out, &format!("{first} to {last}: {} events are on their way to {}", offsets.len(), args.sink))?;
+            }
+        }
+    }
+    say(out, &format!("{replayed} events in all"))
+}
+
+/// Divides a page into what one request carries.
+fn requests(page: &[RawEvent]) -> Vec<Vec<Again>> {
+    let (mut requests, mut bytes) = (vec![Vec::new()], 0);
+    for event in page {
+        let json = STANDARD.encode(&event.json);
+        if bytes > 0 && bytes + json.len() > REQUEST_BYTES {
+            requests.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += json.len();
+        requests.last_mut().expect("there is one from the beginning").push(Again { json });
+    }
+    requests
+}
+
+fn unread(error: ReadError) -> Failure {
+    match error {
+        ReadError::Api(error) => Failure::api("the events could not be read")(error),
+        doubt @ ReadError::InDoubt { .. } => Failure::Failed(Chain(&doubt).to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_carries_no_more_than_the_daemon_takes_or_one_event() {
+        let event = |bytes: usize| RawEvent { offset: Offset::ZERO, id: None, json: vec![b' '; bytes].into() };
+        let sizes = |page: &[RawEvent]| requests(page).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(&[event(10), event(10)]), [2]);
+        assert_eq!(sizes(&[event(300_000), event(300_000), event(10)]), [1, 2]);
+        assert_eq!(sizes(&[event(10), event(600_000), event(10)]), [1, 1, 1]);
+    }
+}
