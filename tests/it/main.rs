@@ -16,6 +16,7 @@ mod isolation;
 mod kills;
 mod model;
 mod operate;
+mod receivers;
 mod reload;
 mod replays;
 mod restart;
