@@ -5,10 +5,13 @@
 //! * **Never torn.** Written beside, synced, renamed over, and the directory synced: the name always holds one whole
 //!   mirror.
 //! * **Never ahead.** It is written after the database has been synced, so restoring it repeats at most what was in hand.
+//! * **One left over at the most.** What a kill leaves of a new mirror has a name of its own, and the next one replaces it.
+//!   One process has the directory locked, and one thread of it writes.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +22,8 @@ use super::{Cursor, LaneKey, StateError};
 use crate::event::{ChannelId, Offset};
 
 const NAME: &str = "cursors.json";
+/// The next mirror, until it is whole and on disk.
+const NEXT: &str = "cursors.json.new";
 const FORMAT: u32 = 1;
 
 /// Where the mirror stands.
@@ -61,11 +66,12 @@ impl Mirror {
     }
 
     fn replace(&self, path: &Path, json: &[u8]) -> io::Result<()> {
-        let mut file = tempfile::Builder::new().prefix(".cursors-").tempfile_in(&self.directory)?;
+        let next = self.directory.join(NEXT);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
         file.write_all(json)?;
         file.write_all(b"\n")?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
+        file.sync_all()?;
+        std::fs::rename(&next, path)?;
         File::open(&self.directory)?.sync_all()
     }
 
@@ -114,5 +120,37 @@ impl Document {
             }
         }
         Some(contents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_a_kill_left_of_a_mirror_is_replaced_by_the_next_and_nothing_else_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let mirror = Mirror::in_directory(directory.path());
+        mirror.write(&Contents::default()).unwrap();
+        let whole = std::fs::read(mirror.path()).unwrap();
+        // Longer than the next one, so that a rest of it would show.
+        std::fs::write(directory.path().join(NEXT), [&whole[..], b"{torn"].concat()).unwrap();
+        assert!(mirror.read().unwrap().is_some(), "it is not read");
+
+        mirror.write(&Contents::default()).unwrap();
+
+        assert_eq!(std::fs::read(mirror.path()).unwrap(), whole);
+        let names = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), [NAME]);
+    }
+
+    #[test]
+    fn a_mirror_is_readable_by_its_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mirror = Mirror::in_directory(directory.path());
+        mirror.write(&Contents::default()).unwrap();
+        assert_eq!(std::fs::metadata(mirror.path()).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

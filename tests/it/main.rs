@@ -7,6 +7,7 @@
 mod support;
 
 mod backlog;
+mod clock;
 mod configuration;
 mod crash;
 mod dead_letters;

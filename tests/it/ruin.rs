@@ -1,10 +1,10 @@
-//! The machine fails under the daemon: a full disk, a state directory that is gone or cannot be written, a clock that is
-//! set back. Each ends in a clear message, and nothing is lost.
+//! The machine fails under the daemon: a full disk, a state directory that is gone or cannot be written. Each ends in a
+//! clear message, and nothing is lost.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+use channeld::simulator::{Options, Simulator};
 
 use crate::support::{Receiver, Setup, deliverable, offsets, skipped};
 
@@ -172,34 +172,4 @@ async fn a_state_directory_that_is_removed_under_it_ends_it_with_the_reason_and_
 fn recorded(setup: &Setup, offset: i64) -> bool {
     let mirror = std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
     mirror.contains(&format!(r#""file": {offset}"#))
-}
-
-/// The clock is asked for three things: when an event without a proof was first seen, the time in a webhook's signature,
-/// and names of what is kept aside. Instead of the machine's clock, which others use too, what was recorded by it is set
-/// forward: to the daemon that is the same.
-#[tokio::test]
-async fn a_clock_that_was_set_back_costs_no_late_event() {
-    let simulator = service(5).await;
-    let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
-    simulator.publish(0, 5);
-    let setup = Setup::reading(&simulator);
-    setup.run_until_lines(10).await;
-
-    let mirror = setup.path("state/cursors.json");
-    let mut document: serde_json::Value = serde_json::from_slice(&std::fs::read(&mirror).unwrap()).unwrap();
-    let id = simulator.announcement().channels[0].to_string();
-    let first_seen = &mut document["channels"][&id]["late"][late.to_string()]["first_seen"];
-    let a_year_ahead = first_seen.as_i64().expect("it is set aside") + 365 * 24 * 60 * 60;
-    *first_seen = a_year_ahead.into();
-    std::fs::write(&mirror, document.to_string()).unwrap();
-    std::fs::remove_dir_all(setup.path("state/sled")).unwrap();
-
-    let mut daemon = setup.start();
-    daemon.until_logged("channel started").await;
-    simulator.prove(0, late);
-    daemon.until("the late one arrives", |_| setup.lines() == 11).await;
-    daemon.stop().await;
-    let mut in_file = setup.offsets("c0");
-    in_file.sort_unstable();
-    assert_eq!(in_file, deliverable(&simulator, 0));
 }

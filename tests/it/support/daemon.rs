@@ -1,6 +1,7 @@
 //! The daemon as a process: its log, its signals, its end. Whatever it does, it never prints a secret.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -56,19 +57,36 @@ impl Log {
 impl Daemon {
     /// Runs the binary. Standard output goes nowhere, or to the pipe that is returned.
     pub(crate) fn run(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> Self {
-        Self::spawn(arguments, config, secrets, Stdio::null())
+        Self::run_in(&BTreeMap::new(), arguments, config, secrets)
+    }
+
+    /// As [`run`](Self::run), with these variables, that name paths.
+    pub(crate) fn run_in(
+        environment: &BTreeMap<&str, PathBuf>,
+        arguments: &[&str],
+        config: Option<&Path>,
+        secrets: &[String],
+    ) -> Self {
+        Self::spawn(environment, arguments, config, secrets, Stdio::null())
     }
 
     /// As [`run`](Self::run), with a reader of standard output.
     pub(crate) fn run_piped(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> (Self, ChildStdout) {
-        let mut daemon = Self::spawn(arguments, config, secrets, Stdio::piped());
+        let mut daemon = Self::spawn(&BTreeMap::new(), arguments, config, secrets, Stdio::piped());
         let stdout = daemon.child.stdout.take().unwrap();
         (daemon, stdout)
     }
 
-    fn spawn(arguments: &[&str], config: Option<&Path>, secrets: &[String], stdout: Stdio) -> Self {
+    fn spawn(
+        environment: &BTreeMap<&str, PathBuf>,
+        arguments: &[&str],
+        config: Option<&Path>,
+        secrets: &[String],
+        stdout: Stdio,
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
-        command.args(arguments).env_clear().stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+        command.args(arguments).env_clear().envs(environment);
+        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         if let Some(config) = config {
             command.arg("--config").arg(config);
         }

@@ -22,6 +22,7 @@ pub(crate) struct Setup {
     directory: TempDir,
     keys: BTreeMap<String, Value>,
     secrets: Vec<String>,
+    environment: BTreeMap<&'static str, PathBuf>,
 }
 
 impl Setup {
@@ -54,7 +55,7 @@ impl Setup {
             ("sinks.file.path", json!(path("events.jsonl"))),
         ];
         let keys = keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        let mut setup = Self { directory, keys, secrets: vec![api_key.to_owned()] };
+        let mut setup = Self { directory, keys, secrets: vec![api_key.to_owned()], environment: BTreeMap::new() };
         for (number, id) in channels.iter().enumerate() {
             setup.set(&format!("channels.c{number}.id"), id.to_string());
             setup.set(&format!("channels.c{number}.sinks"), json!(["file"]));
@@ -105,6 +106,11 @@ impl Setup {
         self.secrets.push(secret.to_owned());
     }
 
+    /// Gives the daemons that are started from now on a variable, though they inherit none.
+    pub(crate) fn set_environment(&mut self, name: &'static str, path: &Path) {
+        self.environment.insert(name, path.to_owned());
+    }
+
     /// A path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -135,7 +141,7 @@ impl Setup {
 
     /// Starts `channeld run`.
     pub(crate) fn start(&self) -> Daemon {
-        Daemon::run(&["run"], Some(&self.write()), &self.secrets)
+        Daemon::run_in(&self.environment, &["run"], Some(&self.write()), &self.secrets)
     }
 
     /// As [`start`](Self::start), with a reader of standard output.
