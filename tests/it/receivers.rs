@@ -42,8 +42,13 @@ async fn receives(program: &str, language: &str) {
     });
     eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).ok()).await;
 
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let forged = client.post(&url).header("webhook-id", "1").header("webhook-timestamp", "1").header("webhook-signature", "v1,AA");
+    let forged = client
+        .post(&url)
+        .header("webhook-id", "1")
+        .header("webhook-timestamp", "1")
+        .header("webhook-signature", "v1,AA");
     assert_eq!(forged.body("{}").send().await.unwrap().status(), 401, "{language}");
     let mut daemon = setup.start();
     let accepted = |daemon: &Daemon| {
