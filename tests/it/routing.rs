@@ -1,6 +1,8 @@
 //! Each sink gets the events that it wants, in the shape that it wants.
 
 use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+use cloudevents::AttributesReader;
+use cloudevents::event::SpecVersion;
 use serde_json::Value;
 
 use crate::support::{Receiver, Setup, offsets, records};
@@ -70,6 +72,13 @@ async fn each_sink_writes_in_its_own_format_and_an_auditor_gets_the_proof() {
     for (record, cloud) in records.iter().zip(&clouds) {
         assert_eq!((&cloud["specversion"], &cloud["id"]), (&"1.0".into(), &record["event_id"]));
         assert_eq!((&cloud["data"]["offset"], &cloud["data"]["proof"]), (&record["offset"], &Value::Null));
+    }
+    for (line, record) in lines("clouds").lines().zip(&records) {
+        let event: cloudevents::Event = serde_json::from_str(line).expect("the specification's own library reads it");
+        assert_eq!((event.specversion(), event.ty()), (SpecVersion::V10, record["type"].as_str().unwrap()));
+        assert_eq!((event.id(), event.subject().is_some()), (record["event_id"].as_str().unwrap(), true));
+        assert_eq!(event.source(), &format!("urn:uuid:{}", record["channel_id"].as_str().unwrap()));
+        assert!(event.time().is_some() && event.data().is_some());
     }
     let proof = &records[0]["event"]["headers"]["proofs"][0];
     let beside = &records[0]["proof"];
