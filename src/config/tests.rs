@@ -9,6 +9,7 @@ use super::*;
 
 mod documents;
 mod environment;
+mod routing;
 mod secrets;
 
 const GOOD: &str = r#"

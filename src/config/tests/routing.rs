@@ -1,0 +1,44 @@
+//! Filters, formats and proofs: what a sink is given, and in what shape.
+
+use super::*;
+use crate::record::{Field, Filter, Rule};
+
+#[test]
+fn what_cannot_be_routed_or_shaped_is_refused_under_its_key() {
+    let cases = [
+        ("sinks.out", "format", "\"xml\"", "sinks.out.format"),
+        ("sinks.out", "include_proof", "\"yes\"", "sinks.out.include_proof"),
+        ("sinks.out", "filter", "\"successes\"", "sinks.out.filter"),
+        ("sinks.out", "filter", "{ status = [] }", "sinks.out.filter.status"),
+        ("sinks.out", "filter", "{ colour = \"red\" }", "sinks.out.filter.colour"),
+        ("channels.a", "filters", "{ elsewhere = \"failures\" }", "channels.a.filters.elsewhere"),
+        ("channels.a", "filters", "{ out = \"successes\" }", "channels.a.filters.out"),
+    ];
+    for (table, key, value, wrong) in cases {
+        let error = load(&with(table, key, value), &[]).expect_err(value);
+        assert_eq!(keys_of(&error), [wrong], "{value}: {error}");
+    }
+    let raw = with("sinks.out", "format", "\"raw\"").replace("[sinks.out]", "[sinks.out]\ninclude_proof = true");
+    assert_eq!(keys_of(&load(&raw, &[]).expect_err("it is in the event")), ["sinks.out.include_proof"]);
+}
+
+#[test]
+fn a_raw_file_is_of_one_channel() {
+    let file = "type = \"file\"\npath = \"/tmp/events\"\nformat = \"raw\"";
+    let one = GOOD.replace("type = \"stdout\"", file);
+    assert!(load(&one, &[]).is_ok());
+    let two = "[channels.b]\nid = \"d290f1ee-6c54-4b01-90e6-d701748f0851\"\nsinks = [\"out\"]\n";
+    let error = load(&format!("{one}{two}"), &[]).expect_err("their lines could not be told apart");
+    assert_eq!(keys_of(&error), ["sinks.out.format"]);
+}
+
+#[test]
+fn a_filter_is_a_name_or_values_by_field_also_from_the_environment() {
+    let config = good(&[("CHANNELD_SINKS__OUT__FILTER", "failures")]);
+    assert_eq!(config.sinks["out"].filter, Some(Filter::failures()));
+    let config = good(&[("CHANNELD_SINKS__OUT__FILTER__EVENT_NAME", "Mint, Burn")]);
+    let rule = Rule::default().with(Field::EventName, vec!["Mint".to_owned(), "Burn".to_owned()]);
+    assert_eq!(config.sinks["out"].filter, Some(Filter::any(vec![rule])));
+    let config = good(&[("CHANNELD_CHANNELS__A__FILTERS__HOOK", "failures")]);
+    assert_eq!(config.channels[0].filters, [("hook".to_owned(), Filter::failures())].into());
+}
