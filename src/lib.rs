@@ -16,7 +16,8 @@
 //! [`record`] and goes to the channel's lanes; what waits for its proof, or was rejected, goes along in the same batch. A
 //! lane delivers to its [`sink`], and then records the batch in [`state`] as one transaction: its cursor, the events set
 //! aside, the events quarantined. A crash at any point repeats at most what was in hand. A lane that falls behind leaves
-//! the others, reads for itself from its own cursor, and rejoins.
+//! the others, reads for itself from its own cursor, and rejoins. Each sink has its filter and its shape; what it gives up
+//! on is kept as a dead letter.
 //!
 //! # Code map, in reading order
 //!
@@ -24,7 +25,7 @@
 //! |---|---|---|
 //! | [`event`] | ids, offsets, events as the service writes them; no I/O | |
 //! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
-//! | [`record`] | the one JSON object that sinks are given; pure | event, verify |
+//! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, verify |
 //! | [`api`] | the client of the service: pages, errors by what to do next | event, [`http`] |
 //! | [`sink`] | the trait, and one file a sink | record, [`http`] |
 //! | [`state`] | sled behind the few operations that the rest needs, and its readable mirror | event |
@@ -32,7 +33,7 @@
 //! | [`supervisor`] | a task per channel; restart, drain, outcome | channel |
 //! | [`config`] | from the operator's text to a checked `Config`, every mistake at once | event, record, verify |
 //! | [`assembly`] | from a `Config` to the parts that run | all above |
-//! | [`control`] | what an operator sees and changes: quarantine, cursors, pauses | channel, config, state |
+//! | [`control`] | what an operator sees and changes: status, quarantine, dead letters, cursors, pauses | channel, config, state |
 //! | [`cli`] | one file a subcommand | all |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!

@@ -5,6 +5,8 @@
 //! * **Delivered before recorded.** The cursor moves after the sink has said `Ok`, and only as far as that.
 //! * **Nothing twice without a crash.** What a sink took of a batch before it refused the rest is recorded, and only
 //!   the rest is offered again.
+//! * **Delivered, left out or kept.** The cursor passes an event that the sink has taken, that its filter leaves out, or
+//!   that is a dead letter in the same transaction.
 //!
 //! # Cancellation
 //!
