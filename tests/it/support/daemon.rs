@@ -117,14 +117,21 @@ impl Daemon {
 
     /// Waits until `holds`, while the daemon runs.
     pub(crate) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        self.while_it_moves(what, |daemon| if holds(daemon) { None } else { Some(0) }).await;
+    }
+
+    /// Waits, while the daemon runs, for as long as it takes and something moves: `come` tells how far, and nothing once
+    /// it is there.
+    pub(crate) async fn while_it_moves(&mut self, what: &str, mut come: impl FnMut(&Self) -> Option<usize>) {
+        let (mut furthest, mut deadline) = (None, Instant::now());
         loop {
             let ended = self.child.try_wait().unwrap();
-            if holds(self) {
-                return;
+            let Some(now) = come(self) else { return };
+            if furthest.replace(now) != Some(now) {
+                deadline = Instant::now() + PATIENCE;
             }
             assert!(ended.is_none(), "the daemon ended ({ended:?}) before: {what}\n{}", self.log().tail());
-            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}\n{}", self.log().tail());
+            assert!(Instant::now() < deadline, "nothing for {PATIENCE:?}: {what}\n{}", self.log().tail());
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
