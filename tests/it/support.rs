@@ -2,6 +2,7 @@
 
 mod command;
 mod daemon;
+mod mount;
 mod receiver;
 mod records;
 mod scripted;
@@ -12,6 +13,7 @@ mod wait;
 
 pub(crate) use command::Told;
 pub(crate) use daemon::Daemon;
+pub(crate) use mount::{Mount, fill};
 pub(crate) use receiver::{Receiver, Reply};
 pub(crate) use records::{Delivered, offsets};
 pub(crate) use scripted::Scripted;
