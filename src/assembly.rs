@@ -65,7 +65,7 @@ pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
         let failed = |source| AssemblyError::Sink { name: name.clone(), source };
         let (target, retry): (Arc<dyn Sink>, _) = match &sink.target {
             Target::Stdout => (Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
-            Target::File(file) => (Arc::new(File::at(file.path.clone())), SINK_RETRY),
+            Target::File(file) => (Arc::new(File::new(file.clone())), SINK_RETRY),
             Target::Webhook(settings) => {
                 let retry = RetryPolicy { wait: settings.retry_wait, max_wait: settings.retry_wait_max };
                 (Arc::new(webhook(name, settings)?), retry)
