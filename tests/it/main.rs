@@ -11,6 +11,7 @@ mod configuration;
 mod crash;
 mod demonstration;
 mod faults;
+mod files;
 mod isolation;
 mod kills;
 mod model;
