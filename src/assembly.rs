@@ -65,7 +65,7 @@ pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
         let failed = |source| AssemblyError::Sink { name: name.clone(), source };
         let outlet = match &sink.target {
             Target::Stdout => Outlet::new(name, Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
-            Target::File(file) => Outlet::new(name, Arc::new(File::at(file.path.clone())), SINK_RETRY),
+            Target::File(file) => Outlet::new(name, Arc::new(File::new(file.clone())), SINK_RETRY),
             Target::Webhook(settings) => {
                 let retry = RetryPolicy { wait: settings.retry_wait, max_wait: settings.retry_wait_max };
                 let outlet = Outlet::new(name, Arc::new(webhook(name, settings)?), retry);

@@ -34,7 +34,7 @@ pub use channel::{Channel, Start};
 pub use daemon::{Admin, Log, LogFormat, LogLevel, State};
 pub use problem::{ConfigError, Problem};
 pub use secret::Secret;
-pub use sink::{File, Sink, Target, Webhook};
+pub use sink::{Sink, Target, Webhook};
 pub use verification::{Ordering, UnsignedPolicy, Verification, VerificationFlags, verification_from_flags};
 
 use keys::{Key, Keys, Reported};

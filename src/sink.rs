@@ -26,7 +26,7 @@ mod sample;
 mod stdout;
 mod webhook;
 
-pub use file::File;
+pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
 pub use stdout::Stdout;
 pub use webhook::{SecretError, Webhook, signing_key};
 

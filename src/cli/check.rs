@@ -8,12 +8,15 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
+use jiff::fmt::friendly::SpanPrinter;
 use serde_json::{Value, json};
 
 use super::Exit;
 use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, Target, UnsignedPolicy};
 use crate::record::Format;
+use crate::sink::{Compression, FileSettings};
 
 /// Check the configuration without starting anything.
 ///
@@ -110,7 +113,7 @@ fn shown_ordering(ordering: Ordering) -> &'static str {
 fn shown_sink(sink: &Sink) -> String {
     let target = match &sink.target {
         Target::Stdout => "stdout".to_owned(),
-        Target::File(file) => format!("file {}", file.path.display()),
+        Target::File(file) => shown_file(file),
         Target::Webhook(webhook) => {
             let signed = if webhook.secret.is_some() { "signed" } else { "not signed" };
             format!("webhook {} ({signed})", webhook.shown_url())
@@ -118,6 +121,65 @@ fn shown_sink(sink: &Sink) -> String {
     };
     let filtered = if sink.filter.is_some() { ", filtered" } else { "" };
     format!("{target}, as {}{filtered}", shown_format(sink.shape.format))
+}
+
+fn shown_file(file: &FileSettings) -> String {
+    let mut shown = format!("file {}", file.path.display());
+    let Some(rotation) = &file.rotation else { return shown };
+    let size = rotation.size.map(|size| format!("at {}", shown_size(size)));
+    let every = rotation.every.map(|every| format!("every {}", shown_duration(every)));
+    let when: Vec<_> = [size, every].into_iter().flatten().collect();
+    let _ = write!(shown, ", closed {} as {}", when.join(" and "), rotation.name);
+    if let Some(compression) = rotation.compression {
+        let _ = write!(shown, ", compressed with {}", shown_compression(compression));
+    }
+    let keep = rotation.keep;
+    let files = keep.files.map(|files| format!("{files} files"));
+    let time = keep.time.map(|time| format!("for {}", shown_duration(time)));
+    let size = keep.size.map(|size| format!("up to {}", shown_size(size)));
+    let kept: Vec<_> = [files, time, size].into_iter().flatten().collect();
+    if !kept.is_empty() {
+        let _ = write!(shown, ", kept: {}", kept.join(", "));
+    }
+    shown
+}
+
+fn shown_size(bytes: u64) -> String {
+    bytesize::ByteSize(bytes).display().iec().to_string()
+}
+
+fn shown_duration(duration: Duration) -> String {
+    SpanPrinter::new().unsigned_duration_to_string(&duration)
+}
+
+fn shown_compression(compression: Compression) -> &'static str {
+    match compression {
+        Compression::Gzip => "gzip",
+        Compression::Zstd => "zstd",
+    }
+}
+
+fn json_file(file: &FileSettings) -> Value {
+    let rotation = file.rotation.as_ref().map(|rotation| {
+        json!({
+            "size": rotation.size,
+            "every_seconds": rotation.every.map(|every| every.as_secs()),
+            "name": rotation.name.to_string(),
+            "compress": rotation.compression.map(shown_compression),
+            "keep_files": rotation.keep.files,
+            "keep_seconds": rotation.keep.time.map(|time| time.as_secs()),
+            "keep_size": rotation.keep.size,
+            "latest_link": rotation.latest_link,
+        })
+    });
+    json!({
+        "type": "file",
+        "path": file.path.display().to_string(),
+        "mode": file.access.mode.map(|mode| format!("{mode:04o}")),
+        "owner": file.access.owner,
+        "group": file.access.group,
+        "rotation": rotation,
+    })
 }
 
 fn shown_format(format: Format) -> &'static str {
@@ -165,7 +227,7 @@ fn json_channel(channel: &Channel) -> Value {
 fn json_sink(sink: &Sink) -> Value {
     let mut shown = match &sink.target {
         Target::Stdout => json!({"type": "stdout"}),
-        Target::File(file) => json!({"type": "file", "path": file.path.display().to_string()}),
+        Target::File(file) => json_file(file),
         Target::Webhook(webhook) => {
             json!({"type": "webhook", "url": webhook.shown_url().as_str(), "signed": webhook.secret.is_some()})
         }
@@ -212,6 +274,28 @@ mod tests {
             assert!(!out.contains("do-not-show") && !out.contains("whsec_"), "{out}");
         }
         assert!(printed(false, &GOOD).1.contains("4 of 10 signers"));
+    }
+
+    #[test]
+    fn what_becomes_of_a_file_is_said() {
+        let file = [
+            ("CHANNELD_CHANNELS__A__SINKS", "hook, file"),
+            ("CHANNELD_SINKS__FILE__TYPE", "file"),
+            ("CHANNELD_SINKS__FILE__PATH", "/var/lib/channeld/events.jsonl"),
+            ("CHANNELD_SINKS__FILE__ROTATE_SIZE", "100MiB"),
+            ("CHANNELD_SINKS__FILE__ROTATE_EVERY", "1h"),
+            ("CHANNELD_SINKS__FILE__COMPRESS", "zstd"),
+            ("CHANNELD_SINKS__FILE__KEEP_FILES", "30"),
+            ("CHANNELD_SINKS__FILE__MODE", "0640"),
+        ];
+        let variables = [&GOOD[..3], &GOOD[4..], &file].concat();
+        let shown = "file /var/lib/channeld/events.jsonl, closed at 100.0 MiB and every 1h as events-{time}.jsonl, \
+                     compressed with zstd, kept: 30 files, as json";
+        let (_, out, errors) = printed(false, &variables);
+        assert!(out.contains(shown), "{out}{errors}");
+        let object: Value = serde_json::from_str(&printed(true, &variables).1).expect("one JSON object");
+        let file = &object["sinks"]["file"];
+        assert_eq!((&file["mode"], &file["rotation"]["size"]), (&json!("0640"), &json!(104_857_600)));
     }
 
     #[test]

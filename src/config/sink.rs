@@ -6,11 +6,11 @@ use super::filter;
 use super::keys::{Key, Keys, Reported};
 use super::values::{check_name, choice};
 use crate::record::{Filter, Format, Shape};
+use crate::sink::FileSettings;
 
 mod file;
 mod webhook;
 
-pub use file::File;
 pub use webhook::Webhook;
 
 /// `[sinks.NAME]`.
@@ -30,7 +30,7 @@ pub enum Target {
     /// The process's standard output.
     Stdout,
     /// A file.
-    File(File),
+    File(FileSettings),
     /// An HTTP endpoint of the operator.
     Webhook(Webhook),
 }
@@ -69,7 +69,7 @@ pub(super) fn read_all(keys: &mut Keys) -> Result<BTreeMap<String, Sink>, Report
 fn read(keys: &mut Keys, sink: &Key) -> Result<Sink, Reported> {
     let target = match keys.required(&sink.at("type"), choice(&TYPES)) {
         Ok(Type::Stdout) => Ok(Target::Stdout),
-        Ok(Type::File) => File::read(keys, sink).map(Target::File),
+        Ok(Type::File) => file::read(keys, sink).map(Target::File),
         Ok(Type::Webhook) => Webhook::read(keys, sink).map(Target::Webhook),
         Err(reported) => {
             keys.pass_over(sink);
@@ -95,9 +95,9 @@ fn read_shape(keys: &mut Keys, sink: &Key) -> Result<Shape, Reported> {
 /// Two sinks in one file would write over each other.
 fn check_path(keys: &mut Keys, table: &Key, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
     let Target::File(file) = &sink.target else { return };
-    let same = |other: &Sink| matches!(&other.target, Target::File(other) if other.path == file.path);
-    if let Some((other, _)) = others.iter().find(|(_, other)| same(other)) {
-        let other = table.at(other);
-        keys.wrong(&table.at(name).at("path"), format!("is the file of {other} too; give each sink a file of its own"));
+    for (other, before) in others {
+        if let Target::File(before) = &before.target {
+            file::check_pair(keys, (&table.at(name), file), (&table.at(other), before));
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use jiff::fmt::friendly::SpanParser;
 use url::Url;
 
@@ -28,6 +29,19 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be longer than zero, such as \"5s\"".to_owned()),
         duration => Ok(duration),
+    }
+}
+
+/// A number of bytes, not zero.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
+    match text.parse::<ByteSize>() {
+        Ok(ByteSize(bytes @ 1..)) if has_unit => Ok(bytes),
+        _ => {
+            Err("must be a size with its unit, more than nothing, such as \"512KiB\", \"100MiB\" or \"5GiB\""
+                .to_owned())
+        }
     }
 }
 

@@ -1,37 +1,69 @@
 //! A file: one line an event, each event exactly once.
 //!
-//! The work is done by the blocking [`Journal`]; here it is taken off the async threads, one batch at a time.
+//! The work is done by the blocking [`Journal`]; here it is taken off the async threads, one batch at a time. What becomes
+//! of files that were closed is the [`keeper`]'s business.
+//!
+//! ```text
+//! deliver ──► journal ──► tail          the active file: appended to, synced
+//!                │  └───► rotation      when it is closed, and in which steps
+//!                └──────► finding       resume: what files hold beyond what is recorded
+//! keeper ───► upkeep ──┬─► compression, retention, latest, index
+//!                      └─► closed       what stands in the directory; name: what closed files are called
+//! ```
 //!
 //! # Invariants
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
 //! * **All or nothing.** A batch that failed half-way is cut off again before anything else is written, so that the next
-//!   attempt repeats no line.
-//! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink reads what the file holds beyond what is
-//!   recorded, and passes over it when it is offered again. This needs the whole run since the last record to be in the
-//!   file at the path: a file that is renamed (rotated) between a crash and the restart takes that knowledge with it.
-//!   Rotate while the daemon runs, or after it has been stopped.
+//!   attempt repeats no line. A batch is never torn over two files.
+//! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink reads what the files hold beyond what is
+//!   recorded, the active one and those it has closed, and passes over it when it is offered again.
 //! * **One writer.** The file is locked as long as it is open; a second daemon, or a second sink with the same path, is
 //!   refused.
+//!
+//! # Other programs that rotate
+//!
+//! The sink notices before each batch, and at each `resume` (so also on SIGHUP, whether or not an event comes), that its
+//! path was moved or removed, and goes on in a new file. What it cannot know is where another program has moved the old
+//! one: if the daemon crashed within its last batch, and the file is moved before it starts again, that batch is written
+//! again. Rotate while the daemon runs, or after it has been stopped. A program that compresses at once what it has moved
+//! may do so while a batch is still written to it: with logrotate, `delaycompress` avoids that. One that copies the file
+//! and then empties it (logrotate's `copytruncate`) loses what is written between the two: nothing here can help that.
 //!
 //! # Cancellation
 //!
 //! Work that was begun is finished under the lock, whether or not it is still awaited: nobody ever meets a half-written
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Recorded, Sink, SinkError, Undelivered, blocking};
 use crate::record::{ChannelRef, Message};
 
+mod closed;
+mod compression;
+mod finding;
+mod index;
 mod journal;
+mod keeper;
+mod latest;
 mod lines;
+mod name;
 mod opening;
+mod retention;
+mod rotation;
+mod settings;
 mod tail;
+mod upkeep;
+
+pub use compression::Compression;
+pub use name::ClosedName;
+pub use settings::{Access, FileSettings, Keep, Rotation};
 
 use journal::Journal;
 
@@ -39,12 +71,18 @@ use journal::Journal;
 #[derive(Debug)]
 pub struct File {
     slot: Arc<Mutex<Slot>>,
+    rotation: Option<Rotation>,
+    rotated: Arc<Notify>,
+    keeper: OnceLock<JoinSet<()>>,
+    /// Ends what the keeper has begun off the async threads.
+    stop: DropGuard,
 }
 
 /// The journal, once it has been opened.
 #[derive(Debug)]
 struct Slot {
-    path: PathBuf,
+    settings: FileSettings,
+    rotated: Arc<Notify>,
     journal: Option<Journal>,
 }
 
@@ -52,20 +90,23 @@ impl Slot {
     fn journal(&mut self) -> Result<&mut Journal, SinkError> {
         match &mut self.journal {
             Some(journal) => Ok(journal),
-            empty => Ok(empty.insert(Journal::open(self.path.clone())?)),
+            empty => Ok(empty.insert(Journal::open(self.settings.clone(), self.rotated.clone())?)),
         }
     }
 }
 
 impl File {
-    /// The file at `path`, opened when it is first used, and created (mode 0640) in a directory that exists.
+    /// The file, opened when it is first used, and created in a directory that exists.
     ///
     /// What a crash has torn at its end is cut off; everything else is kept. Until it can be opened, each use of it is a
     /// [`SinkError::Io`]: it cannot be read, synced or locked, is no regular file (a symbolic link to one is followed),
     /// or holds something other than lines of JSON.
     #[must_use]
-    pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { slot: Arc::new(Mutex::new(Slot { path: path.into(), journal: None })) }
+    pub fn new(settings: FileSettings) -> Self {
+        let rotated = Arc::<Notify>::default();
+        let (rotation, stop) = (settings.rotation.clone(), CancellationToken::new().drop_guard());
+        let slot = Slot { settings, rotated: rotated.clone(), journal: None };
+        Self { slot: Arc::new(Mutex::new(slot)), rotation, rotated, keeper: OnceLock::new(), stop }
     }
 
     /// Runs `work` on the journal, and holds the lock until it has ended, awaited or not.
@@ -73,8 +114,20 @@ impl File {
         &self,
         work: impl FnOnce(&mut Journal) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {
+        self.keep();
         let mut slot = Arc::clone(&self.slot).lock_owned().await;
         blocking(move || work(slot.journal()?)).await
+    }
+
+    /// Has closed files looked after, from the first use on.
+    fn keep(&self) {
+        let Some(rotation) = &self.rotation else { return };
+        self.keeper.get_or_init(|| {
+            let mut keeper = JoinSet::new();
+            let (slot, stop) = (Arc::downgrade(&self.slot), self.stop.token().clone());
+            keeper.spawn(keeper::keep(slot, rotation.clone(), self.rotated.clone(), stop));
+            keeper
+        });
     }
 }
 

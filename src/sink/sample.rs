@@ -5,7 +5,7 @@ use uuid::Uuid;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use std::sync::Arc;
 
-use crate::record::{ChannelRef, Message, Record, Shape};
+use crate::record::{ChannelRef, Format, Message, Record, Shape};
 use crate::verify::{Address, SignerSet, Verdict, Verifier};
 
 /// A channel; the same number gives the same channel.
@@ -17,6 +17,11 @@ pub(super) fn channel(number: u128) -> ChannelRef {
 pub(super) fn record(channel: &ChannelRef, offset: i64) -> Message {
     let id = EventId(Uuid::from_u128((channel.id.0.as_u128() << 64) | u128::from(offset.unsigned_abs())));
     notice(channel, offset, &format!(r#""event_id":"{id}","#))
+}
+
+/// The same record in another shape.
+pub(super) fn shaped(message: &Message, format: Format) -> Message {
+    Message::new(&Arc::new(message.record().clone()), Shape { format, ..Shape::default() })
 }
 
 /// The record of a notice to which the service gave no id.

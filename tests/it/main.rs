@@ -13,6 +13,7 @@ mod crash;
 mod dead_letters;
 mod demonstration;
 mod faults;
+mod files;
 mod isolation;
 mod kills;
 mod model;

@@ -1,12 +1,9 @@
 //! The machine fails under the daemon: a full disk, a state directory that is gone or cannot be written. Each ends in a
 //! clear message, and nothing is lost.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use channeld::simulator::{Options, Simulator};
 
-use crate::support::{Receiver, Setup, deliverable, offsets, skipped};
+use crate::support::{Mount, Receiver, Setup, deliverable, fill, offsets};
 
 const REFUSED: &str = "sink refused: its events wait and are offered again";
 const PAGE: usize = 10;
@@ -15,53 +12,6 @@ type Change = fn(&Mount);
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
-}
-
-/// A small file system. Unmounted when it is dropped.
-struct Mount {
-    at: PathBuf,
-}
-
-impl Mount {
-    /// `None` where the operator of these tests has left out those that mount.
-    fn new(at: PathBuf, size: &str) -> Option<Self> {
-        if skipped("mount") {
-            return None;
-        }
-        std::fs::create_dir(&at).unwrap();
-        let mount = Self { at };
-        mount.command("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
-        Some(mount)
-    }
-
-    fn remount(&self, options: &str) {
-        self.command("mount", &["-o", &format!("remount,{options}")]);
-    }
-
-    fn command(&self, command: &str, arguments: &[&str]) {
-        let done = Command::new(command).args(arguments).arg(&self.at).output();
-        assert!(
-            done.as_ref().is_ok_and(|done| done.status.success()),
-            "this test needs to mount a file system, which root may (CHANNELD_TEST_SKIP=mount leaves it out): {done:?}"
-        );
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // Also where something still stands in it.
-        let _ = Command::new("umount").arg("-l").arg(&self.at).output();
-    }
-}
-
-fn fill(directory: &Path) -> PathBuf {
-    let path = directory.join("something-else");
-    let mut file = std::fs::File::create(&path).unwrap();
-    for size in [64 * 1024, 1] {
-        let bytes = vec![b'x'; size];
-        while std::io::Write::write_all(&mut file, &bytes).is_ok() {}
-    }
-    path
 }
 
 #[tokio::test]

@@ -2,6 +2,9 @@
 
 mod command;
 mod daemon;
+mod files;
+mod mount;
+mod programs;
 mod receiver;
 mod records;
 mod scripted;
@@ -12,6 +15,9 @@ mod wait;
 
 pub(crate) use command::Told;
 pub(crate) use daemon::Daemon;
+pub(crate) use files::{Files, place};
+pub(crate) use mount::{Mount, fill};
+pub(crate) use programs::{programs, run};
 pub(crate) use receiver::{Receiver, Reply};
 pub(crate) use records::{Delivered, offsets};
 pub(crate) use scripted::Scripted;

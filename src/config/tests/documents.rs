@@ -84,6 +84,12 @@ fn the_documented_defaults_are_those_of_the_code() {
         "filter",
         "NAME-file = ",
         "give_up_after = ",
+        "mode = ",
+        "owner = ",
+        "group = ",
+        "rotate",
+        "keep_",
+        "latest_link = ",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
     let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");

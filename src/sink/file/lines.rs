@@ -2,6 +2,11 @@
 //!
 //! # Invariants
 //!
+//! * **Each format is known, whatever the sink writes now.** A line is told by itself, so that a format which is changed
+//!   between a crash and the next start costs nothing: the record, an event of CloudEvents with the record as its data,
+//!   or the service's own event. The last does not say whose it is: it counts for whoever asks, which the configuration
+//!   allows for a file of one channel only, and its id goes along, so that it is taken for no event of another channel
+//!   that the file was used for before.
 //! * **Remains are never records.** What parses as a JSON object is whole (no proper beginning of an object is one), and
 //!   is never taken for remains, whoever wrote it. Neither is readable text that does not begin like a record.
 
@@ -10,16 +15,17 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::event::{ChannelId, Offset};
+use crate::event::{ChannelId, EventId, Offset, RawEvent};
 
 /// How much is read at once; doubled while a line does not end.
 const CHUNK: u64 = 64 * 1024;
 
 /// A line longer than this was not written here: an event is a small part of one bounded answer of the service.
-const MAX_LINE: u64 = 256 * 1024 * 1024;
+pub(super) const MAX_LINE: u64 = 256 * 1024 * 1024;
 
 /// The lines of a file's first bytes, last line first.
 pub(super) struct Backwards<'a> {
@@ -53,10 +59,37 @@ pub(super) enum Content {
 }
 
 /// Whose line it is.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    pub(super) channel_id: ChannelId,
+    /// `None` where the line does not say.
+    pub(super) channel: Option<ChannelId>,
     pub(super) offset: Offset,
+    /// The event's id, looked at only where the line does not say whose it is.
+    pub(super) id: Option<EventId>,
+}
+
+impl Place {
+    /// Whether it is a line of that channel, as far as it says.
+    pub(super) fn is_of(&self, channel: ChannelId) -> bool {
+        self.channel.is_none_or(|own| own == channel)
+    }
+}
+
+/// What a record says of its place. `event` tells it from objects of others.
+#[derive(Deserialize)]
+struct Record {
+    channel_id: ChannelId,
+    offset: Offset,
+    #[serde(rename = "event")]
+    _event: IgnoredAny,
+}
+
+/// What an event of CloudEvents says of it.
+#[derive(Deserialize)]
+struct CloudEvent {
+    #[serde(rename = "specversion")]
+    _specversion: IgnoredAny,
+    data: Record,
 }
 
 impl<'a> Backwards<'a> {
@@ -104,12 +137,22 @@ impl<'a> Backwards<'a> {
 impl Content {
     /// Tells what a line is.
     pub(super) fn of(line: &[u8]) -> Self {
-        if let Ok(place) = serde_json::from_slice(line) {
+        if let Some(place) = place(line) {
             return Self::Record(place);
         }
         let begins_like_a_record = line.first() == Some(&b'{');
         if (begins_like_a_record && !is_json(line)) || !is_text(line) { Self::Remains } else { Self::Foreign }
     }
+}
+
+fn place(line: &[u8]) -> Option<Place> {
+    let record = serde_json::from_slice(line);
+    let record = record.or_else(|_| serde_json::from_slice(line).map(|event: CloudEvent| event.data));
+    if let Ok(Record { channel_id, offset, .. }) = record {
+        return Some(Place { channel: Some(channel_id), offset, id: None });
+    }
+    let RawEvent { offset, id, .. } = RawEvent::locate(Bytes::copy_from_slice(line))?;
+    Some(Place { channel: None, offset, id })
 }
 
 fn is_json(line: &[u8]) -> bool {
@@ -125,7 +168,11 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::sink::sample::{channel, offset, record};
+    use crate::record::Format;
+    use crate::sink::sample::{channel, offset, record, shaped};
+
+    /// No record, though it names a place.
+    const NOT_WHOLE: &str = r#"{"channel_id":"00000000-0000-0000-0000-000000000001","offset":7}"#;
 
     fn backwards(bytes: &[u8]) -> Vec<(u64, Vec<u8>, bool)> {
         let mut file = tempfile::tempfile().unwrap();
@@ -167,13 +214,19 @@ mod tests {
 
     #[test]
     fn remains_are_told_from_lines_of_others() {
-        let record = record(&channel(1), 7);
-        let place = Place { channel_id: channel(1).id, offset: offset(7) };
-        assert_eq!(Content::of(record.body()), Content::Record(place));
-        for end in 1..record.body().len() {
-            assert_eq!(Content::of(&record.body()[..end]), Content::Remains, "{end}");
+        for format in [Format::Json, Format::CloudEvents, Format::Raw] {
+            let record = shaped(&record(&channel(1), 7), format);
+            let of = (format != Format::Raw).then_some(channel(1).id);
+            let Content::Record(place) = Content::of(record.body()) else { panic!("{format:?}") };
+            assert_eq!((place.channel, place.offset), (of, offset(7)), "{format:?}");
+            assert_eq!(place.id.map(|id| id.to_string()), of.is_none().then(|| record.key()), "{format:?}");
+            for end in 1..record.body().len() {
+                assert_eq!(Content::of(&record.body()[..end]), Content::Remains, "{format:?} {end}");
+            }
         }
-        for text in ["", "# rotated\tby hand\r", "}", "  \"pretty\": 1", "{}", r#"{"offset":"x"}"#, "[1]", "größer"] {
+        for text in
+            ["", "# rotated\tby hand\r", "}", "  \"pretty\": 1", "{}", r#"{"offset":"x"}"#, "[1]", "größer", NOT_WHOLE]
+        {
             assert_eq!(Content::of(text.as_bytes()), Content::Foreign, "{text}");
         }
         for bytes in

@@ -11,7 +11,7 @@ use crate::sink::sample::{channel, lines, offset, records};
 async fn channels_share_a_file_and_each_keeps_its_order() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let sink = Arc::new(File::at(&path));
+    let sink = Arc::new(File::new(FileSettings::at(&path)));
 
     let mut lanes = JoinSet::new();
     for number in 1..=4 {
@@ -39,7 +39,7 @@ async fn a_delivery_that_nobody_awaited_is_found_at_the_next_resume() {
     let path = directory.path().join("events.jsonl");
     let (ours, batch) = (channel(1), records(&channel(1), 1..100));
     let recorded = Recorded { channel: ours.clone(), through: Some(offset(0)), owed: BTreeSet::new() };
-    let sink = File::at(&path);
+    let sink = File::new(FileSettings::at(&path));
 
     {
         let delivery = std::pin::pin!(sink.deliver(&ours, &batch));
@@ -55,7 +55,7 @@ async fn a_delivery_that_nobody_awaited_is_found_at_the_next_resume() {
 async fn a_refused_batch_counts_as_wholly_undelivered() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let sink = File::at(&path);
+    let sink = File::new(FileSettings::at(&path));
     std::fs::create_dir(&path).unwrap();
 
     let refused = sink.deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap_err();

@@ -1,7 +1,7 @@
 //! The daemon under a tracer that numbers every change it makes to its files, and strikes at one of them.
 //!
 //! A point is a system call that changes something below the setup's directory: a write, a sync, a rename, a
-//! truncation, a creation, a removal. They are counted over all threads, in the order in which they begin. The binary is
+//! truncation, a creation, a link, a removal. They are counted over all threads, in the order in which they begin. The binary is
 //! the real one and knows nothing of this: ptrace stops it before and after each call. `strace --inject` would do the
 //! same, but counts for each thread on its own, and cannot be told of files whose names are drawn.
 
@@ -220,6 +220,7 @@ impl Tracer {
             libc::SYS_rename | libc::SYS_unlink | libc::SYS_mkdir | libc::SYS_truncate | libc::SYS_link => {
                 self.path_at(registers.rdi)
             }
+            libc::SYS_symlink => self.path_at(registers.rsi),
             libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_unlinkat | libc::SYS_mkdirat => {
                 self.path_at(registers.rsi)
             }

@@ -1,0 +1,319 @@
+//! Files that are closed, and crashes around that. Seen from a directory: what a consumer of all its files has.
+
+use std::io::Read;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::sink::file::compression::{Compression, pack, reader};
+use crate::sink::file::name::ClosedName;
+use crate::sink::file::settings::{Access, Keep, Rotation};
+use crate::sink::file::upkeep::Upkeep;
+
+/// So long that a batch of two fits and one of four does not.
+const SIZE: u64 = 1200;
+
+fn rotation(compression: Option<Compression>) -> Rotation {
+    let name = ClosedName::parse("events-{time}-{first}-{last}.jsonl").unwrap();
+    Rotation { size: Some(SIZE), every: None, name, compression, keep: Keep::default(), latest_link: None }
+}
+
+impl Place {
+    fn settings(&self, rotation: Rotation) -> FileSettings {
+        FileSettings { path: self.path(), access: Access::default(), rotation: Some(rotation) }
+    }
+
+    fn open_with(&self, rotation: Rotation) -> Journal {
+        Journal::open(self.settings(rotation), Arc::default()).unwrap()
+    }
+
+    fn shelf(&self) -> Shelf {
+        let real = fs::canonicalize(self.directory.path()).unwrap().join("events.jsonl");
+        Shelf::beside(&real, rotation(None).name).unwrap()
+    }
+
+    fn closed(&self) -> Vec<Closed> {
+        self.shelf().look().unwrap().closed
+    }
+
+    fn look_after(&self, rotation: Rotation) -> Result<(), SinkError> {
+        Upkeep::new(rotation, CancellationToken::new()).look(&self.shelf())
+    }
+
+    /// Everything that is there, each closed file once.
+    fn all(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        for closed in self.closed() {
+            let form = if closed.plain.is_some() { None } else { closed.lasting() };
+            reader(&self.shelf().form(&closed.name, form), form).unwrap().read_to_end(&mut all).unwrap();
+        }
+        all.extend(fs::read(self.path()).unwrap_or_default());
+        all
+    }
+
+    /// Which names there are.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// The lines, whether or not the last one has its line break.
+fn each_line(bytes: Vec<u8>) -> Vec<String> {
+    String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// In how many ways a closed file may stand there after a crash.
+const FORMS: usize = 6;
+
+/// Puts the only closed file into one of these forms.
+fn transform(place: &Place, form: usize) {
+    let shelf = place.shelf();
+    let [closed] = &place.closed()[..] else { panic!("{:?}", place.closed()) };
+    let plain = shelf.path(&closed.name);
+    let stop = CancellationToken::new();
+    for (compression, done) in [(Compression::Gzip, 1), (Compression::Zstd, 2)] {
+        if form == done || form == done + 2 {
+            let (unfinished, packed) =
+                (shelf.unfinished(&closed.name, compression), shelf.form(&closed.name, Some(compression)));
+            pack(compression, &plain, &unfinished, &packed, &stop).unwrap();
+        }
+        if form == done {
+            fs::remove_file(&plain).unwrap();
+        }
+    }
+    if form == 5 {
+        fs::write(shelf.unfinished(&closed.name, Compression::Zstd), "half").unwrap();
+    }
+}
+
+#[test]
+fn a_file_is_closed_before_a_batch_that_would_make_it_too_long() {
+    let ours = channel(1);
+    let place = Place::new();
+    let mut journal = place.open_with(rotation(None));
+    for start in [1, 3, 5, 7] {
+        journal.append(ours.id, &records(&ours, start..start + 2)).unwrap();
+    }
+    let closed = place.closed();
+    assert_eq!(place.all(), lines(&records(&ours, 1..9)));
+    assert!(closed.len() >= 2 && closed.iter().all(|closed| closed.plain.unwrap() <= SIZE), "{closed:?}");
+    assert!(closed[0].name.ends_with("-1-2.jsonl"), "{closed:?}");
+    assert!(closed.is_sorted_by_key(|closed| closed.name.clone()), "{closed:?}");
+
+    // A batch that is too long by itself is one file all the same, and what was passed over closes none.
+    journal.append(ours.id, &records(&ours, 9..30)).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, 9..30)));
+    journal.append(ours.id, &records(&ours, [30])).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, [30])));
+    assert_eq!(place.all(), lines(&records(&ours, 1..31)));
+}
+
+#[test]
+fn wherever_a_crash_comes_around_a_rotation_each_event_is_there_exactly_once() {
+    let (ours, other) = (channel(1), channel(2));
+    for format in FORMATS {
+        let shape = |offsets: std::ops::Range<i64>| -> Vec<_> {
+            records(&ours, offsets).iter().map(|record| shaped(record, format)).collect()
+        };
+        let batch = shape(4..7);
+        // A batch of another channel, which the format must tell, or of nobody.
+        let next = if format == Format::Raw { Vec::new() } else { lines(&[shaped(&record(&other, 1), format)]) };
+        let cuts = [0, 1, next.len() / 2, next.len().saturating_sub(1), next.len()];
+        for recorded_through in [3, 4, 6] {
+            for form in 0..FORMS {
+                for step in 0..3 + cuts.len() {
+                    let place = Place::holding(&[lines(&shape(1..4)), lines(&batch)].concat());
+                    if step > 0 {
+                        // Renamed, then made anew, then written to.
+                        let mut journal = place.open_with(rotation(None));
+                        journal.settings.rotation.as_mut().unwrap().size = Some(1);
+                        journal.make_room(1).unwrap();
+                        drop(journal);
+                        transform(&place, form);
+                    }
+                    match step {
+                        1 => fs::remove_file(place.path()).unwrap(),
+                        3.. => fs::write(place.path(), &next[..cuts[step - 3].min(next.len())]).unwrap(),
+                        _ => {}
+                    }
+                    let mut journal = place.open_with(rotation(None));
+                    let of_others = if step == 0 { Vec::new() } else { place.bytes() };
+                    resume(&mut journal, &recorded(&ours, Some(recorded_through), &[]));
+                    journal.append(ours.id, &shape(recorded_through + 1..9)).unwrap();
+                    let mut expected = each_line([lines(&shape(1..9)), of_others].concat());
+                    let mut all = each_line(place.all());
+                    all.sort();
+                    expected.sort();
+                    let what = format!("{format:?}, recorded through {recorded_through}, form {form}, step {step}");
+                    assert!(all == expected, "{what}: {all:#?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lines_of_a_channel_that_stood_still_are_found_many_files_back() {
+    let (ours, other) = (channel(1), channel(2));
+    let place = Place::new();
+    let mut journal = place.open_with(rotation(Some(Compression::Gzip)));
+    journal.append(ours.id, &records(&ours, 1..3)).unwrap();
+    for start in 0..20 {
+        journal.append(other.id, &records(&other, start * 2..start * 2 + 2)).unwrap();
+    }
+    assert!(place.closed().len() > 8);
+    for looked_after in [false, true] {
+        if looked_after {
+            place.look_after(rotation(Some(Compression::Gzip))).unwrap();
+        }
+        let written = journal.written().unwrap();
+        let found = |channel, through| written.unrecorded(&recorded(channel, through, &[])).unwrap().offsets();
+        assert_eq!(found(&ours, Some(1)), [offset(2)].into());
+        assert_eq!(found(&ours, None), [offset(1), offset(2)].into());
+        assert_eq!(found(&other, Some(36)), [offset(37), offset(38), offset(39)].into());
+        assert!(found(&channel(3), None).is_empty());
+    }
+    // What cannot hold anything of a channel is not even opened.
+    let closed = place.closed();
+    fs::write(place.shelf().form(&closed[3].name, Some(Compression::Gzip)), "not gzip").unwrap();
+    assert!(journal.written().unwrap().unrecorded(&recorded(&ours, Some(1), &[])).is_ok());
+    assert!(journal.written().unwrap().unrecorded(&recorded(&channel(3), None, &[])).is_ok());
+}
+
+#[test]
+fn closed_files_are_compressed_once_and_whatever_was_interrupted_is_done_again() {
+    for compression in [None, Some(Compression::Gzip), Some(Compression::Zstd)] {
+        for form in 0..FORMS {
+            let ours = channel(1);
+            let place = Place::new();
+            let mut journal = place.open_with(rotation(compression));
+            journal.append(ours.id, &records(&ours, 1..3)).unwrap();
+            journal.append(ours.id, &records(&ours, 3..9)).unwrap();
+            transform(&place, form);
+            place.look_after(rotation(compression)).unwrap();
+
+            let [closed] = &place.closed()[..] else { panic!("{:?}", place.closed()) };
+            let already = match form {
+                1 | 3 => Some(Compression::Gzip),
+                2 | 4 => Some(Compression::Zstd),
+                _ => compression,
+            };
+            let forms: Vec<_> = closed.forms().map(|(form, _)| form).collect();
+            assert_eq!(forms, [already], "{compression:?} {form}");
+            assert_eq!(place.names().len(), 3, "nothing but it, the index and the active file: {:?}", place.names());
+            assert_eq!(place.all(), lines(&records(&ours, 1..9)));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_there_plain_and_compressed_and_differs_is_left_alone() {
+    let ours = channel(1);
+    let place = Place::new();
+    let mut journal = place.open_with(rotation(Some(Compression::Zstd)));
+    journal.append(ours.id, &records(&ours, 1..3)).unwrap();
+    journal.append(ours.id, &records(&ours, 3..9)).unwrap();
+    transform(&place, 4);
+    let closed = &place.closed()[0];
+    let plain = place.shelf().path(&closed.name);
+    // As while somebody decompresses it.
+    let whole = fs::read(&plain).unwrap();
+    for (held, left) in [(&whole[..9], true), (b"", true), (&[&whole[..], b"x"].concat(), true), (&whole, false)] {
+        fs::write(&plain, held).unwrap();
+        place.look_after(rotation(Some(Compression::Zstd))).unwrap();
+        assert_eq!(plain.exists(), left);
+    }
+    assert_eq!(place.all(), lines(&records(&ours, 1..9)));
+}
+
+#[test]
+fn retention_deletes_only_closed_files_of_ours_that_nobody_marked() {
+    let ours = channel(1);
+    let place = Place::new();
+    let mut journal = place.open_with(rotation(None));
+    for start in 1..11 {
+        journal.append(ours.id, &records(&ours, start * 2..start * 2 + 2)).unwrap();
+    }
+    let closed = place.closed();
+    let mine = ["notes.txt", "events-2024.jsonl", "events-20240514T120015.123456Z-1-2.jsonl.old"];
+    for name in mine {
+        fs::write(place.shelf().path(name), "mine").unwrap();
+    }
+    fs::create_dir(place.shelf().path("events-20240514T120015.123456Z-1-2.jsonl")).unwrap();
+    fs::write(place.shelf().path(&format!("{}.keep", closed[1].name)), "").unwrap();
+    fs::write(place.shelf().path(&format!("{}.gz.keep", closed[2].name)), "").unwrap();
+    let mut rotation = rotation(Some(Compression::Gzip));
+    rotation.keep.files = NonZeroUsize::new(2);
+    place.look_after(rotation).unwrap();
+
+    let (left, last) = (place.closed(), closed.len());
+    let names = |closed: &[Closed]| closed.iter().map(|closed| closed.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&left), names(&[&closed[1..3], &closed[last - 2..]].concat()));
+    assert!(left[0].plain.is_some() && left[2].plain.is_none(), "a marked file stays as it is: {left:?}");
+    assert!(mine.iter().all(|name| place.names().contains(&(*name).to_owned())));
+    assert!(place.shelf().path("events-20240514T120015.123456Z-1-2.jsonl").is_dir());
+}
+
+#[test]
+fn the_link_leads_to_the_file_closed_last() {
+    let ours = channel(1);
+    let place = Place::new();
+    let link = place.shelf().path("latest");
+    let with_link = |compression| Rotation { latest_link: Some(link.clone()), ..rotation(compression) };
+    let mut journal = place.open_with(with_link(None));
+    journal.append(ours.id, &records(&ours, 1..3)).unwrap();
+    place.look_after(with_link(None)).unwrap();
+    assert!(fs::read_link(&link).is_err(), "none is closed");
+    for (number, compression) in [(1, None), (2, Some(Compression::Gzip)), (3, None)] {
+        journal.append(ours.id, &records(&ours, number * 4..number * 4 + 4)).unwrap();
+        place.look_after(with_link(compression)).unwrap();
+        let closed = place.closed();
+        let last = closed.last().unwrap();
+        let form = compression.map_or("", Compression::ending);
+        assert_eq!(fs::read_link(&link).unwrap().to_str().unwrap(), format!("{}{form}", last.name));
+    }
+}
+
+#[test]
+fn a_file_whose_hour_is_over_is_closed_without_a_batch() {
+    let ours = channel(1);
+    let place = Place::new();
+    let hourly = Rotation { size: None, every: Some(Duration::from_secs(3600)), ..rotation(None) };
+    let mut journal = place.open_with(hourly);
+    journal.append(ours.id, &records(&ours, 1..9)).unwrap();
+    journal.by_the_clock().unwrap();
+    journal.open.written -= Duration::from_secs(3600);
+    journal.by_the_clock().unwrap();
+    journal.by_the_clock().unwrap();
+    assert_eq!(place.bytes(), b"");
+    assert_eq!(place.closed().len(), 1);
+    assert_eq!(place.all(), lines(&records(&ours, 1..9)));
+}
+
+#[test]
+fn a_line_without_its_line_break_gets_it_before_its_file_is_closed() {
+    let ours = channel(1);
+    let whole = lines(&records(&ours, 1..4));
+    let place = Place::holding(&whole[..whole.len() - 1]);
+    let mut journal = place.open_with(rotation(None));
+    journal.append(ours.id, &records(&ours, 4..8)).unwrap();
+    assert_eq!(place.closed()[0].plain, Some(whole.len() as u64));
+    assert_eq!(place.all(), lines(&records(&ours, 1..8)));
+}
+
+#[test]
+fn a_link_is_followed_and_its_file_closed_where_that_stands() {
+    let ours = channel(1);
+    let (place, other) = (Place::new(), Place::new());
+    symlink(other.path(), place.path()).unwrap();
+    let mut journal = place.open_with(rotation(None));
+    journal.append(ours.id, &records(&ours, 1..5)).unwrap();
+    journal.append(ours.id, &records(&ours, 5..9)).unwrap();
+    assert!(place.path().is_symlink() && place.closed().is_empty());
+    assert_eq!((other.closed().len(), other.all()), (1, lines(&records(&ours, 1..9))));
+}
