@@ -38,13 +38,13 @@ pub use webhook::{SecretError, Webhook, signing_key};
 #[async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
     /// Says what is recorded as delivered, before the first batch of a channel: a sink that can see what it already
-    /// holds passes over the rest of it.
+    /// holds passes over the rest of it, and says what that is.
     ///
     /// # Errors
     /// If the sink cannot be used now: it is asked again.
-    async fn resume(&self, recorded: &Recorded) -> Result<(), SinkError> {
+    async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
         let _ = recorded;
-        Ok(())
+        Ok(BTreeSet::new())
     }
 
     /// How many records are offered at once. A sink that takes its time over each wants few: what has arrived is recorded

@@ -12,6 +12,7 @@
 //!
 //! `stop` is observed while waiting for work, while the sink is paused, and while waiting for a sink that refuses.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(super) struct Lane {
     recorded: Recorded,
     retry: Retry,
     patience: Patience,
+    /// What the sink held above the cursor when the lane began: it is offered again, and passed over there.
+    held: BTreeSet<Offset>,
 }
 
 /// Whether the lane goes on.
@@ -65,7 +68,7 @@ impl Lane {
         shared.handle.observe_lane(&outlet.name, |lane| *lane = SeenLane::default());
         let recorded = Recorded { channel, through, owed: position.owed };
         let (retry, patience) = (shared.machine.retry(outlet.retry), Patience::new(outlet.gives_up_after));
-        Self { shared, key, outlet, seat, recorded, retry, patience }
+        Self { shared, key, outlet, seat, recorded, retry, patience, held: BTreeSet::new() }
     }
 
     /// Delivers what comes until there is no more, or `stop` fires.
@@ -120,12 +123,22 @@ impl Lane {
     }
 
     async fn resume(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        while let Err(error) = self.outlet.sink.resume(&self.recorded).await {
-            if self.refused(error, stop).await? == Flow::Stop {
-                return Ok(Flow::Stop);
+        let held = loop {
+            match self.outlet.sink.resume(&self.recorded).await {
+                Ok(held) => break held,
+                Err(error) => {
+                    if self.refused(error, stop).await? == Flow::Stop {
+                        return Ok(Flow::Stop);
+                    }
+                }
             }
-        }
+        };
         self.accepted();
+        // Before anything stands behind them: a sink looks back no further than to what is recorded.
+        for offset in held.intersection(&self.recorded.owed.clone()) {
+            self.settle(*offset, None).await?;
+        }
+        self.held = held.into_iter().filter(|offset| !self.has_passed(*offset)).collect();
         Ok(Flow::On)
     }
 
@@ -187,8 +200,9 @@ impl Lane {
         if !self.is_owed(record.offset())? {
             return Ok(Flow::On);
         }
-        if !self.has_passed(record.offset()) {
-            // An operator has put the cursor back: it comes with its batch or, where the service has it no more, later.
+        if !self.has_passed(record.offset()) || !self.held.is_empty() {
+            // An operator has put the cursor back, and it comes with its batch or, where the service has it no more, later.
+            // Or the sink holds what is not recorded, and nothing may stand behind that yet.
             let late = self.shared.state.late(self.key.channel)?.remove_entry(&record.offset());
             self.shared.book.insert(late.map(Awaited::from));
             return Ok(Flow::On);
@@ -274,6 +288,7 @@ impl Lane {
         let commit = Commit { cursor, pending, settled, quarantined, given_up, ..Commit::default() };
         self.shared.state.commit(commit).await?;
         self.recorded.through = Some(through);
+        self.held.retain(|offset| *offset > through);
         self.recorded.owed.retain(|offset| !repaid.contains(offset));
         self.recorded.owed.extend(owed);
         debug!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %through, "batch recorded");

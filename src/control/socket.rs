@@ -10,9 +10,9 @@
 //!
 //! A client that leaves stops nothing that was begun: see [`Operations`].
 
-use std::fs::Permissions;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,9 @@ use tracing::{debug, warn};
 use super::{Answer, Operations, Refusal, Request};
 
 const NAME: &str = "control.sock";
+
+/// Where the socket is made before it has its name. What a process leaves of it when it is killed, the next removes.
+const BEGINNING: &str = ".control";
 
 /// What the address of a socket can hold, less its end.
 const MAX_PATH: usize = 107;
@@ -58,12 +61,15 @@ impl Socket {
             let message = format!("{} is longer than {MAX_PATH} bytes: choose a shorter state.path", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        // Nobody else reaches into a new directory, so that nobody connects before the mode is right.
-        let closed = tempfile::Builder::new().prefix(".c").rand_bytes(6).tempdir_in(directory)?;
-        let beginning = closed.path().join("s");
+        // Nobody else reaches into a directory that is the owner's alone, so that nobody connects before the mode is right.
+        let closed = directory.join(BEGINNING);
+        remove(&closed)?;
+        DirBuilder::new().mode(0o700).create(&closed)?;
+        let beginning = closed.join("s");
         let listener = UnixListener::bind(&beginning)?;
         std::fs::set_permissions(&beginning, Permissions::from_mode(0o600))?;
         std::fs::rename(&beginning, &path)?;
+        std::fs::remove_dir(&closed)?;
         Ok(Self { listener, path })
     }
 
@@ -85,6 +91,14 @@ impl Socket {
                 Some(_) = clients.join_next() => {}
             }
         }
+    }
+}
+
+/// Removes a directory, if there is one.
+fn remove(directory: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
@@ -165,6 +179,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(NAME);
         std::fs::write(&path, "left").unwrap();
+        std::fs::create_dir(directory.path().join(BEGINNING)).unwrap();
+        std::fs::write(directory.path().join(BEGINNING).join("s"), "left").unwrap();
         let socket = Socket::listen(directory.path()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");

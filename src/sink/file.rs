@@ -35,6 +35,7 @@
 //! Work that was begun is finished under the lock, whether or not it is still awaited: nobody ever meets a half-written
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -43,6 +44,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Recorded, Sink, SinkError, Undelivered, blocking};
+use crate::event::Offset;
 use crate::record::{ChannelRef, Message};
 
 mod closed;
@@ -133,17 +135,19 @@ impl File {
 
 #[async_trait]
 impl Sink for File {
-    async fn resume(&self, recorded: &Recorded) -> Result<(), SinkError> {
+    async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
         let channel = recorded.channel.id;
         let recorded = recorded.clone();
         let written = self.locked(Journal::written).await?;
         // Reading back may take a while in a large file, and holds back no other channel.
         let unrecorded = blocking(move || written.unrecorded(&recorded)).await?;
+        let held = unrecorded.offsets();
         self.locked(move |journal| {
             journal.pass_over(channel, unrecorded);
             Ok(())
         })
-        .await
+        .await?;
+        Ok(held)
     }
 
     async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {

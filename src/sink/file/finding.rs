@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **The last recorded line ends the search.** A lane appends in order and records each batch before the next, so that
-//!   before a line of a channel that is recorded all of its lines are.
+//! * **The last recorded line ends the search.** A lane appends in order and records each batch before the next, and what
+//!   it finds here it records, or has offered again, before it appends anything behind it: so before a line of a channel
+//!   that is recorded all of its lines are.
 //! * **In bounded memory.** What is found is no more than was ever offered at once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +45,6 @@ impl Unrecorded {
         self.0.remove(&offset);
     }
 
-    #[cfg(test)]
     pub(super) fn offsets(&self) -> BTreeSet<Offset> {
         self.0.keys().copied().collect()
     }
