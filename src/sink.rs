@@ -28,7 +28,7 @@ mod webhook;
 
 pub use file::File;
 pub use stdout::Stdout;
-pub use webhook::{SecretError, Webhook, signing_key};
+pub use webhook::{Batching, Dispatch, SecretError, Settings as WebhookSettings, SigningKeys, Webhook};
 
 /// Somewhere events go.
 ///

@@ -76,8 +76,21 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
 
 #[test]
 fn the_documented_defaults_are_those_of_the_code() {
-    let placeholders =
-        ["api_key = ", "workflow_owner = ", "secret = ", "valid_signers = [\"0x…", "filter", "NAME-file = "];
+    let placeholders = [
+        "api_key = ",
+        "workflow_owner = ",
+        "secret = ",
+        "valid_signers = [\"0x…",
+        "filter",
+        "NAME-file = ",
+        "header",
+        "bearer_token",
+        "username",
+        "password",
+        "ca_file",
+        "client_",
+        "proxy",
+    ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
     let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");
     let documented = load_with_credentials(&documented).unwrap_or_else(|error| panic!("{error}"));
