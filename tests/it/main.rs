@@ -27,4 +27,5 @@ mod state;
 mod status;
 mod vectors;
 mod verdicts;
+mod webhooks;
 mod window;

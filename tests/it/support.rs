@@ -2,20 +2,24 @@
 
 mod command;
 mod daemon;
+mod proxy;
 mod receiver;
 mod records;
 mod scripted;
 mod service;
 mod setup;
+mod tls;
 mod tracer;
 mod wait;
 
 pub(crate) use command::Told;
 pub(crate) use daemon::Daemon;
-pub(crate) use receiver::{Receiver, Reply};
+pub(crate) use proxy::ForwardProxy;
+pub(crate) use receiver::{Post, Receiver, Reply};
 pub(crate) use records::{Delivered, offsets};
 pub(crate) use scripted::Scripted;
 pub(crate) use service::{deliverable, records};
 pub(crate) use setup::Setup;
+pub(crate) use tls::Authority;
 pub(crate) use tracer::{Strike, Traced, Traces};
 pub(crate) use wait::{PATIENCE, eventually, everything, skipped};

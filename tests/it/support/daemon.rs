@@ -56,19 +56,36 @@ impl Log {
 impl Daemon {
     /// Runs the binary. Standard output goes nowhere, or to the pipe that is returned.
     pub(crate) fn run(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> Self {
-        Self::spawn(arguments, config, secrets, Stdio::null())
+        Self::spawn(arguments, config, secrets, &[], Stdio::null())
+    }
+
+    /// As [`run`](Self::run), with these variables in its environment, which is empty otherwise.
+    pub(crate) fn run_in(arguments: &[&str], config: &Path, secrets: &[String], environment: &[(&str, &str)]) -> Self {
+        Self::spawn(arguments, Some(config), secrets, environment, Stdio::null())
     }
 
     /// As [`run`](Self::run), with a reader of standard output.
     pub(crate) fn run_piped(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> (Self, ChildStdout) {
-        let mut daemon = Self::spawn(arguments, config, secrets, Stdio::piped());
+        let mut daemon = Self::spawn(arguments, config, secrets, &[], Stdio::piped());
         let stdout = daemon.child.stdout.take().unwrap();
         (daemon, stdout)
     }
 
-    fn spawn(arguments: &[&str], config: Option<&Path>, secrets: &[String], stdout: Stdio) -> Self {
+    fn spawn(
+        arguments: &[&str],
+        config: Option<&Path>,
+        secrets: &[String],
+        environment: &[(&str, &str)],
+        stdout: Stdio,
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
-        command.args(arguments).env_clear().stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(Stdio::piped());
         if let Some(config) = config {
             command.arg("--config").arg(config);
         }

@@ -138,6 +138,11 @@ impl Setup {
         Daemon::run(&["run"], Some(&self.write()), &self.secrets)
     }
 
+    /// As [`start`](Self::start), with these variables in its environment.
+    pub(crate) fn start_in(&self, environment: &[(&str, &str)]) -> Daemon {
+        Daemon::run_in(&["run"], &self.write(), &self.secrets, environment)
+    }
+
     /// As [`start`](Self::start), with a reader of standard output.
     pub(crate) fn start_piped(&self) -> (Daemon, ChildStdout) {
         Daemon::run_piped(&["run"], Some(&self.write()), &self.secrets)
