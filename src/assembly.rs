@@ -8,7 +8,7 @@ use crate::api::{self, Client};
 use crate::channel::{Channel, Handles, Outlet, RecentEvents, Settings};
 use crate::config::{self, Config, Target};
 use crate::retry::RetryPolicy;
-use crate::sink::{File, SecretError, SinkError, Stdout, Webhook, signing_key};
+use crate::sink::{File, SinkError, Stdout, Webhook, WebhookSettings};
 use crate::state::State;
 
 /// Waits of a sink that has no schedule of its own in the configuration.
@@ -20,15 +20,6 @@ pub enum AssemblyError {
     /// The client of the service.
     #[error("the client of the service could not be set up")]
     Client(#[from] api::SettingsError),
-    /// A webhook's secret.
-    #[error("the secret of sink {name} cannot be used")]
-    Secret {
-        /// The sink's name.
-        name: String,
-        /// Why.
-        #[source]
-        source: SecretError,
-    },
     /// A sink.
     #[error("sink {name} could not be set up")]
     Sink {
@@ -68,7 +59,7 @@ pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
             Target::File(file) => Outlet::new(name, Arc::new(File::new(file.clone())), SINK_RETRY),
             Target::Webhook(settings) => {
                 let retry = RetryPolicy { wait: settings.retry_wait, max_wait: settings.retry_wait_max };
-                let outlet = Outlet::new(name, Arc::new(webhook(name, settings)?), retry);
+                let outlet = Outlet::new(name, Arc::new(webhook(settings).map_err(failed)?), retry);
                 Outlet { gives_up_after: settings.give_up_after, ..outlet }
             }
         };
@@ -78,11 +69,15 @@ pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
     config.sinks.iter().map(sink).collect()
 }
 
-fn webhook(name: &str, settings: &config::Webhook) -> Result<Webhook, AssemblyError> {
-    let secret = settings.secret.as_ref().map(|secret| signing_key(secret.expose()));
-    let key = secret.transpose().map_err(|source| AssemblyError::Secret { name: name.to_owned(), source })?;
-    let webhook = Webhook::new(settings.url.clone(), key, settings.timeout);
-    webhook.map_err(|source| AssemblyError::Sink { name: name.to_owned(), source })
+fn webhook(settings: &config::Webhook) -> Result<Webhook, SinkError> {
+    Webhook::new(WebhookSettings {
+        url: settings.url.clone(),
+        keys: settings.keys.clone(),
+        headers: settings.headers.clone(),
+        connection: settings.connection.clone(),
+        timeout: settings.timeout,
+        dispatch: settings.dispatch,
+    })
 }
 
 /// The configured channels, each with its outlets. `state` and `recent` are the process's own: they stay when the

@@ -31,7 +31,7 @@
 //! | [`state`] | sled behind the few operations that the rest needs, and its readable mirror | event |
 //! | [`channel`] | the loop: poll, verify, order, deliver, record | all above |
 //! | [`supervisor`] | a task per channel; restart, drain, outcome | channel |
-//! | [`config`] | from the operator's text to a checked `Config`, every mistake at once | event, record, sink, verify |
+//! | [`config`] | from the operator's text to a checked `Config`, every mistake at once | event, record, sink, verify, [`http`] |
 //! | [`assembly`] | from a `Config` to the parts that run | all above |
 //! | [`control`] | what an operator sees and changes: status, quarantine, dead letters, cursors, pauses | channel, config, state |
 //! | [`cli`] | one file a subcommand | all |

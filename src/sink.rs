@@ -28,7 +28,7 @@ mod webhook;
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
 pub use stdout::Stdout;
-pub use webhook::{SecretError, Webhook, signing_key};
+pub use webhook::{Batching, Dispatch, SecretError, Settings as WebhookSettings, SigningKeys, Webhook};
 
 /// Somewhere events go.
 ///
@@ -51,6 +51,11 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// after each offer, and stopping waits for no more than one.
     fn at_once(&self) -> usize {
         usize::MAX
+    }
+
+    /// How long to wait for more where there is less to offer than it takes at once. Not at all, as a rule.
+    fn linger(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Takes a batch of one channel, in ascending offset order.
@@ -114,6 +119,12 @@ pub enum SinkError {
         /// Whether the other side means this event, or us, and somebody must act. Otherwise it may well pass by itself.
         needs_attention: bool,
     },
+    /// Not now and not later: the other side wants no more. Nothing is offered again until an operator says so.
+    #[error("{message}")]
+    Gone {
+        /// What happened, for an operator.
+        message: String,
+    },
     /// The system did not let us. The same is offered again after a wait.
     #[error("{doing}")]
     Io {
@@ -132,6 +143,7 @@ impl SinkError {
         match self {
             Self::Closed => "closed",
             Self::Refused { .. } => "refused",
+            Self::Gone { .. } => "gone",
             Self::Io { .. } => "io",
         }
     }
@@ -140,7 +152,7 @@ impl SinkError {
     #[must_use]
     pub fn needs_attention(&self) -> bool {
         match self {
-            Self::Closed | Self::Io { .. } => true,
+            Self::Closed | Self::Gone { .. } | Self::Io { .. } => true,
             Self::Refused { needs_attention, .. } => *needs_attention,
         }
     }

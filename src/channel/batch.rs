@@ -81,6 +81,26 @@ impl Batch {
         Sorted { batch, unplaced, held: None, rest: Vec::new() }
     }
 
+    /// One of several that follow each other. There is at least one.
+    pub(super) fn join(mut batches: Vec<Arc<Self>>) -> Arc<Self> {
+        if let [_] = batches[..] {
+            return batches.remove(0);
+        }
+        let mut joined = Self::through(batches[0].through);
+        for batch in batches {
+            joined.records.extend_from_slice(&batch.records);
+            joined.pending.extend_from_slice(&batch.pending);
+            joined.condemned.extend_from_slice(&batch.condemned);
+            joined.through = batch.through;
+        }
+        Arc::new(joined)
+    }
+
+    /// How many events it holds.
+    pub(super) fn len(&self) -> usize {
+        self.records.len() + self.pending.len() + self.condemned.len()
+    }
+
     fn through(offset: Offset) -> Self {
         Self { records: Vec::new(), pending: Vec::new(), condemned: Vec::new(), through: offset }
     }

@@ -16,6 +16,8 @@ pub struct Handle {
     running: Turn<()>,
     pub(super) acquitted: Notify,
     paused: watch::Sender<Paused>,
+    /// How often an operator has resumed each sink.
+    resumed: watch::Sender<BTreeMap<String, u64>>,
     seen: Mutex<Seen>,
 }
 
@@ -36,13 +38,15 @@ pub(super) struct SeenLane {
     pub(super) reading: Option<Activity>,
 }
 
-/// What an operator has paused. Forgotten when the process ends.
+/// What stands still until an operator resumes it. Forgotten when the process ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paused {
     /// The channel as a whole.
     pub channel: bool,
     /// These sinks of it.
     pub sinks: BTreeSet<String>,
+    /// These sinks of it want no more, and why: they are left alone until an operator resumes them.
+    pub(super) gone: BTreeMap<String, Problem>,
 }
 
 /// As long as this lives, the channel does not run.
@@ -63,6 +67,37 @@ impl Handle {
         self.paused.borrow().clone()
     }
 
+    /// Pauses a sink; `false` where it was.
+    pub fn pause_sink(&self, sink: &str) -> bool {
+        self.change(|state| {
+            state.sinks.insert(sink.to_owned());
+        })
+    }
+
+    /// Lets a sink go on that was paused, or that wanted no more; `false` where it was neither. What waits because it
+    /// refused is offered at once.
+    pub fn resume_sink(&self, sink: &str) -> bool {
+        let changed = self.change(|state| {
+            state.sinks.remove(sink);
+            state.gone.remove(sink);
+        });
+        self.resumed.send_modify(|times| *times.entry(sink.to_owned()).or_default() += 1);
+        changed
+    }
+
+    /// Waits until an operator resumes a sink, whether or not it was paused.
+    pub(super) async fn sink_resumed(&self, sink: &str) {
+        let mut resumed = self.resumed.subscribe();
+        let before = resumed.borrow_and_update().get(sink).copied();
+        // No error: what sends is here.
+        let _ = resumed.wait_for(|times| times.get(sink).copied() != before).await;
+    }
+
+    /// A sink wants no more.
+    pub(super) fn sink_is_gone(&self, sink: &str, why: Problem) {
+        self.change(|state| drop(state.gone.insert(sink.to_owned(), why)));
+    }
+
     /// Pauses or resumes; `false` where that changes nothing.
     pub fn change(&self, change: impl FnOnce(&mut Paused)) -> bool {
         self.paused.send_if_modified(|paused| {
@@ -77,9 +112,9 @@ impl Handle {
         self.until(|state| state.channel == paused, stop).await
     }
 
-    /// Waits as long as a sink is paused; `false` where `stop` fired first.
+    /// Waits as long as a sink is paused, or wants no more; `false` where `stop` fired first.
     pub(super) async fn until_sink_goes_on(&self, sink: &str, stop: &CancellationToken) -> bool {
-        self.until(|state| !state.sinks.contains(sink), stop).await
+        self.until(|state| !state.sinks.contains(sink) && !state.gone.contains_key(sink), stop).await
     }
 
     async fn until(&self, holds: impl FnMut(&Paused) -> bool, stop: &CancellationToken) -> bool {
@@ -102,8 +137,10 @@ impl Handle {
         let (paused, seen) = (self.paused(), self.seen());
         let stands = seen.activity == Activity::Stopped && paused.channel;
         let lane = |(sink, lane): (&Arc<str>, &SeenLane)| {
+            // A lane that began after its sink was gone has not asked it.
+            let error = lane.error.as_ref().or_else(|| paused.gone.get(&**sink));
             let paused = paused.sinks.contains(&**sink);
-            (sink.to_string(), LaneStatus::of(lane.error.clone(), lane.reading.clone(), paused))
+            (sink.to_string(), LaneStatus::of(error.cloned(), lane.reading.clone(), paused))
         };
         Status {
             activity: if stands { Activity::Paused } else { seen.activity.clone() },
@@ -126,8 +163,8 @@ impl Handle {
         observed(&mut self.seen());
     }
 
-    pub(super) fn observe_lane(&self, sink: &Arc<str>, observed: impl FnOnce(&mut SeenLane)) {
-        observed(self.seen().lanes.entry(sink.clone()).or_default());
+    pub(super) fn observe_lane<T>(&self, sink: &Arc<str>, observed: impl FnOnce(&mut SeenLane) -> T) -> T {
+        observed(self.seen().lanes.entry(sink.clone()).or_default())
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {

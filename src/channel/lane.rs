@@ -10,13 +10,16 @@
 //!
 //! # Cancellation
 //!
-//! `stop` is observed while waiting for work, while the sink is paused, and while waiting for a sink that refuses.
+//! `stop` is observed while waiting for work, or for more of it, while the sink is paused, and while waiting for a sink
+//! that refuses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -39,6 +42,8 @@ use super::{ChannelError, Outlet, Shared, pause};
 mod patience;
 
 use patience::Patience;
+/// Events held while a lane waits for more of them: a filter may leave few of many to offer.
+const MAX_GATHERED: usize = 4_000;
 
 pub(super) struct Lane {
     shared: Arc<Shared>,
@@ -50,6 +55,8 @@ pub(super) struct Lane {
     patience: Patience,
     /// What the sink held above the cursor when the lane began: it is offered again, and passed over there.
     held: BTreeSet<Offset>,
+    /// What was taken from the queue and is not begun.
+    ahead: Option<Work>,
 }
 
 /// Whether the lane goes on.
@@ -57,6 +64,14 @@ pub(super) struct Lane {
 enum Flow {
     On,
     Stop,
+}
+
+/// The next work: what was put back, and then what the queue holds. `None` once nothing more will come.
+async fn next(ahead: &mut Option<Work>, queue: &mut mpsc::Receiver<Work>) -> Option<Work> {
+    match ahead.take() {
+        Some(work) => Some(work),
+        None => queue.recv().await,
+    }
 }
 
 impl Lane {
@@ -68,7 +83,7 @@ impl Lane {
         shared.handle.observe_lane(&outlet.name, |lane| *lane = SeenLane::default());
         let recorded = Recorded { channel, through, owed: position.owed };
         let (retry, patience) = (shared.machine.retry(outlet.retry), Patience::new(outlet.gives_up_after));
-        Self { shared, key, outlet, seat, recorded, retry, patience, held: BTreeSet::new() }
+        Self { shared, key, outlet, seat, recorded, retry, patience, held: BTreeSet::new(), ahead: None }
     }
 
     /// Delivers what comes until there is no more, or `stop` fires.
@@ -80,12 +95,15 @@ impl Lane {
             let next = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                next = self.seat.queue.recv() => Some(next),
+                next = next(&mut self.ahead, &mut self.seat.queue) => Some(next),
                 // Only when the queue is empty: what is in it comes before what was not put into it.
                 () = self.seat.detached.notified() => None,
             };
             let flow = match next {
-                Some(Some(Work::Batch(batch))) => self.batch(&batch, &stop).await?,
+                Some(Some(Work::Batch(batch))) => match self.gather(batch, &stop).await {
+                    Some(batch) => self.batch(&batch, &stop).await?,
+                    None => Flow::Stop,
+                },
                 Some(Some(Work::Late(record))) => self.late(&record, &stop).await?,
                 Some(None) => return Ok(()),
                 None => self.catch_up(&stop).await?,
@@ -120,6 +138,38 @@ impl Lane {
         let owed = owed.filter(|(_, late)| late.owed.contains(&*self.key.sink)).map(Awaited::from);
         self.shared.book.insert(owed);
         Ok(Flow::On)
+    }
+
+    /// Adds further batches to a batch that offers less than the sink takes at once, for as long as the sink waits for
+    /// them; `None` where `stop` fired: nothing of it is begun.
+    async fn gather(&mut self, first: Arc<Batch>, stop: &CancellationToken) -> Option<Arc<Batch>> {
+        let linger = self.outlet.sink.linger();
+        if linger.is_zero() {
+            return Some(first);
+        }
+        let patience = Instant::now() + linger;
+        let (mut offered, mut held) = (self.fresh(&first).count(), first.len());
+        let mut batches = vec![first];
+        while (1..self.outlet.sink.at_once()).contains(&offered) && held < MAX_GATHERED {
+            let next = tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                next = self.seat.queue.recv() => next,
+                () = sleep_until(patience) => break,
+            };
+            match next {
+                Some(Work::Batch(batch)) => {
+                    offered += self.fresh(&batch).count();
+                    held += batch.len();
+                    batches.push(batch);
+                }
+                other => {
+                    self.ahead = other;
+                    break;
+                }
+            }
+        }
+        Some(Batch::join(batches))
     }
 
     async fn resume(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
@@ -187,8 +237,11 @@ impl Lane {
 
     /// What the sink is given of a batch.
     fn messages(&self, batch: &Batch) -> Vec<Message> {
-        let fresh = batch.records.iter().filter(|record| !self.has_passed(record.offset()) && self.takes(record));
-        fresh.map(|record| Message::new(record, self.outlet.shape)).collect()
+        self.fresh(batch).map(|record| Message::new(record, self.outlet.shape)).collect()
+    }
+
+    fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = &'a Arc<Record>> {
+        batch.records.iter().filter(|record| !self.has_passed(record.offset()) && self.takes(record))
     }
 
     fn takes(&self, record: &Record) -> bool {
@@ -304,12 +357,20 @@ impl Lane {
         let asked = match &error {
             SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.outlet.name.clone() }),
             SinkError::Refused { retry_after, .. } => *retry_after,
-            SinkError::Io { .. } => None,
+            SinkError::Gone { .. } | SinkError::Io { .. } => None,
         };
         let wait = self.retry.next_wait(asked);
-        self.tell(&error);
+        let problem = self.tell(&error);
         self.complain(&error, wait);
-        Ok(if pause(wait, stop).await && self.goes_on(stop).await { Flow::On } else { Flow::Stop })
+        let (handle, sink) = (&self.shared.handle, &self.outlet.name);
+        let waited = if let SinkError::Gone { .. } = error {
+            handle.sink_is_gone(sink, problem);
+            true
+        } else {
+            // Who has put it right need not wait for what may be an hour.
+            tokio::select! { biased; waited = pause(wait, stop) => waited, () = handle.sink_resumed(sink) => true }
+        };
+        Ok(if waited && self.goes_on(stop).await { Flow::On } else { Flow::Stop })
     }
 
     /// Waits while the sink is paused: it is then as slow as can be, and holds up nobody else. `false` where `stop` fired.
@@ -317,19 +378,22 @@ impl Lane {
         self.shared.handle.until_sink_goes_on(&self.outlet.name, stop).await
     }
 
-    fn tell(&self, error: &SinkError) {
+    fn tell(&self, error: &SinkError) -> Problem {
         let (kind, message, times) = (error.kind(), Chain(error).to_string(), self.retry.attempt());
         let needs_attention = error.needs_attention() || times >= STUBBORN;
         self.shared.handle.observe_lane(&self.outlet.name, |lane| {
             let since = lane.error.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
-            lane.error = Some(Problem { kind: kind.to_owned(), message, since, times, needs_attention });
-        });
+            let problem = Problem { kind: kind.to_owned(), message, since, times, needs_attention };
+            lane.error.insert(problem).clone()
+        })
     }
 
     fn complain(&self, error: &SinkError, wait: Duration) {
         let (channel, sink, attempt) = (&self.recorded.channel.name, &self.outlet.name, self.retry.attempt());
-        let (wait_ms, error) = (wait.as_millis(), Chain(error));
-        if attempt == 1 {
+        let (wait_ms, gone, error) = (wait.as_millis(), matches!(error, SinkError::Gone { .. }), Chain(error));
+        if gone {
+            error!(%channel, %sink, %error, "sink wants no more: its events wait until an operator resumes it");
+        } else if attempt == 1 {
             warn!(%channel, %sink, wait_ms, %error, "sink refused: its events wait and are offered again");
         } else {
             debug!(%channel, %sink, attempt, wait_ms, %error, "sink refused again");

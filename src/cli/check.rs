@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **No effects.** Nothing is opened but the configuration and the secret files it names.
+//! * **No effects.** Nothing is opened but the configuration, and the secrets and certificates that it names.
 //! * **No secrets.** Neither the summary nor the JSON has a place for one.
 
 use std::fmt::{self, Write as _};
@@ -17,6 +17,8 @@ use super::Exit;
 use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, Target, UnsignedPolicy};
 use crate::record::Format;
 use crate::sink::{Compression, FileSettings};
+
+mod webhook;
 
 /// Check the configuration without starting anything.
 ///
@@ -114,10 +116,7 @@ fn shown_sink(sink: &Sink) -> String {
     let target = match &sink.target {
         Target::Stdout => "stdout".to_owned(),
         Target::File(file) => shown_file(file),
-        Target::Webhook(webhook) => {
-            let signed = if webhook.secret.is_some() { "signed" } else { "not signed" };
-            format!("webhook {} ({signed})", webhook.shown_url())
-        }
+        Target::Webhook(webhook) => webhook::shown(webhook),
     };
     let filtered = if sink.filter.is_some() { ", filtered" } else { "" };
     format!("{target}, as {}{filtered}", shown_format(sink.shape.format))
@@ -228,9 +227,7 @@ fn json_sink(sink: &Sink) -> Value {
     let mut shown = match &sink.target {
         Target::Stdout => json!({"type": "stdout"}),
         Target::File(file) => json_file(file),
-        Target::Webhook(webhook) => {
-            json!({"type": "webhook", "url": webhook.shown_url().as_str(), "signed": webhook.secret.is_some()})
-        }
+        Target::Webhook(webhook) => webhook::json(webhook),
     };
     shown["format"] = shown_format(sink.shape.format).into();
     shown["include_proof"] = sink.shape.include_proof.into();
@@ -296,6 +293,32 @@ mod tests {
         let object: Value = serde_json::from_str(&printed(true, &variables).1).expect("one JSON object");
         let file = &object["sinks"]["file"];
         assert_eq!((&file["mode"], &file["rotation"]["size"]), (&json!("0640"), &json!(104_857_600)));
+    }
+
+    #[test]
+    fn of_a_webhook_is_said_what_is_set_and_no_value() {
+        let secrets =
+            "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY= whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+        let more = [
+            ("CHANNELD_SINKS__HOOK__SECRET", secrets),
+            ("CHANNELD_SINKS__HOOK__HEADERS__TENANT", "value-do-not-show"),
+            ("CHANNELD_SINKS__HOOK__BEARER_TOKEN", "token-do-not-show"),
+            ("CHANNELD_SINKS__HOOK__PROXY", "http://proxy:3128"),
+            ("CHANNELD_SINKS__HOOK__BATCH_EVENTS", "100"),
+        ];
+        let variables = [&GOOD[..7], &more].concat();
+        let (_, out, errors) = printed(false, &variables);
+        let said = "webhook https://ledger.internal/hooks (signed by 1 secret v1 and 1 v1a, headers authorization tenant, \
+                    through http://proxy:3128/, batches of 100 at most), as json";
+        assert!(out.contains(said), "{out}{errors}");
+        let (_, json, _) = printed(true, &variables);
+        let object: Value = serde_json::from_str(&json).expect("one JSON object");
+        let hook = &object["sinks"]["hook"];
+        assert_eq!((&hook["secrets"], &hook["batch_events"]), (&json!({"v1": 1, "v1a": 1}), &json!(100)));
+        assert!(
+            !format!("{out}{json}").contains("do-not-show") && !format!("{out}{json}").contains("whs"),
+            "{out}{json}"
+        );
     }
 
     #[test]

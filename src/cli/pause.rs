@@ -19,7 +19,10 @@ pub struct Pause {
     what: What,
 }
 
-/// Let go on what was paused.
+/// Let go on what was paused, and offer at once what a sink has refused.
+///
+/// With --sink, a sink that refuses is offered its events now and not after its next wait. A webhook that has answered 410
+/// (Gone) is not asked again by itself at all: it is blocked until it is resumed so, or the daemon starts again.
 #[derive(Debug, clap::Args)]
 pub struct Resume {
     #[command(flatten)]

@@ -57,6 +57,16 @@ pub(super) fn read(
     name: &str,
     check: fn(&str) -> Result<(), &'static str>,
 ) -> Reading<Secret> {
+    read_as(keys, section, name, |text| check(text).map(|()| Secret::new(text)).map_err(str::to_owned))
+}
+
+/// As [`read`], for a secret that becomes something else. `parse` says what is wrong with the text without quoting it.
+pub(super) fn read_as<T>(
+    keys: &mut Keys,
+    section: &Key,
+    name: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Reading<T> {
     let (value, file) = (section.at(name), section.at(&format!("{name}_file")));
     let (key, text) = match keys.either(&value, &file)? {
         None => return Ok(None),
@@ -64,13 +74,11 @@ pub(super) fn read(
         Some(key) => (key, keys.optional(key, from_file)?),
     };
     let Some(text) = text else { return Ok(None) };
-    match check(&text) {
-        Ok(()) => Ok(Some(Secret::new(text))),
-        Err(message) => Err(keys.wrong(key, message)),
-    }
+    parse(&text).map(Some).map_err(|message| keys.wrong(key, message))
 }
 
-fn from_file(path: &str) -> Result<String, String> {
+/// The text in a file, without the line break at its end.
+pub(super) fn from_file(path: &str) -> Result<String, String> {
     // Who puts the secret itself where the path belongs must not find it in a log: only what is clearly a path is shown.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
     let text =

@@ -32,7 +32,7 @@ pub enum Target {
     /// A file.
     File(FileSettings),
     /// An HTTP endpoint of the operator.
-    Webhook(Webhook),
+    Webhook(Box<Webhook>),
 }
 
 /// The types of sinks, by the word for each.
@@ -70,7 +70,7 @@ fn read(keys: &mut Keys, sink: &Key) -> Result<Sink, Reported> {
     let target = match keys.required(&sink.at("type"), choice(&TYPES)) {
         Ok(Type::Stdout) => Ok(Target::Stdout),
         Ok(Type::File) => file::read(keys, sink).map(Target::File),
-        Ok(Type::Webhook) => Webhook::read(keys, sink).map(Target::Webhook),
+        Ok(Type::Webhook) => Webhook::read(keys, sink).map(|webhook| Target::Webhook(Box::new(webhook))),
         Err(reported) => {
             keys.pass_over(sink);
             return Err(reported);

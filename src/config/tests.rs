@@ -13,6 +13,7 @@ mod environment;
 mod files;
 mod routing;
 mod secrets;
+mod webhooks;
 
 const GOOD: &str = r#"
 [api]
@@ -125,7 +126,7 @@ fn each_mistake_is_reported_under_its_key() {
         ("sinks.hook", "secret", "\"whsec_MDEyMw==\"", "sinks.hook.secret"),
         ("sinks.hook", "secret_file", "\"/etc/secret\"", "sinks.hook.secret"),
         ("sinks.hook", "timeout", "\"0s\"", "sinks.hook.timeout"),
-        ("sinks.hook", "retry_wait", "\"1h\"", "sinks.hook.retry_wait"),
+        ("sinks.hook", "retry_wait", "\"61m\"", "sinks.hook.retry_wait"),
         ("sinks.\"a b\"", "type", "\"stdout\"", "sinks.\"a b\""),
         ("sinks.a__b", "type", "\"stdout\"", "sinks.a__b"),
         ("sinks.file", "type", "\"file\"", "sinks.file.path"),

@@ -1,5 +1,6 @@
 //! Values as operators write them, checked. Errors say what a value must be and never quote it.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,6 +59,23 @@ pub(super) fn http_url(text: &str) -> Result<Url, String> {
         return Err("must not have a fragment; remove the # and what follows".to_owned());
     }
     Ok(url)
+}
+
+/// A whole number in a range.
+pub(super) fn whole_number(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| {
+        let number = text.trim().parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// A number of bytes in a range.
+pub(super) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<ByteSize, String> {
+    move |text| {
+        let size = Some(ByteSize(size(text)?)).filter(|size| range.contains(size));
+        let (least, most) = (range.start().display().iec(), range.end().display().iec());
+        size.ok_or_else(|| format!("must be a size from \"{least}\" to \"{most}\", such as \"512 KiB\" or \"1MiB\""))
+    }
 }
 
 pub(super) fn path(text: &str) -> Result<PathBuf, String> {

@@ -18,11 +18,11 @@ impl Operations {
             return Err(Refusal::Usage(format!("{unknown} is no sink of channel {name}, whose sinks are: {sinks}")));
         }
         let handle = self.handles.of(channel.id);
-        let changed = handle.change(|state| match sink {
-            None => state.channel = paused,
-            Some(sink) if paused => drop(state.sinks.insert(sink.to_owned())),
-            Some(sink) => drop(state.sinks.remove(sink)),
-        });
+        let changed = match sink {
+            None => handle.change(|state| state.channel = paused),
+            Some(sink) if paused => handle.pause_sink(sink),
+            Some(sink) => handle.resume_sink(sink),
+        };
         if changed {
             warn!(channel = %channel.name, sink, paused, "paused or resumed by an operator");
         }

@@ -69,6 +69,15 @@ impl Message {
         &self.body
     }
 
+    /// The media type of a JSON array of such bodies.
+    #[must_use]
+    pub fn batch_content_type(&self) -> &'static str {
+        match self.shape.format {
+            Format::Json | Format::Raw => "application/json",
+            Format::CloudEvents => "application/cloudevents-batch+json",
+        }
+    }
+
     /// The media type of the body.
     #[must_use]
     pub fn content_type(&self) -> &'static str {

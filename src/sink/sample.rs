@@ -16,7 +16,12 @@ pub(super) fn channel(number: u128) -> ChannelRef {
 /// The record of a notice at `offset`. No two channels and offsets share an event id.
 pub(super) fn record(channel: &ChannelRef, offset: i64) -> Message {
     let id = EventId(Uuid::from_u128((channel.id.0.as_u128() << 64) | u128::from(offset.unsigned_abs())));
-    notice(channel, offset, &format!(r#""event_id":"{id}","#))
+    notice(channel, offset, &format!(r#""event_id":"{id}","#), "{}")
+}
+
+/// The record of a notice about a wallet.
+pub(super) fn record_about(channel: &ChannelRef, offset: i64, wallet: &str) -> Message {
+    notice(channel, offset, "", &format!(r#"{{"wallet_id":"{wallet}"}}"#))
 }
 
 /// The same record in another shape.
@@ -26,7 +31,7 @@ pub(super) fn shaped(message: &Message, format: Format) -> Message {
 
 /// The record of a notice to which the service gave no id.
 pub(super) fn record_without_id(channel: &ChannelRef, offset: i64) -> Message {
-    notice(channel, offset, "")
+    notice(channel, offset, "", "{}")
 }
 
 /// The records of notices at `offsets`.
@@ -44,8 +49,9 @@ pub(super) fn lines<'a>(records: impl IntoIterator<Item = &'a Message>) -> Vec<u
     records.into_iter().flat_map(|record| [record.body(), &b"\n"[..]].concat()).collect()
 }
 
-fn notice(channel: &ChannelRef, offset: i64, id: &str) -> Message {
-    let json = format!(r#"{{{id}"headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{{}}}}"#);
+fn notice(channel: &ChannelRef, offset: i64, id: &str, payload: &str) -> Message {
+    let json =
+        format!(r#"{{{id}"headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{payload}}}"#);
     let raw = RawEvent::locate(json.into()).expect("a notice has an offset");
     let signers = SignerSet::new(vec![Address([1; 20])], 1).expect("one of one is a signer set");
     match Verifier::new(signers, Address([2; 20])).judge(raw) {

@@ -1,99 +1,168 @@
-//! Webhooks: one signed POST an event, in order.
+//! Webhooks: signed POSTs of one event each, or of a batch, in order.
 //!
 //! Follows Standard Webhooks 1.0 (standardwebhooks.com): `webhook-id` is the event's own id, the same at each attempt;
-//! `webhook-timestamp` is the time of the attempt; `webhook-signature` is there where a key is given.
+//! `webhook-timestamp` is the time of the attempt; `webhook-signature` is there where keys are given, one signature a
+//! key. A batch has an id of its own, made of those in it.
 //!
 //! # Invariants
 //!
 //! * **2xx or it did not arrive.** Redirects are not followed: an event must not go where no operator sent it.
-//! * **In order.** An event is posted when the one before it has been answered with 2xx, and not earlier.
-//! * **Nothing leaks.** Neither the URL (it may carry credentials), nor the key, nor a body shows in an error or `Debug`.
-//! * **Bounded.** A request ends within the timeout; of an answer's body at most [`DRAINED`] bytes are read, for at most
-//!   [`DRAINING`], and only so that the connection can be used again.
+//! * **In order.** An event is posted when the one before it has been answered with 2xx, and not earlier; with several
+//!   requests at a time that holds for the events of one subject.
+//! * **Gone is gone.** After a 410 no request is begun: whoever answers so wants no more of them, and whether that is
+//!   what its owner meant is for an operator to find out.
+//! * **Nothing leaks.** Neither the URL (it may carry credentials), nor a key, a header's value or a body shows in an
+//!   error or `Debug`.
+//! * **Bounded.** A request ends within the timeout; of an answer's body at most [`DRAINED`](answer::DRAINED) bytes are
+//!   read, for at most [`DRAINING`](answer::DRAINING), and only so that the connection can be used again.
 //!
 //! # Cancellation
 //!
-//! A delivery that is dropped leaves it unknown whether the event in hand arrived; posted again it carries the same id.
+//! A delivery that is dropped leaves it unknown whether the events in hand arrived; posted again they carry the same ids.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Response, StatusCode};
+use bytes::Bytes;
+use reqwest::Client;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use url::Url;
 
 use super::{Sink, SinkError, Undelivered};
-use crate::http;
+use crate::http::{self, Asked, Connection};
 use crate::record::{ChannelRef, Message};
 
+mod answer;
+mod batches;
 mod signature;
+mod subjects;
 
-pub use signature::{SecretError, signing_key};
+use answer::Refusal;
 
-/// Requests between two records of what has arrived.
+pub use batches::Batching;
+pub use signature::{SecretError, SigningKeys};
+
+/// Events, of each request at a time, between two records of what has arrived.
 const AT_ONCE: usize = 8;
 
-/// The largest body for which a connection is kept.
-const DRAINED: usize = 64 * 1024;
+/// How events go into requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// One each, and so many requests at a time, at least one.
+    Single {
+        /// Requests at a time.
+        concurrency: usize,
+    },
+    /// Several each, one request at a time.
+    Batches(Batching),
+}
 
-/// The longest time spent on a body: the answer itself is known by then.
-const DRAINING: Duration = Duration::from_secs(1);
+impl Default for Dispatch {
+    fn default() -> Self {
+        Self::Single { concurrency: 1 }
+    }
+}
 
-/// Posts each event to a URL.
+/// What an operator decides.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where to post. Credentials in it are sent as basic authentication.
+    pub url: Url,
+    /// What deliveries are signed with.
+    pub keys: SigningKeys,
+    /// Headers of every request, beside those of the sink itself.
+    pub headers: HeaderMap,
+    /// How the endpoint is reached.
+    pub connection: Connection,
+    /// Bounds each request from connecting to the end of the answer.
+    pub timeout: Duration,
+    /// How events go into requests.
+    pub dispatch: Dispatch,
+}
+
+/// Posts events to a URL.
 pub struct Webhook {
     client: Client,
     url: Url,
-    key: Option<Vec<u8>>,
+    keys: SigningKeys,
     timeout: Duration,
+    dispatch: Dispatch,
+    asked: Asked,
+    has_certificate: bool,
+    /// Whether there was an answer: then the endpoint lets us in.
+    answered: AtomicBool,
+}
+
+/// One request: what it is called, and what is in it.
+struct Posting {
+    id: String,
+    content_type: &'static str,
+    body: Bytes,
 }
 
 impl Webhook {
-    /// Posts to `url`, signing with `key` where there is one; `timeout` bounds each request from connecting to the end
-    /// of the answer. Credentials in the URL are sent as basic authentication.
+    /// Nothing is sent yet.
     ///
     /// # Errors
-    /// If TLS cannot be set up.
-    pub fn new(url: Url, key: Option<Vec<u8>>, timeout: Duration) -> Result<Self, SinkError> {
+    /// If TLS or the proxy cannot be set up.
+    pub fn new(settings: Settings) -> Result<Self, SinkError> {
         let failed = |error: &dyn Error| SinkError::Io {
             doing: "setting up a webhook's client".to_owned(),
-            source: io::Error::other(root_cause(error)),
+            source: io::Error::other(answer::root_cause(error)),
         };
-        let client = http::client_for(&url).map_err(|error| failed(&error))?.timeout(timeout).no_gzip();
+        let Settings { url, keys, headers, connection, timeout, dispatch } = settings;
+        let (client, asked) = http::client_by(&url, &connection).map_err(|error| failed(&error))?;
+        let client = client.timeout(timeout).no_gzip().default_headers(headers);
         let client = client.build().map_err(|error| failed(&error.without_url()))?;
-        Ok(Self { client, url, key, timeout })
+        let (has_certificate, answered) = (connection.identity.is_some(), AtomicBool::new(false));
+        Ok(Self { client, url, keys, timeout, dispatch, asked, has_certificate, answered })
     }
 
-    async fn post(&self, record: &Message) -> Result<(), SinkError> {
-        let id = record.key();
-        let now = SystemTime::now();
-        let timestamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    async fn post(&self, posting: Posting) -> Result<(), Refusal> {
+        let Posting { id, content_type, body } = posting;
+        let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let signature = self.keys.sign(&id, timestamp, &body);
         let mut request = self
             .client
             .post(self.url.clone())
-            .header(CONTENT_TYPE, record.content_type())
-            .header("webhook-id", &id)
+            .header(CONTENT_TYPE, content_type)
+            .header("webhook-id", id)
             .header("webhook-timestamp", timestamp)
-            .body(record.body().clone());
-        if let Some(key) = &self.key {
-            request = request.header("webhook-signature", signature::sign(key, &id, timestamp, record.body()));
+            .body(body);
+        if let Some(signature) = signature {
+            request = request.header("webhook-signature", signature);
         }
-        let response = request.send().await.map_err(|error| self.not_answered(error))?;
-        let outcome = judge(&response);
-        drain(response).await;
+        let response = request.send().await.map_err(|error| answer::none(error, self.timeout, self.suspicion()))?;
+        self.answered.store(true, Ordering::Relaxed);
+        let outcome = answer::judge(&response);
+        answer::drain(response).await;
         outcome
     }
 
-    fn not_answered(&self, error: reqwest::Error) -> SinkError {
-        let message = if error.is_timeout() {
-            format!("did not answer within {:?}", self.timeout)
-        } else {
-            let doing = if error.is_connect() { "could not connect" } else { "could not send the event" };
-            format!("{doing}: {}", root_cause(&error.without_url()))
-        };
-        SinkError::Refused { message, retry_after: None, needs_attention: false }
+    /// Why the endpoint may not let us in, as long as it has not.
+    fn suspicion(&self) -> Option<&'static str> {
+        match (self.asked.so_far() && !self.answered.load(Ordering::Relaxed), self.has_certificate) {
+            (false, _) => None,
+            (true, true) => Some("it asks for a client certificate, and may not accept this one"),
+            (true, false) => Some("it asks for a client certificate, and client_certificate_file is not set"),
+        }
+    }
+
+    async fn one_by_one(&self, batch: &[Message]) -> Result<(), Undelivered> {
+        for (delivered, message) in batch.iter().enumerate() {
+            self.post(Posting::of(message)).await.map_err(|refusal| Undelivered::after(delivered, refusal.error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Posting {
+    fn of(message: &Message) -> Self {
+        Self { id: message.key(), content_type: message.content_type(), body: message.body().clone() }
     }
 }
 
@@ -106,58 +175,26 @@ impl fmt::Debug for Webhook {
 #[async_trait]
 impl Sink for Webhook {
     fn at_once(&self) -> usize {
-        AT_ONCE
+        match self.dispatch {
+            Dispatch::Single { concurrency } => AT_ONCE * concurrency,
+            Dispatch::Batches(batching) => batching.events,
+        }
+    }
+
+    fn linger(&self) -> Duration {
+        match self.dispatch {
+            Dispatch::Single { .. } => Duration::ZERO,
+            Dispatch::Batches(batching) => batching.wait,
+        }
     }
 
     async fn deliver(&self, _: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
-        for (delivered, record) in batch.iter().enumerate() {
-            self.post(record).await.map_err(|error| Undelivered::after(delivered, error))?;
+        match self.dispatch {
+            Dispatch::Single { concurrency: 1 } => self.one_by_one(batch).await,
+            Dispatch::Single { concurrency } => self.by_subject(batch, concurrency).await,
+            Dispatch::Batches(batching) => self.in_batches(batch, batching).await,
         }
-        Ok(())
     }
-}
-
-fn judge(response: &Response) -> Result<(), SinkError> {
-    let status = response.status();
-    if status.is_success() {
-        return Ok(());
-    }
-    let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
-    Err(SinkError::Refused {
-        message: format!("answered {}{hint}", status.as_u16()),
-        retry_after: http::retry_after(response.headers()),
-        needs_attention: !passes(status),
-    })
-}
-
-/// Whether an answer that is no success speaks of the moment, and not of the event or of us.
-fn passes(status: StatusCode) -> bool {
-    let of_the_moment = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    status.is_server_error() || of_the_moment.contains(&status)
-}
-
-/// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.
-async fn drain(mut response: Response) {
-    let to_the_end = async {
-        let mut read = 0;
-        while let Ok(Some(chunk)) = response.chunk().await {
-            read += chunk.len();
-            if read > DRAINED {
-                break;
-            }
-        }
-    };
-    // Whatever comes of it, the status has been seen.
-    let _ = tokio::time::timeout(DRAINING, to_the_end).await;
-}
-
-/// The innermost error: what the system or the TLS library said.
-fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -66,7 +66,8 @@ async fn one_event_that_nobody_wants_holds_up_no_other_and_is_dropped_by_word_on
     let simulator = service(3).await;
     let receiver = Receiver::start().await;
     let setup = impatient(&simulator, &receiver);
-    receiver.poison(&id_of(&simulator, 2).await);
+    let poison = id_of(&simulator, 2).await;
+    receiver.refuse(Some(Box::new(move |body| body.contains(&poison))));
     let mut daemon = setup.start();
     daemon.until("the others arrive", |_| receiver.received() == 2).await;
     daemon.stop().await;

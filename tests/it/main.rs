@@ -32,4 +32,5 @@ mod state;
 mod status;
 mod vectors;
 mod verdicts;
+mod webhooks;
 mod window;

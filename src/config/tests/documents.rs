@@ -90,6 +90,13 @@ fn the_documented_defaults_are_those_of_the_code() {
         "rotate",
         "keep_",
         "latest_link = ",
+        "header",
+        "bearer_token",
+        "username",
+        "password",
+        "ca_file",
+        "client_",
+        "proxy",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
     let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");

@@ -5,7 +5,8 @@
 //! * **The last recorded line ends the search.** A lane appends in order and records each batch before the next, and what
 //!   it finds here it records, or has offered again, before it appends anything behind it: so before a line of a channel
 //!   that is recorded all of its lines are.
-//! * **In bounded memory.** What is found is no more than was ever offered at once.
+//! * **A few bytes an event.** After a crash that is what was in hand. Where an operator has put a cursor back, it is
+//!   everything since: what stands in the files is not written again, unless they are moved away first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

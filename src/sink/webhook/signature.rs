@@ -1,21 +1,40 @@
-//! Signatures of webhooks, by the symmetric scheme of Standard Webhooks 1.0.
+//! Signatures of webhooks, by both schemes of Standard Webhooks 1.0: `v1`, HMAC-SHA256, and `v1a`, ed25519.
+//!
+//! A secret says which it is for: `whsec_` and base64 of 24 to 64 bytes, or `whsk_` and base64 of an ed25519 private key.
+//! For the latter the specification asks for "a standard ed25519 key pair": 64 bytes, the seed and the public key, as its
+//! authors' own server has it; the 32 bytes of the seed alone, which are RFC 8032's private key, say the same.
 //!
 //! # Invariants
 //!
-//! * **Nothing leaks.** No error holds a secret or a part of one.
+//! * **Every secret signs.** While secrets are rotated each delivery carries a signature by each of them, so that it does
+//!   not matter which of them a consumer knows yet, or still.
+//! * **Nothing leaks.** No error and no `Debug` holds a secret or a part of one.
+
+use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use sha2::Sha256;
 
-/// What a secret begins with, so that people and scanners know it for one.
-const PREFIX: &str = "whsec_";
+/// What a symmetric secret begins with, so that people and scanners know it for one.
+const SYMMETRIC: &str = "whsec_";
 
-/// Shorter keys are refused: the specification asks for 24 to 64 bytes.
-const SHORTEST_KEY: usize = 24;
+/// What a private key begins with.
+const ASYMMETRIC: &str = "whsk_";
+
+/// The length of a symmetric secret, in bytes.
+const LENGTH: std::ops::RangeInclusive<usize> = 24..=64;
+
+/// An ed25519 seed; with its public key it is twice as long.
+const SEED: usize = 32;
+
+/// More than any rotation needs, and few enough for a header.
+const MAX_SECRETS: usize = 8;
 
 /// Standard base64; some tools leave the padding away.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -23,69 +42,217 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a text is no webhook secret. Does not say what stood there.
+/// Why a text is no list of webhook secrets. Does not say what stood there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecretError {
+    wrong: Wrong,
+    /// Which secret of how many.
+    place: (usize, usize),
+}
+
+/// What is wrong with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
-    /// It does not begin as secrets do.
-    #[error("a webhook secret begins with {PREFIX}")]
-    Prefix,
-    /// What follows is not base64.
-    #[error("a webhook secret is {PREFIX} and base64, and what follows {PREFIX} is not base64")]
-    Base64,
-    /// It could be guessed.
-    #[error("a webhook secret holds at least {SHORTEST_KEY} bytes, and this one holds {length}")]
-    TooShort {
-        /// Of the key, in bytes.
-        length: usize,
-    },
+enum Wrong {
+    #[error(
+        "must be {SYMMETRIC} or {ASYMMETRIC} followed by base64; make one with: echo whsec_$(openssl rand -base64 32)"
+    )]
+    Form,
+    #[error("must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)")]
+    Length,
+    #[error("must hold an ed25519 private key: the 32 bytes of its seed, or 64 with its public key after them")]
+    PrivateKey,
+    #[error("is there twice")]
+    Twice,
+    #[error("must be {MAX_SECRETS} secrets at most")]
+    TooMany,
 }
 
-/// The key bytes of a `whsec_…` secret. White space around it is ignored: files end in a line break.
-///
-/// # Errors
-/// [`SecretError`], where it is no such secret.
-pub fn signing_key(secret: &str) -> Result<Vec<u8>, SecretError> {
-    let encoded = secret.trim().strip_prefix(PREFIX).ok_or(SecretError::Prefix)?;
-    let key = LENIENT.decode(encoded).map_err(|_| SecretError::Base64)?;
-    if key.len() < SHORTEST_KEY {
-        return Err(SecretError::TooShort { length: key.len() });
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            (_, 0 | 1) => self.wrong.fmt(f),
+            (_, of) if self.wrong == Wrong::TooMany => write!(f, "{}, and these are {of}", self.wrong),
+            (number, of) => write!(f, "secret {number} of {of} {}", self.wrong),
+        }
     }
-    Ok(key)
 }
 
-/// The value of `webhook-signature`: over the id, the timestamp and the body, joined by full stops.
-pub(super) fn sign(key: &[u8], id: &str, timestamp: u64, body: &[u8]) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
-    mac.update(format!("{id}.{timestamp}.").as_bytes());
-    mac.update(body);
-    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+impl std::error::Error for SecretError {}
+
+/// What deliveries are signed with: nothing, or several keys at once while secrets are rotated.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SigningKeys(Vec<SigningKey>);
+
+#[derive(Clone)]
+enum SigningKey {
+    Symmetric(Box<[u8]>),
+    Asymmetric(Arc<Ed25519KeyPair>),
 }
+
+impl SigningKeys {
+    /// Reads secrets that are separated by white space or line breaks. Their signatures come in the same order.
+    ///
+    /// # Errors
+    /// [`SecretError`], where there is none, or one of them is wrong.
+    pub fn parse(text: &str) -> Result<Self, SecretError> {
+        let secrets: Vec<_> = text.split_whitespace().collect();
+        let wrong = |number, wrong| SecretError { wrong, place: (number, secrets.len()) };
+        if secrets.is_empty() {
+            return Err(wrong(0, Wrong::Form));
+        }
+        if secrets.len() > MAX_SECRETS {
+            return Err(wrong(0, Wrong::TooMany));
+        }
+        let mut keys = Vec::with_capacity(secrets.len());
+        for (at, secret) in secrets.iter().enumerate() {
+            let key = SigningKey::parse(secret).map_err(|error| wrong(at + 1, error))?;
+            if keys.contains(&key) {
+                return Err(wrong(at + 1, Wrong::Twice));
+            }
+            keys.push(key);
+        }
+        Ok(Self(keys))
+    }
+
+    /// How many sign by `v1`, and how many by `v1a`.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let symmetric = self.0.iter().filter(|key| matches!(key, SigningKey::Symmetric(_))).count();
+        (symmetric, self.0.len() - symmetric)
+    }
+
+    /// The value of `webhook-signature`: over the id, the timestamp and the body, joined by full stops. `None` where
+    /// there is no key.
+    pub(super) fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> Option<String> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let content = [format!("{id}.{timestamp}.").as_bytes(), body].concat();
+        let signatures: Vec<_> = self.0.iter().map(|key| key.sign(&content)).collect();
+        Some(signatures.join(" "))
+    }
+}
+
+impl fmt::Debug for SigningKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (symmetric, asymmetric) = self.counts();
+        write!(f, "SigningKeys(v1: {symmetric}, v1a: {asymmetric})")
+    }
+}
+
+impl SigningKey {
+    fn parse(secret: &str) -> Result<Self, Wrong> {
+        let decode = |encoded| LENIENT.decode(encoded).map_err(|_| Wrong::Form);
+        if let Some(encoded) = secret.strip_prefix(SYMMETRIC) {
+            let key = decode(encoded)?;
+            return if LENGTH.contains(&key.len()) { Ok(Self::Symmetric(key.into())) } else { Err(Wrong::Length) };
+        }
+        let key = decode(secret.strip_prefix(ASYMMETRIC).ok_or(Wrong::Form)?)?;
+        let pair = match key.split_at_checked(SEED) {
+            Some((seed, [])) => Ed25519KeyPair::from_seed_unchecked(seed),
+            Some((seed, public_key)) => Ed25519KeyPair::from_seed_and_public_key(seed, public_key),
+            None => return Err(Wrong::PrivateKey),
+        };
+        pair.map(|pair| Self::Asymmetric(Arc::new(pair))).map_err(|_| Wrong::PrivateKey)
+    }
+
+    fn sign(&self, content: &[u8]) -> String {
+        match self {
+            Self::Symmetric(key) => {
+                let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+                mac.update(content);
+                format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+            }
+            Self::Asymmetric(pair) => format!("v1a,{}", STANDARD.encode(pair.sign(content))),
+        }
+    }
+}
+
+/// Of a private key its public key tells which it is.
+impl PartialEq for SigningKey {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Symmetric(one), Self::Symmetric(other)) => one == other,
+            (Self::Asymmetric(one), Self::Asymmetric(other)) => {
+                one.public_key().as_ref() == other.public_key().as_ref()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Eq for SigningKey {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SPECIFIED: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+    fn private_key(seed: u8, public_key_of: Option<u8>) -> String {
+        let pair = |seed| ed25519_compact::KeyPair::from_seed(ed25519_compact::Seed::new([seed; SEED]));
+        let public_key = public_key_of.map(|seed| pair(seed).pk.to_vec()).unwrap_or_default();
+        format!("whsk_{}", STANDARD.encode([[seed; SEED].to_vec(), public_key].concat()))
+    }
+
     #[test]
     fn the_signature_is_that_of_the_specification() {
         // The example that the specification's reference libraries are tested with.
-        let key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
-        let signature = sign(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
-        assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        let keys = SigningKeys::parse(&format!("{SPECIFIED}\n")).unwrap();
+        let signature = keys.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
+        assert_eq!(signature.as_deref(), Some("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="));
+    }
+
+    #[test]
+    fn an_asymmetric_signature_is_verified_by_another_implementation() {
+        let public_key = ed25519_compact::KeyPair::from_seed(ed25519_compact::Seed::new([7; SEED])).pk;
+        for secret in [private_key(7, None), private_key(7, Some(7))] {
+            let signature = SigningKeys::parse(&secret).unwrap().sign("id", 1, b"body").unwrap();
+            let signature = STANDARD.decode(signature.strip_prefix("v1a,").unwrap()).unwrap();
+            let signature = ed25519_compact::Signature::from_slice(&signature).unwrap();
+            assert!(public_key.verify(b"id.1.body", &signature).is_ok());
+            assert!(public_key.verify(b"id.1.other", &signature).is_err());
+        }
+    }
+
+    #[test]
+    fn each_of_several_secrets_signs_in_their_order() {
+        let one = format!("whsec_{}", STANDARD.encode([1; 32]));
+        let text = format!("{one}\n{}\n  {SPECIFIED}\t", private_key(7, None));
+        let keys = SigningKeys::parse(&text).unwrap();
+        assert_eq!((keys.counts(), format!("{keys:?}")), ((2, 1), "SigningKeys(v1: 2, v1a: 1)".to_owned()));
+        let alone = |secret: &str| SigningKeys::parse(secret).unwrap().sign("id", 1, b"").unwrap();
+        let expected = text.split_whitespace().map(alone).collect::<Vec<_>>().join(" ");
+        assert_eq!(keys.sign("id", 1, b""), Some(expected));
+        assert_eq!(SigningKeys::default().sign("id", 1, b""), None);
     }
 
     #[test]
     fn what_is_no_secret_is_refused_and_not_repeated() {
         let short = format!("whsec_{}", STANDARD.encode([7; 23]));
-        for (secret, expected) in [
-            ("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", SecretError::Prefix),
-            ("", SecretError::Prefix),
-            ("whsec_not base64 at all, is it?", SecretError::Base64),
-            ("whsec_", SecretError::TooShort { length: 0 }),
-            (&short, SecretError::TooShort { length: 23 }),
+        let long = format!("whsec_{}", STANDARD.encode([7; 65]));
+        let (half, foreign) = (format!("whsk_{}", STANDARD.encode([7; 48])), private_key(7, Some(8)));
+        let (twice, same) =
+            (format!("{SPECIFIED} {SPECIFIED}"), format!("{} {}", private_key(7, None), private_key(7, Some(7))));
+        let many: String = (0..9).map(|seed| private_key(seed, None) + "\n").collect();
+        for (secrets, wrong, place) in [
+            ("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", Wrong::Form, (1, 1)),
+            ("", Wrong::Form, (0, 0)),
+            ("whsec_not*base64", Wrong::Form, (1, 1)),
+            ("whsec_", Wrong::Length, (1, 1)),
+            (&short, Wrong::Length, (1, 1)),
+            (&long, Wrong::Length, (1, 1)),
+            ("whsk_", Wrong::PrivateKey, (1, 1)),
+            (&half, Wrong::PrivateKey, (1, 1)),
+            (&foreign, Wrong::PrivateKey, (1, 1)),
+            (&format!("{SPECIFIED} hunter2"), Wrong::Form, (2, 2)),
+            (&twice, Wrong::Twice, (2, 2)),
+            (&same, Wrong::Twice, (2, 2)),
+            (&many, Wrong::TooMany, (0, 9)),
         ] {
-            let error = signing_key(secret).unwrap_err();
-            assert_eq!(error, expected);
-            assert!(secret.len() < 7 || !error.to_string().contains(&secret[6..]), "{error}");
+            let error = SigningKeys::parse(secrets).unwrap_err();
+            assert_eq!(error, SecretError { wrong, place });
+            assert!(secrets.len() < 7 || !error.to_string().contains(&secrets[6..]), "{error}");
         }
     }
 
@@ -94,8 +261,7 @@ mod tests {
         let encoded = STANDARD.encode([7; 25]);
         let bare = encoded.trim_end_matches('=');
         assert_ne!(bare, encoded);
-        for text in [&encoded, bare] {
-            assert_eq!(signing_key(&format!("whsec_{text}")), Ok(vec![7; 25]));
-        }
+        let key = |text: &str| SigningKeys::parse(&format!("whsec_{text}")).unwrap();
+        assert_eq!(key(&encoded), key(bare));
     }
 }

@@ -8,25 +8,32 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::header::HeaderMap;
-use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::answer::DRAINING;
 use super::*;
 use crate::sink::sample::{channel, record_without_id, records};
+
+mod batches;
+mod subjects;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the server does with a request.
+#[derive(Clone, Copy)]
 enum Answer {
     Status(u16, &'static [(&'static str, &'static str)]),
     Never,
     EndlessBody(u16),
     StalledBody(u16),
 }
+
+/// Whether a body is such.
+type Such = fn(&[u8]) -> bool;
 
 /// Answers as it was told, one answer a request, and then with 204.
 struct Server {
@@ -38,12 +45,14 @@ struct Server {
 #[derive(Default)]
 struct Seen {
     answers: VecDeque<Answer>,
+    refused: Option<(Such, Answer)>,
     requests: Vec<(HeaderMap, Bytes)>,
 }
 
 impl Server {
     async fn answering(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let seen = Arc::new(Mutex::new(Seen { answers: answers.into_iter().collect(), requests: Vec::new() }));
+        let seen = Seen { answers: answers.into_iter().collect(), ..Seen::default() };
+        let seen = Arc::new(Mutex::new(seen));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap()).parse().unwrap();
         let app = Router::new().fallback(answer).with_state(Arc::clone(&seen));
@@ -51,8 +60,13 @@ impl Server {
         Self { url, seen, serving }
     }
 
-    fn webhook(&self, key: Option<&[u8]>) -> Webhook {
-        Webhook::new(self.url.clone(), key.map(<[u8]>::to_vec), PATIENCE).unwrap()
+    /// Answers so to the requests whose body is such.
+    fn refuse(&self, body: Such, answer: Answer) {
+        self.seen.lock().unwrap().refused = Some((body, answer));
+    }
+
+    fn webhook(&self) -> Webhook {
+        Webhook::new(settings(&self.url)).unwrap()
     }
 
     fn requests(&self) -> Vec<(HeaderMap, Bytes)> {
@@ -70,11 +84,23 @@ impl Drop for Server {
     }
 }
 
+fn settings(url: &Url) -> Settings {
+    Settings {
+        url: url.clone(),
+        keys: SigningKeys::default(),
+        headers: HeaderMap::new(),
+        connection: Connection::default(),
+        timeout: PATIENCE,
+        dispatch: Dispatch::default(),
+    }
+}
+
 async fn answer(State(seen): State<Arc<Mutex<Seen>>>, headers: HeaderMap, body: Bytes) -> axum::response::Response {
     let answer = {
         let mut seen = seen.lock().unwrap();
+        let refused = seen.refused.filter(|(refused, _)| refused(&body)).map(|(_, answer)| answer);
         seen.requests.push((headers, body));
-        seen.answers.pop_front().unwrap_or(Answer::Status(204, &[]))
+        refused.or_else(|| seen.answers.pop_front()).unwrap_or(Answer::Status(204, &[]))
     };
     let respond = |status| axum::response::Response::builder().status(StatusCode::from_u16(status).unwrap());
     match answer {
@@ -101,16 +127,9 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 fn refusal(refused: &Undelivered) -> (usize, &str, Option<Duration>) {
     match &refused.error {
         SinkError::Refused { message, retry_after, .. } => (refused.delivered, message, *retry_after),
+        SinkError::Gone { message } => (refused.delivered, message, None),
         other => panic!("{other:?}"),
     }
-}
-
-/// RFC 2104, written out.
-fn hmac_sha256(key: &[u8], message: &[u8]) -> Vec<u8> {
-    assert!(key.len() <= 64);
-    let pad = |with: u8| (0..64).map(|at| key.get(at).unwrap_or(&0) ^ with).collect::<Vec<u8>>();
-    let inner = Sha256::digest([&pad(0x36), message].concat());
-    Sha256::digest([&pad(0x5c)[..], &inner].concat()).to_vec()
 }
 
 #[tokio::test]
@@ -118,7 +137,7 @@ async fn every_event_is_posted_once_and_in_order() {
     let server = Server::answering([]).await;
     let batch = records(&channel(1), 1..20);
 
-    server.webhook(None).deliver(&channel(1), &batch).await.unwrap();
+    server.webhook().deliver(&channel(1), &batch).await.unwrap();
 
     assert_eq!(server.bodies(), batch.iter().map(|record| record.body().clone()).collect::<Vec<_>>());
     for (headers, _) in server.requests() {
@@ -132,7 +151,7 @@ async fn every_event_is_posted_once_and_in_order() {
 async fn a_refused_event_keeps_its_id_and_those_before_it_are_not_sent_again() {
     let ok = || Answer::Status(200, &[]);
     let server = Server::answering([ok(), ok(), Answer::Status(503, &[])]).await;
-    let webhook = server.webhook(None);
+    let webhook = server.webhook();
     let mut batch = records(&channel(1), 1..4);
     batch.push(record_without_id(&channel(1), 4));
 
@@ -148,18 +167,18 @@ async fn a_refused_event_keeps_its_id_and_those_before_it_are_not_sent_again() {
 #[tokio::test]
 async fn the_signature_is_over_the_bytes_that_were_sent() {
     let server = Server::answering([]).await;
-    let key = b"0123456789abcdef0123456789abcdef";
-    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let secrets = [[1; 24], [2; 24]].map(|key| format!("whsec_{}", STANDARD.encode(key)));
+    let keys = SigningKeys::parse(&secrets.join("\n")).unwrap();
+    let webhook = Webhook::new(Settings { keys, ..settings(&server.url) }).unwrap();
 
-    server.webhook(Some(key)).deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap();
+    webhook.deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap();
 
     assert_eq!(server.requests().len(), 3);
     for (headers, body) in server.requests() {
-        let timestamp = header(&headers, "webhook-timestamp");
-        assert!((before..before + 60).contains(&timestamp.parse().unwrap()));
-        let signed = [header(&headers, "webhook-id").as_bytes(), b".", timestamp.as_bytes(), b".", &body].concat();
-        let expected = format!("v1,{}", STANDARD.encode(hmac_sha256(key, &signed)));
-        assert_eq!(header(&headers, "webhook-signature"), expected);
+        assert_eq!(header(&headers, "webhook-signature").split(' ').count(), 2);
+        for secret in &secrets {
+            standardwebhooks::Webhook::new(secret).unwrap().verify(&body, &headers).unwrap();
+        }
     }
 }
 
@@ -170,19 +189,24 @@ async fn nothing_but_2xx_is_success() {
         (500, &[][..], "answered 500", None),
         (429, &[("retry-after", "7")], "answered 429", Some(Duration::from_secs(7))),
         (503, &[("retry-after", "86400")], "answered 503", hour),
-        (410, &[], "answered 410", None),
+        (
+            410,
+            &[],
+            "answered 410: it wants no more events, and is sent none until it is resumed (channeld resume)",
+            None,
+        ),
         (400, &[], "answered 400", None),
         (302, &[("location", "/elsewhere")], "answered 302, and redirects are not followed: name the final URL", None),
         (307, &[("location", "/elsewhere")], "answered 307, and redirects are not followed: name the final URL", None),
     ] {
         let server = Server::answering([Answer::Status(status, headers)]).await;
-        let refused = server.webhook(None).deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
+        let refused = server.webhook().deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
         assert_eq!(refusal(&refused), (0, message, retry_after));
         assert_eq!(server.requests().len(), 1, "{status}");
     }
     for status in [200, 201, 202, 204] {
         let server = Server::answering([Answer::Status(status, &[])]).await;
-        server.webhook(None).deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
+        server.webhook().deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
     }
 }
 
@@ -190,7 +214,7 @@ async fn nothing_but_2xx_is_success() {
 async fn a_server_that_does_not_answer_is_given_up() {
     let server = Server::answering([Answer::Never]).await;
     let timeout = Duration::from_millis(100);
-    let webhook = Webhook::new(server.url.clone(), None, timeout).unwrap();
+    let webhook = Webhook::new(Settings { timeout, ..settings(&server.url) }).unwrap();
     let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
     assert_eq!(refusal(&refused), (0, "did not answer within 100ms", None));
 }
@@ -199,7 +223,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
 async fn an_answer_without_end_is_still_an_answer() {
     let server = Server::answering([Answer::EndlessBody(200), Answer::EndlessBody(500)]).await;
     let started = Instant::now();
-    let refused = server.webhook(None).deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
+    let refused = server.webhook().deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
     assert_eq!(refusal(&refused), (1, "answered 500", None));
     assert!(started.elapsed() < DRAINING, "the bound on bytes comes before that on time");
 }
@@ -208,7 +232,7 @@ async fn an_answer_without_end_is_still_an_answer() {
 async fn an_answer_that_stalls_after_its_status_is_still_an_answer() {
     let server = Server::answering([Answer::StalledBody(200)]).await;
     let started = Instant::now();
-    server.webhook(None).deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    server.webhook().deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
     assert!(started.elapsed() < PATIENCE);
 }
 
@@ -219,7 +243,8 @@ async fn no_error_shows_what_the_url_holds() {
     drop(listener);
     let nowhere = "https://me:hunter2@name.invalid/hunter2".parse().unwrap();
     for (url, words) in [(url, "Connection refused"), (nowhere, "")] {
-        let webhook = Webhook::new(url, Some(b"hunter2".to_vec()), PATIENCE).unwrap();
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, http::basic("me", "hunter2"))]);
+        let webhook = Webhook::new(Settings { headers, ..settings(&url) }).unwrap();
         let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
         let (delivered, message, _) = refusal(&refused);
         assert_eq!(delivered, 0);
@@ -234,8 +259,36 @@ async fn credentials_in_the_url_are_sent_as_basic_authentication() {
     let mut url = server.url.clone();
     url.set_username("me").unwrap();
     url.set_password(Some("secret")).unwrap();
-    let webhook = Webhook::new(url, None, PATIENCE).unwrap();
+    let webhook = Webhook::new(settings(&url)).unwrap();
     webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap();
     let expected = format!("Basic {}", STANDARD.encode("me:secret"));
     assert_eq!(header(&server.requests()[0].0, "authorization"), expected);
+}
+
+#[tokio::test]
+async fn headers_of_the_operators_choice_go_along() {
+    let server = Server::answering([]).await;
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, http::sensitive("Bearer token").unwrap())]);
+    let webhook = Webhook::new(Settings { headers, ..settings(&server.url) }).unwrap();
+    webhook.deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    for (headers, _) in server.requests() {
+        assert_eq!(header(&headers, "authorization"), "Bearer token");
+        assert!(headers.contains_key("webhook-id"));
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_public_is_not_connected_to() {
+    let server = Server::answering([]).await;
+    let connection = Connection { reach: http::Reach::PublicOnly, ..Connection::default() };
+    assert!(Webhook::new(Settings { connection: connection.clone(), ..settings(&server.url) }).is_err(), "a literal");
+
+    let mut url = server.url.clone();
+    url.set_host(Some("localhost")).unwrap();
+    let webhook = Webhook::new(Settings { connection, ..settings(&url) }).unwrap();
+    let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
+    let (_, message, _) = refusal(&refused);
+    assert!(message.contains("is no public address, and allow_private is false"), "{message}");
+    assert!(refused.error.needs_attention());
+    assert!(server.requests().is_empty());
 }

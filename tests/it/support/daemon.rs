@@ -1,7 +1,8 @@
 //! The daemon as a process: its log, its signals, its end. Whatever it does, it never prints a secret.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -57,36 +58,41 @@ impl Log {
 impl Daemon {
     /// Runs the binary. Standard output goes nowhere, or to the pipe that is returned.
     pub(crate) fn run(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> Self {
-        Self::run_in(&BTreeMap::new(), arguments, config, secrets)
+        Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::null())
     }
 
-    /// As [`run`](Self::run), with these variables, that name paths.
+    /// As [`run`](Self::run), with these variables in its environment, which is empty otherwise.
     pub(crate) fn run_in(
-        environment: &BTreeMap<&str, PathBuf>,
         arguments: &[&str],
-        config: Option<&Path>,
+        config: &Path,
         secrets: &[String],
+        environment: &BTreeMap<&str, OsString>,
     ) -> Self {
-        Self::spawn(environment, arguments, config, secrets, Stdio::null())
+        Self::spawn(arguments, Some(config), secrets, environment, Stdio::null())
     }
 
     /// As [`run`](Self::run), with a reader of standard output.
     pub(crate) fn run_piped(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> (Self, ChildStdout) {
-        let mut daemon = Self::spawn(&BTreeMap::new(), arguments, config, secrets, Stdio::piped());
+        let mut daemon = Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::piped());
         let stdout = daemon.child.stdout.take().unwrap();
         (daemon, stdout)
     }
 
     fn spawn(
-        environment: &BTreeMap<&str, PathBuf>,
         arguments: &[&str],
         config: Option<&Path>,
         secrets: &[String],
+        environment: &BTreeMap<&str, OsString>,
         stdout: Stdio,
     ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
-        command.args(arguments).env_clear().envs(environment);
-        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(Stdio::piped());
         if let Some(config) = config {
             command.arg("--config").arg(config);
         }

@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Version};
 use axum::routing::post;
+use axum::serve::Listener;
+use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::Delivered;
+use super::tls::{Authority, TlsListener};
 
 /// What a request is answered.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +28,36 @@ pub(crate) enum Reply {
     Hang,
 }
 
+/// A request that was written down.
+#[derive(Clone)]
+pub(crate) struct Post {
+    pub(crate) version: Version,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+    at: Instant,
+}
+
+impl Post {
+    pub(crate) fn id(&self) -> &str {
+        self.headers["webhook-id"].to_str().unwrap()
+    }
+
+    /// The records in it: one, or those of a batch.
+    pub(crate) fn delivered(&self) -> Vec<Delivered> {
+        if !self.body.starts_with('[') {
+            return vec![Delivered::parse(&self.body)];
+        }
+        let records: Vec<&RawValue> = serde_json::from_str(&self.body).unwrap();
+        records.into_iter().map(|record| Delivered::parse(record.get())).collect()
+    }
+}
+
+/// Which requests are refused: those whose body is such.
+type Refused = Box<dyn Fn(&str) -> bool + Send>;
+
 /// A running endpoint.
 pub(crate) struct Receiver {
-    address: SocketAddr,
+    url: String,
     book: Arc<Mutex<Book>>,
     _serving: JoinSet<()>,
 }
@@ -36,25 +66,40 @@ pub(crate) struct Receiver {
 struct Book {
     script: VecDeque<Reply>,
     always: Option<Reply>,
-    poison: Option<String>,
+    refused: Option<Refused>,
     requests: usize,
-    accepted: Vec<(String, String)>,
-    accepted_at: Vec<Instant>,
+    accepted: Vec<Post>,
 }
 
 impl Receiver {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        Self::serve(listener, url)
+    }
+
+    /// One that has a certificate of that authority, and lets in who has one too.
+    pub(crate) async fn start_tls(authority: &Authority) -> Self {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}/hook", tcp.local_addr().unwrap().port());
+        Self::serve(TlsListener { tcp, tls: authority.server().into() }, url)
+    }
+
+    fn serve(listener: impl Listener<Addr = SocketAddr>, url: String) -> Self {
         let book = Arc::<Mutex<Book>>::default();
         let routes = Router::new().route("/hook", post(receive)).with_state(Arc::clone(&book));
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        Self { address, book, _serving: serving }
+        Self { url, book, _serving: serving }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/hook", self.address)
+        self.url.clone()
+    }
+
+    /// Refuses with 503 those requests whose body is such; with `None` no longer.
+    pub(crate) fn refuse(&self, refused: Option<Refused>) {
+        self.lock().refused = refused;
     }
 
     /// Replies so to the next requests.
@@ -65,11 +110,6 @@ impl Receiver {
     /// Replies so to every request from now on; `None` is 204.
     pub(crate) fn always(&self, reply: Option<Reply>) {
         self.lock().always = reply;
-    }
-
-    /// Refuses the event of that id from now on, with 422.
-    pub(crate) fn poison(&self, id: &str) {
-        self.lock().poison = Some(id.to_owned());
     }
 
     /// How many requests came.
@@ -84,17 +124,22 @@ impl Receiver {
 
     /// The `webhook-id` of each, in their order.
     pub(crate) fn ids(&self) -> Vec<String> {
-        self.lock().accepted.iter().map(|(id, _)| id.clone()).collect()
+        self.lock().accepted.iter().map(|post| post.id().to_owned()).collect()
     }
 
     /// When each came, in their order.
     pub(crate) fn arrivals(&self) -> Vec<Instant> {
-        self.lock().accepted_at.clone()
+        self.lock().accepted.iter().map(|post| post.at).collect()
     }
 
-    /// The record in each, in their order.
+    /// Each, in their order.
+    pub(crate) fn posts(&self) -> Vec<Post> {
+        self.lock().accepted.clone()
+    }
+
+    /// The records in each, in their order.
     pub(crate) fn delivered(&self) -> Vec<Delivered> {
-        self.lock().accepted.iter().map(|(_, body)| Delivered::parse(body)).collect()
+        self.lock().accepted.iter().flat_map(Post::delivered).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
@@ -102,17 +147,20 @@ impl Receiver {
     }
 }
 
-async fn receive(State(book): State<Arc<Mutex<Book>>>, headers: HeaderMap, body: String) -> (StatusCode, HeaderMap) {
+async fn receive(
+    State(book): State<Arc<Mutex<Book>>>,
+    version: Version,
+    headers: HeaderMap,
+    body: String,
+) -> (StatusCode, HeaderMap) {
     let reply = {
         let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
         book.requests += 1;
-        let id = headers["webhook-id"].to_str().unwrap().to_owned();
-        let poisoned = book.poison.as_ref() == Some(&id);
-        let reply = if poisoned { Some(Reply::Refuse(422, None)) } else { book.script.pop_front().or(book.always) };
+        let refused = book.refused.as_ref().is_some_and(|refused| refused(&body));
+        let reply = if refused { Some(Reply::Refuse(503, None)) } else { book.script.pop_front().or(book.always) };
         if !matches!(reply, Some(Reply::Refuse(..))) {
             assert!(headers.contains_key("webhook-signature") && headers.contains_key("webhook-timestamp"));
-            book.accepted.push((id, body));
-            book.accepted_at.push(Instant::now());
+            book.accepted.push(Post { version, headers, body, at: Instant::now() });
         }
         reply
     };

@@ -1,6 +1,7 @@
 //! An operator's machine: a directory with a configuration, a state and the files that events go to.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ pub(crate) struct Setup {
     directory: TempDir,
     keys: BTreeMap<String, Value>,
     secrets: Vec<String>,
-    environment: BTreeMap<&'static str, PathBuf>,
+    environment: BTreeMap<&'static str, OsString>,
 }
 
 impl Setup {
@@ -107,8 +108,8 @@ impl Setup {
     }
 
     /// Gives the daemons that are started from now on a variable, though they inherit none.
-    pub(crate) fn set_environment(&mut self, name: &'static str, path: &Path) {
-        self.environment.insert(name, path.to_owned());
+    pub(crate) fn set_environment(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.environment.insert(name, value.into());
     }
 
     /// A path in the directory.
@@ -141,7 +142,7 @@ impl Setup {
 
     /// Starts `channeld run`.
     pub(crate) fn start(&self) -> Daemon {
-        Daemon::run_in(&self.environment, &["run"], Some(&self.write()), &self.secrets)
+        Daemon::run_in(&["run"], &self.write(), &self.secrets, &self.environment)
     }
 
     /// As [`start`](Self::start), with a reader of standard output.

@@ -1,0 +1,46 @@
+//! By which way a server is reached.
+
+use reqwest::ClientBuilder;
+use reqwest::header::HeaderValue;
+use url::Url;
+
+/// By which way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Proxy {
+    /// As the environment says: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    #[default]
+    Environment,
+    /// Directly, whatever the environment says.
+    Direct,
+    /// Through this one, whatever the environment says.
+    Named(NamedProxy),
+}
+
+/// A forward proxy. It is asked for a tunnel to an https server (CONNECT), and sees the requests to an http server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedProxy {
+    /// http or https, without credentials.
+    pub url: Url,
+    /// What it is told to let us through.
+    pub authorization: Option<HeaderValue>,
+}
+
+impl Proxy {
+    pub(super) fn speaks_tls(&self) -> bool {
+        matches!(self, Self::Named(proxy) if proxy.url.scheme() == "https")
+    }
+
+    pub(super) fn apply(&self, client: ClientBuilder) -> Result<ClientBuilder, reqwest::Error> {
+        Ok(match self {
+            Self::Environment => client,
+            Self::Direct => client.no_proxy(),
+            Self::Named(NamedProxy { url, authorization }) => {
+                let proxy = reqwest::Proxy::all(url.clone())?;
+                client.proxy(match authorization {
+                    Some(authorization) => proxy.custom_http_auth(authorization.clone()),
+                    None => proxy,
+                })
+            }
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! Certificates and keys, as operators keep them: in PEM.
+//!
+//! # Invariants
+//!
+//! * **Usable or not there.** Who holds [`Authorities`] or an [`Identity`] can connect with them: what cannot be read,
+//!   and a key that is not that of its certificate, was refused.
+//! * **Silent.** No error quotes what stood there, and a key has no `Debug` that shows it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, SignatureScheme};
+
+/// Why a text in PEM cannot be used. Continues the sentence "the file …".
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PemError {
+    /// There is none.
+    #[error("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")]
+    NoCertificate,
+    /// There is none, or it is encrypted.
+    #[error("holds no private key in PEM (PKCS#8, PKCS#1 or SEC1, and not encrypted)")]
+    NoKey,
+    /// Its lines are damaged.
+    #[error("is not whole PEM")]
+    Damaged,
+    /// It is PEM, and what it holds is of no use.
+    #[error("cannot be used: {0}")]
+    Unusable(rustls::Error),
+}
+
+/// Authorities whose certificates are trusted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Authorities(Vec<CertificateDer<'static>>);
+
+impl Authorities {
+    /// # Errors
+    /// [`PemError`], where it holds no certificate, or one that is of no use as an authority's.
+    pub fn from_pem(text: &str) -> Result<Self, PemError> {
+        let authorities = Self(certificates(text)?);
+        authorities.store().map_err(PemError::Unusable)?;
+        Ok(authorities)
+    }
+
+    pub(super) fn store(&self) -> Result<RootCertStore, rustls::Error> {
+        let mut store = RootCertStore::empty();
+        self.0.iter().try_for_each(|certificate| store.add(certificate.clone()))?;
+        Ok(store)
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Authorities({})", self.0.len())
+    }
+}
+
+/// A private key.
+#[derive(Debug)]
+pub struct PrivateKey(PrivateKeyDer<'static>);
+
+/// A certificate, those that lead from it to its authority, and its key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<PrivateKeyDer<'static>>,
+}
+
+impl Identity {
+    /// # Errors
+    /// [`PemError`], where the key is not that of the first certificate, or of a kind that cannot be used.
+    pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKey) -> Result<Self, PemError> {
+        let PrivateKey(key) = key;
+        let identity = Self { chain, key: Arc::new(key) };
+        identity.certified().map_err(PemError::Unusable)?;
+        Ok(identity)
+    }
+
+    fn certified(&self) -> Result<CertifiedKey, rustls::Error> {
+        CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), &default_provider())
+    }
+}
+
+/// Whether a server has asked who we are. One that does not like the answer often says so by closing the connection, and
+/// nobody would know why.
+#[derive(Clone, Debug, Default)]
+pub struct Asked(Arc<AtomicBool>);
+
+impl Asked {
+    /// Whether it has, in any connection until now.
+    #[must_use]
+    pub fn so_far(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Answers a server that asks who we are.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    certified: Option<Arc<CertifiedKey>>,
+    asked: Asked,
+}
+
+impl Introduction {
+    pub(super) fn new(identity: Option<&Identity>, asked: &Asked) -> Result<Self, rustls::Error> {
+        let certified = identity.map(Identity::certified).transpose()?.map(Arc::new);
+        Ok(Self { certified, asked: asked.clone() })
+    }
+}
+
+impl ResolvesClientCert for Introduction {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.asked.0.store(true, Ordering::Relaxed);
+        self.certified.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.certified.is_some()
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity(certificates: {})", self.chain.len())
+    }
+}
+
+/// Every certificate in a text, in its order; there is at least one.
+///
+/// # Errors
+/// [`PemError`], where there is none, or the text is damaged.
+pub fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(PemError::NoCertificate),
+        Ok(found) => Ok(found),
+        Err(_) => Err(PemError::Damaged),
+    }
+}
+
+/// The first private key in a text.
+///
+/// # Errors
+/// [`PemError`], where there is none, or the text is damaged.
+pub fn private_key(text: &str) -> Result<PrivateKey, PemError> {
+    match PrivateKeyDer::from_pem_slice(text.as_bytes()) {
+        Ok(key) => Ok(PrivateKey(key)),
+        Err(pem::Error::NoItemsFound) => Err(PemError::NoKey),
+        Err(_) => Err(PemError::Damaged),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn certificate(name: &str) -> (String, KeyPair) {
+        let key = KeyPair::generate().unwrap();
+        (CertificateParams::new([name.to_owned()]).unwrap().self_signed(&key).unwrap().pem(), key)
+    }
+
+    #[test]
+    fn a_certificate_goes_with_its_own_key_only() {
+        let ((certificate, key), (_, other)) = (certificate("a"), certificate("b"));
+        let chain = || certificates(&certificate).unwrap();
+        assert!(Identity::new(chain(), private_key(&key.serialize_pem()).unwrap()).is_ok());
+        let error = Identity::new(chain(), private_key(&other.serialize_pem()).unwrap()).unwrap_err();
+        assert!(error.to_string().starts_with("cannot be used: keys may not be consistent"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_pem_is_refused_and_not_repeated() {
+        let (certificate, key) = certificate("a");
+        let key = key.serialize_pem();
+        let torn = certificate.replace("-----END CERTIFICATE-----", "");
+        let empty = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
+        for (text, expected) in [("", PemError::NoCertificate), (&key, PemError::NoCertificate)] {
+            assert_eq!(certificates(text), Err(expected.clone()));
+            assert_eq!(Authorities::from_pem(text), Err(expected));
+        }
+        assert_eq!(certificates(&torn), Err(PemError::Damaged));
+        assert!(matches!(Authorities::from_pem(empty), Err(PemError::Unusable(_))));
+        assert_eq!(private_key(&certificate).unwrap_err(), PemError::NoKey);
+        let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+        assert_eq!(private_key(&encrypted).unwrap_err(), PemError::NoKey);
+    }
+
+    #[test]
+    fn neither_shows_what_it_holds() {
+        let (certificate, key) = certificate("secretive.internal");
+        let identity =
+            Identity::new(certificates(&certificate).unwrap(), private_key(&key.serialize_pem()).unwrap()).unwrap();
+        assert_eq!(format!("{identity:?}"), "Identity(certificates: 1)");
+        assert_eq!(format!("{:?}", Authorities::from_pem(&certificate).unwrap()), "Authorities(1)");
+    }
+}

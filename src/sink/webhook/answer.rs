@@ -1,0 +1,122 @@
+//! What becomes of a request: an answer and what it means, or none and why.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use reqwest::{Response, StatusCode};
+
+use crate::http::{self, NotPublic};
+use crate::sink::SinkError;
+
+/// The largest body for which a connection is kept.
+pub(super) const DRAINED: usize = 64 * 1024;
+
+/// The longest time spent on a body: the answer itself is known by then.
+pub(super) const DRAINING: Duration = Duration::from_secs(1);
+
+/// Why a request did not do what it was for.
+pub(super) struct Refusal {
+    pub(super) error: SinkError,
+    /// Whom it concerns.
+    pub(super) of: Concern,
+}
+
+/// Whom a refusal concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Concern {
+    /// What was posted, as far as can be told.
+    Posting,
+    /// The endpoint: it wants a rest, or cannot be reached.
+    Endpoint,
+}
+
+impl From<Refusal> for SinkError {
+    fn from(refusal: Refusal) -> Self {
+        refusal.error
+    }
+}
+
+/// What an answer means.
+pub(super) fn judge(response: &Response) -> Result<(), Refusal> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    if status == StatusCode::GONE {
+        let message = "answered 410: it wants no more events, and is sent none until it is resumed (channeld resume)";
+        let message = message.to_owned();
+        return Err(Refusal { error: SinkError::Gone { message }, of: Concern::Endpoint });
+    }
+    let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
+    let retry_after = http::retry_after(response.headers());
+    let rest = retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
+    let error = SinkError::Refused {
+        message: format!("answered {}{hint}", status.as_u16()),
+        retry_after,
+        needs_attention: !passes(status),
+    };
+    Err(Refusal { error, of: if rest { Concern::Endpoint } else { Concern::Posting } })
+}
+
+/// Whether an answer that is no success speaks of the moment, and not of the event or of us.
+fn passes(status: StatusCode) -> bool {
+    let of_the_moment = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    status.is_server_error() || of_the_moment.contains(&status)
+}
+
+/// Why there was no answer. `suspicion` is what may be behind it where the other side ends the connection.
+pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&str>) -> Refusal {
+    let tls = find::<rustls::Error>(&error);
+    let alert = matches!(tls, Some(rustls::Error::AlertReceived(_)));
+    let suspicion = suspicion.filter(|_| alert || !(error.is_timeout() || error.is_connect()));
+    // Certificates and addresses stay as they are until somebody changes them.
+    let needs_attention = tls.is_some() || suspicion.is_some() || find::<NotPublic>(&error).is_some();
+    let mut message = if error.is_timeout() {
+        format!("did not answer within {timeout:?}")
+    } else {
+        let doing = if error.is_connect() { "could not connect" } else { "could not send the event" };
+        format!("{doing}: {}", root_cause(&error.without_url()))
+    };
+    if let Some(suspicion) = suspicion {
+        message = format!("{message}; {suspicion}");
+    }
+    Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, of: Concern::Endpoint }
+}
+
+/// The first of that type among an error and what is behind it. What an I/O error wraps is not its source.
+fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(found) = error.downcast_ref().or_else(|| wrapped?.downcast_ref()) {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.
+pub(super) async fn drain(mut response: Response) {
+    let to_the_end = async {
+        let mut read = 0;
+        while let Ok(Some(chunk)) = response.chunk().await {
+            read += chunk.len();
+            if read > DRAINED {
+                break;
+            }
+        }
+    };
+    // Whatever comes of it, the status has been seen.
+    let _ = tokio::time::timeout(DRAINING, to_the_end).await;
+}
+
+/// The innermost error: what the system or the TLS library said.
+pub(super) fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,76 @@
+//! Batches against a real server.
+
+use super::*;
+use crate::record::{Format, Shape};
+use crate::sink::sample::record;
+
+fn batching(server: &Server, events: usize, bytes: usize) -> Webhook {
+    let dispatch = Dispatch::Batches(Batching { events, bytes, wait: Duration::ZERO });
+    Webhook::new(Settings { dispatch, ..settings(&server.url) }).unwrap()
+}
+
+fn ids(server: &Server) -> Vec<String> {
+    server.requests().iter().map(|(headers, _)| header(headers, "webhook-id").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_batch_is_an_array_of_what_each_event_would_have_been_sent_as() {
+    let server = Server::answering([]).await;
+    let webhook = batching(&server, 3, usize::MAX);
+    let batch = records(&channel(1), 1..8);
+    assert_eq!(webhook.at_once(), 3);
+
+    webhook.deliver(&channel(1), &batch).await.unwrap();
+
+    let array = |of: &[Message]| format!("[{}]", of.iter().map(text).collect::<Vec<_>>().join(","));
+    assert_eq!(server.bodies(), [array(&batch[..3]), array(&batch[3..6]), array(&batch[6..])]);
+    assert!(server.requests().iter().all(|(headers, _)| header(headers, "content-type") == "application/json"));
+}
+
+fn text(message: &Message) -> String {
+    String::from_utf8(message.body().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn cloud_events_in_a_batch_are_called_so() {
+    let server = Server::answering([]).await;
+    let shape = Shape { format: Format::CloudEvents, ..Shape::default() };
+    let batch = [Message::new(&Arc::new(record(&channel(1), 1).record().clone()), shape)];
+    batching(&server, 3, usize::MAX).deliver(&channel(1), &batch).await.unwrap();
+    assert_eq!(header(&server.requests()[0].0, "content-type"), "application/cloudevents-batch+json");
+}
+
+#[tokio::test]
+async fn a_batch_is_no_larger_than_it_may_be_unless_one_event_is() {
+    let server = Server::answering([]).await;
+    let batch = records(&channel(1), 1..7);
+    let one = batch[0].body().len();
+    // Two events, the comma between them and the brackets around them.
+    batching(&server, 10, 2 * one + 3).deliver(&channel(1), &batch).await.unwrap();
+    batching(&server, 10, 2 * one + 2).deliver(&channel(1), &batch[..2]).await.unwrap();
+    batching(&server, 10, 1).deliver(&channel(1), &batch[..2]).await.unwrap();
+    let sizes: Vec<_> = server.bodies().iter().map(|body| body.len().div_ceil(one + 2)).collect();
+    assert_eq!(sizes, [2, 2, 2, 1, 1, 1, 1]);
+}
+
+#[tokio::test]
+async fn a_batch_keeps_its_id_and_no_other_has_it() {
+    let server = Server::answering([Answer::Status(204, &[]), Answer::Status(503, &[])]).await;
+    let webhook = batching(&server, 2, usize::MAX);
+    let batch = records(&channel(1), 1..5);
+
+    let refused = webhook.deliver(&channel(1), &batch).await.unwrap_err();
+    assert_eq!(refusal(&refused), (2, "answered 503", None));
+    webhook.deliver(&channel(1), &batch[2..]).await.unwrap();
+    // As after a restart, and in other parts.
+    batching(&server, 2, usize::MAX).deliver(&channel(1), &batch[2..]).await.unwrap();
+    for other in [&batch[..1], &batch[1..3], &batch[..4]] {
+        batching(&server, 9, usize::MAX).deliver(&channel(1), other).await.unwrap();
+    }
+
+    let ids = ids(&server);
+    assert!(ids[1] == ids[2] && ids[2] == ids[3], "{ids:?}");
+    let event = batch[0].key();
+    let distinct: std::collections::BTreeSet<_> = ids.iter().chain([&event]).collect();
+    assert_eq!(distinct.len(), 6, "nor is it that of its only event: {ids:?}");
+}

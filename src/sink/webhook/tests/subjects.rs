@@ -1,0 +1,108 @@
+//! Several requests at a time against a real server.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::routing::post;
+use tokio::sync::Barrier;
+
+use super::*;
+use crate::event::Offset;
+use crate::sink::sample::record_about;
+
+fn concurrent(url: &Url, concurrency: usize) -> Webhook {
+    Webhook::new(Settings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()
+}
+
+/// Records at 1, 2, 3 and so on, about these wallets.
+fn about(wallets: &[&str]) -> Vec<Message> {
+    (1..).zip(wallets).map(|(offset, wallet)| record_about(&channel(1), offset, wallet)).collect()
+}
+
+fn offsets(server: &Server) -> Vec<i64> {
+    let offset = |body: &Bytes| serde_json::from_slice::<serde_json::Value>(body).unwrap()["offset"].as_i64().unwrap();
+    server.bodies().iter().map(offset).collect()
+}
+
+fn beyond(refused: &Undelivered) -> Vec<i64> {
+    refused.beyond.iter().copied().map(Offset::get).collect()
+}
+
+fn is_of(wallet: &str) -> impl Fn(&[u8]) -> bool {
+    let needle = format!("\"wallet_id\":\"{wallet}\"");
+    move |body| String::from_utf8_lossy(body).contains(&needle)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_many_requests_go_at_a_time_and_no_more() {
+    let (pair, now, most) = (Barrier::new(2), AtomicUsize::new(0), AtomicUsize::new(0));
+    let counts = Arc::new((pair, now, most));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    let counted = counts.clone();
+    let together = move || async move {
+        let (pair, now, most) = &*counted;
+        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        // Alone nobody gets an answer.
+        pair.wait().await;
+        now.fetch_sub(1, Ordering::SeqCst);
+    };
+    let serving = tokio::spawn(async move { axum::serve(listener, Router::new().route("/", post(together))).await });
+
+    let batch = about(&["a", "b", "c", "d", "e", "f", "a", "b", "c", "d", "e", "f"]);
+    concurrent(&url, 2).deliver(&channel(1), &batch).await.unwrap();
+
+    assert_eq!(counts.2.load(Ordering::SeqCst), 2);
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_refused_event_holds_up_its_own_subject_and_what_arrived_beyond_it_is_said() {
+    let server = Server::answering([]).await;
+    server.refuse(|body| is_of("b")(body), Answer::Status(400, &[]));
+    let batch = about(&["a", "b", "a", "b", "c", "a"]);
+
+    let refused = concurrent(&server.url, 3).deliver(&channel(1), &batch).await.unwrap_err();
+
+    assert_eq!(refusal(&refused), (1, "answered 400", None));
+    assert_eq!(beyond(&refused), [3, 5, 6]);
+    let posted = offsets(&server);
+    assert!(!posted.contains(&4), "not after the one that was refused: {posted:?}");
+    assert!(posted.iter().filter(|offset| [1, 3, 6].contains(*offset)).is_sorted(), "{posted:?}");
+}
+
+#[tokio::test]
+async fn events_without_a_subject_keep_the_order_of_their_type() {
+    let server = Server::answering([]).await;
+    let webhook = concurrent(&server.url, 8);
+    webhook.deliver(&channel(1), &records(&channel(1), 1..20)).await.unwrap();
+    assert_eq!(offsets(&server), (1..20).collect::<Vec<_>>());
+    assert_eq!(webhook.at_once(), 64);
+}
+
+#[tokio::test]
+async fn what_concerns_the_endpoint_ends_the_offer() {
+    for (answer, message) in [
+        (Answer::Status(410, &[]), "answered 410: it wants no more events"),
+        (Answer::Status(429, &[]), "answered 429"),
+        (Answer::Status(503, &[("retry-after", "3")]), "answered 503"),
+    ] {
+        let server = Server::answering([]).await;
+        server.refuse(|body| is_of("a")(body) || is_of("b")(body), answer);
+        let batch = about(&["a", "b", "c", "d", "e", "f", "g", "h"]);
+
+        let refused = concurrent(&server.url, 2).deliver(&channel(1), &batch).await.unwrap_err();
+
+        let (delivered, said, _) = refusal(&refused);
+        assert!(delivered == 0 && said.starts_with(message), "{said}");
+        assert!(server.requests().len() <= 2, "those that were begun together, and no other");
+    }
+}
+
+#[tokio::test]
+async fn gone_counts_more_than_an_earlier_refusal() {
+    let server = Server::answering([]).await;
+    server.refuse(|body| is_of("b")(body), Answer::Status(410, &[]));
+    server.seen.lock().unwrap().answers.push_back(Answer::Status(500, &[]));
+    let refused = concurrent(&server.url, 2).deliver(&channel(1), &about(&["a", "b"])).await.unwrap_err();
+    assert!(matches!(refused.error, SinkError::Gone { .. }), "{refused:?}");
+}
