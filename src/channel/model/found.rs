@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::history::{End, Event, EventKind, History, Run};
+use super::history::{End, Event, EventKind, History, Run, SinkPlan, SinkTrouble};
 use super::live;
 use super::totals::Totals;
 
@@ -35,4 +35,33 @@ fn an_event_whose_proof_comes_after_its_time_stays_quarantined() {
         });
         assert_eq!((totals.deliveries, totals.quarantined), (7, 1));
     }
+}
+
+/// It was quarantined out of the queue, then set aside by its batch, and never asked for again.
+#[test]
+fn an_event_whose_time_is_up_while_its_batch_waits_is_settled_all_the_same() {
+    for at_once in [1, usize::MAX] {
+        let troubles = vec![(1, SinkTrouble::Refuses(32))];
+        passes(History {
+            events: of_kind(events(20), &[(14, EventKind::Late(124))]),
+            backlog: 17,
+            proof_timeout: 30,
+            sinks: vec![SinkPlan { at_once, troubles, ..SinkPlan::plain() }],
+            ..History::plain()
+        });
+    }
+}
+
+/// One lane had set it aside, and it was quarantined, while it was in the queue of the other.
+#[test]
+fn an_event_that_one_lane_gave_up_is_asked_for_by_the_lane_that_passes_it_later() {
+    let hangs = SinkPlan { troubles: vec![(0, SinkTrouble::Hangs(60))], ..SinkPlan::plain() };
+    passes(History {
+        events: of_kind(events(8), &[(4, EventKind::Never)]),
+        page: 4,
+        backlog: 8,
+        proof_timeout: 30,
+        sinks: vec![SinkPlan::plain(), hangs],
+        ..History::plain()
+    });
 }
