@@ -65,3 +65,15 @@ fn an_event_that_one_lane_gave_up_is_asked_for_by_the_lane_that_passes_it_later(
         ..History::plain()
     });
 }
+
+/// Its time ran while it waited behind another, and it was condemned without a question.
+#[test]
+fn in_strict_ordering_an_event_is_asked_for_before_it_is_condemned_however_long_it_waited_behind_another() {
+    passes(History {
+        events: of_kind(events(5), &[(1, EventKind::Never), (2, EventKind::Late(1))]),
+        backlog: 5,
+        strict: true,
+        proof_timeout: 200,
+        ..History::plain()
+    });
+}
