@@ -81,6 +81,11 @@ impl Batch {
         Sorted { batch, unplaced, held: None, rest: Vec::new() }
     }
 
+    /// A range of which nothing goes on.
+    pub(super) fn of_evidence(condemned: Vec<Evidence>, through: Offset) -> Self {
+        Self { condemned, ..Self::through(through) }
+    }
+
     fn through(offset: Offset) -> Self {
         Self { records: Vec::new(), pending: Vec::new(), condemned: Vec::new(), through: offset }
     }
@@ -102,7 +107,7 @@ impl Outcome {
         matches!(self, Self::Condemned(_) | Self::Unplaced(_))
     }
 
-    fn offset(&self) -> Offset {
+    pub(super) fn offset(&self) -> Offset {
         match self {
             Self::Deliver(record) => record.offset(),
             Self::Dropped(offset) => *offset,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::history::{End, Event, EventKind, History, Run, SinkPlan, SinkTrouble};
+use super::history::{End, Event, EventKind, Forgery, History, Run, SinkPlan, SinkTrouble};
 use super::live;
 use super::totals::Totals;
 
@@ -76,4 +76,23 @@ fn in_strict_ordering_an_event_is_asked_for_before_it_is_condemned_however_long_
         proof_timeout: 200,
         ..History::plain()
     });
+}
+
+/// Reading stood still below what followed in the next range.
+#[test]
+fn nonsense_that_fills_a_range_is_passed_once_something_stands_above_it() {
+    let unknown = EventKind::Forged(Forgery::Unknown);
+    let among = [3, 4, 5, 6, 8].map(|at| (at, unknown));
+    for newest in [false, true] {
+        for (proved, forged) in [(0, 0), (1, 0), (6, 0), (0, 1), (3, 7)] {
+            let at_the_end: Vec<_> = (0..forged).map(|at| (at, unknown)).collect();
+            passes(History {
+                newest,
+                events: [of_kind(events(9 + proved), &among), of_kind(events(forged), &at_the_end)].concat(),
+                page: 3,
+                backlog: 9 + proved + forged,
+                ..History::plain()
+            });
+        }
+    }
 }
