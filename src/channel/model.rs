@@ -5,11 +5,14 @@
 //! the service, every offer to a sink and every write is a numbered step, at which a run can end. See
 //! [`history`] for what can happen and [`expect`] for what must come of it.
 
+use std::cell::{Cell, RefCell};
+use std::num::NonZero;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -186,6 +189,82 @@ impl Life {
             Err(error) => Err(format!("run {run:?} ended by itself: {error}")),
         }
     }
+}
+
+/// Tries so many histories, drawn from a seed; what was in them or, where one contradicts the model, its story.
+fn try_histories(cases: u32, seed: u64, failed: &AtomicBool) -> Result<Totals, String> {
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 30_000,
+        max_shrink_time: 120_000,
+        ..Config::default()
+    };
+    let mut key = [1; 16];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::XorShift, &key));
+    let (totals, found) = (RefCell::new(Totals::default()), Cell::new(None));
+    let tried = runner.run(&histories(), |history| {
+        if failed.load(Relaxed) && found.get().is_none() {
+            // Another has found something, and this one need not go on.
+            return Ok(());
+        }
+        match live(&Arc::new(history), false) {
+            Ok(lived) => totals.borrow_mut().add(&lived),
+            Err((problem, _)) => {
+                failed.store(true, Relaxed);
+                found.set(found.get().or(Some(totals.borrow().histories)));
+                return Err(TestCaseError::fail(problem));
+            }
+        }
+        Ok(())
+    });
+    match tried {
+        Ok(()) => Ok(totals.into_inner()),
+        Err(TestError::Abort(reason)) => Err(reason.to_string()),
+        Err(TestError::Fail(reason, least)) => Err(format!(
+            "{reason}\n\nfound after {} histories of seed {seed}; the least that shows it:\n\n{least:?}\n{}",
+            found.get().unwrap_or_default(),
+            last_run(&least),
+        )),
+    }
+}
+
+fn last_run(history: &History) -> String {
+    match live(&Arc::new(history.clone()), true) {
+        Ok(_) => "it does not show it again: something is left to chance".to_owned(),
+        Err((problem, trace)) => format!("the last run:\n\n{trace}\n\n{problem}"),
+    }
+}
+
+/// A number from the environment: `CHANNELD_TEST_HISTORIES`, and `CHANNELD_TEST_SEED` to have the same ones again.
+fn given(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|given| given.parse().ok())
+}
+
+#[test]
+fn every_lane_is_given_what_the_model_says() {
+    let everything = std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0");
+    let all = if everything { 200_000 } else { 12_000 };
+    let histories = given("CHANNELD_TEST_HISTORIES").unwrap_or(all);
+    let seed = given("CHANNELD_TEST_SEED").unwrap_or_else(rand::random);
+    let shards = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
+    let cases = u32::try_from(histories.div_ceil(shards)).unwrap();
+    let (began, failed) = (std::time::Instant::now(), AtomicBool::new(false));
+    let tried: Vec<_> = std::thread::scope(|scope| {
+        let failed = &failed;
+        let try_shard = move |shard| try_histories(cases, seed.wrapping_add(shard), failed);
+        let shards: Vec<_> = (0..shards).map(|shard| scope.spawn(move || try_shard(shard))).collect();
+        shards.into_iter().map(|shard| shard.join().unwrap()).collect()
+    });
+    let mut totals = Totals::default();
+    for tried in tried {
+        match tried {
+            Ok(tried) => totals.add(&tried),
+            Err(story) => panic!("{story}"),
+        }
+    }
+    println!("seed {seed}, {:.1} s: {totals}", began.elapsed().as_secs_f64());
 }
 
 #[test]

@@ -34,3 +34,21 @@ impl fmt::Display for Totals {
         )
     }
 }
+
+impl Totals {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.histories += other.histories;
+        self.events += other.events;
+        self.runs += other.runs;
+        self.crashes += other.crashes;
+        self.failed_writes += other.failed_writes;
+        self.steps += other.steps;
+        self.requests += other.requests;
+        self.searches += other.searches;
+        self.commits += other.commits;
+        self.deliveries += other.deliveries;
+        self.duplicates += other.duplicates;
+        self.late += other.late;
+        self.quarantined += other.quarantined;
+    }
+}
