@@ -52,6 +52,8 @@ mod judge;
 mod lane;
 mod late;
 mod machine;
+#[cfg(test)]
+mod model;
 mod reader;
 mod replay;
 mod source;

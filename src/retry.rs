@@ -33,11 +33,21 @@ impl Retry {
     /// Starts at the policy's first wait.
     #[must_use]
     pub fn new(policy: RetryPolicy) -> Self {
+        Self::with_jitter(policy, JITTER)
+    }
+
+    /// Without chance, for tests that must go the same way twice.
+    #[cfg(test)]
+    pub(crate) fn steady(policy: RetryPolicy) -> Self {
+        Self::with_jitter(policy, 0.0)
+    }
+
+    fn with_jitter(policy: RetryPolicy, jitter: f64) -> Self {
         let waits = ExponentialBackoffBuilder::new()
             .with_initial_interval(policy.wait)
             .with_max_interval(policy.max_wait)
             .with_multiplier(GROWTH)
-            .with_randomization_factor(JITTER)
+            .with_randomization_factor(jitter)
             .with_max_elapsed_time(None)
             .build();
         Self { policy, waits, attempt: 0 }

@@ -101,6 +101,11 @@ impl Batch {
         self.records.len() + self.pending.len() + self.condemned.len()
     }
 
+    /// A range of which nothing goes on.
+    pub(super) fn of_evidence(condemned: Vec<Evidence>, through: Offset) -> Self {
+        Self { condemned, ..Self::through(through) }
+    }
+
     fn through(offset: Offset) -> Self {
         Self { records: Vec::new(), pending: Vec::new(), condemned: Vec::new(), through: offset }
     }
@@ -122,7 +127,7 @@ impl Outcome {
         matches!(self, Self::Condemned(_) | Self::Unplaced(_))
     }
 
-    fn offset(&self) -> Offset {
+    pub(super) fn offset(&self) -> Offset {
         match self {
             Self::Deliver(record) => record.offset(),
             Self::Dropped(offset) => *offset,

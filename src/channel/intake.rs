@@ -9,7 +9,8 @@
 //! * **Nothing overtakes in strict ordering.** An event without its proof ends a batch, and the next begins with what
 //!   became of it. Since when it is waited for is in the state: a restart does not wait anew.
 //! * **Nonsense moves nothing.** Evidence whose place the service does not confirm is quarantined, but reading goes on
-//!   above it only where something else is there.
+//!   above it only where something else is there: in the same range, or above the range and seen before the range was read
+//!   once more. What had come below that would then be in the range.
 //! * **Evidence is never dropped for want of room.** While the quarantine is full, what has to go there is not handed on,
 //!   and nothing after it. It takes what is in hand already, and so a few pages more than its bounds.
 //!
@@ -30,7 +31,7 @@ use crate::state::{Blocker, Commit, Evidence, Held, Pending, Quarantined};
 
 use super::batch::{Batch, Outcome, Sorted};
 use super::judge::PROOF_TIMEOUT;
-use super::reader::{ReadError, Reader};
+use super::reader::{Range, ReadError, Reader};
 use super::status::{Activity, Teller};
 use super::trouble::Trouble;
 use super::{ChannelError, Shared, pause};
@@ -43,6 +44,8 @@ pub(super) struct Intake {
     waiting: Vec<Outcome>,
     /// What they wait for, in strict ordering.
     held: Option<Pending>,
+    /// Above this offset something was seen that has its place.
+    shown_above: Option<Offset>,
     /// The last page said that there is no more: that is worth a wait before asking again.
     caught_up: bool,
     retry: Retry,
@@ -69,6 +72,7 @@ impl Intake {
             position,
             waiting: Vec::new(),
             held: None,
+            shown_above: None,
             caught_up: false,
             retry: shared.machine.retry(shared.settings.retry),
             trouble: Trouble::new(&shared.settings.channel, &teller),
@@ -95,10 +99,11 @@ impl Intake {
                 if self.waiting.iter().any(Outcome::is_evidence) && !self.room(stop).await {
                     return Ok(Taken::Stopped);
                 }
+                let top = self.waiting.last().map(Outcome::offset);
                 if let Some(batch) = self.sort().await? {
                     return Ok(Taken::Batch(batch));
                 }
-                if self.held.is_none() {
+                if self.held.is_none() && (self.caught_up || !self.look_above(top, stop).await?) {
                     // Nonsense, which will be there again.
                     return Ok(Taken::Nothing);
                 }
@@ -155,9 +160,13 @@ impl Intake {
 
     /// Sorts what waits, as far as it may go on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
-        let Sorted { batch, unplaced, held, rest } =
+        let Sorted { mut batch, mut unplaced, held, rest } =
             Batch::sort(&self.shared.settings, std::mem::take(&mut self.waiting));
         (self.held, self.waiting) = (held, rest);
+        let top = unplaced.last().map(|evidence| evidence.facts.offset);
+        if let Some(top) = top.filter(|top| batch.is_none() && Some(*top) <= self.shown_above) {
+            batch = Some(Batch::of_evidence(std::mem::take(&mut unplaced), top));
+        }
         self.quarantine(unplaced).await?;
         if let Some(batch) = &batch {
             self.position = Some(batch.through);
@@ -171,6 +180,43 @@ impl Intake {
         }
         let quarantined = unplaced.into_iter().map(|evidence| (self.shared.settings.channel.id, evidence)).collect();
         Ok(self.shared.state.commit(Commit { quarantined, ..Commit::default() }).await?)
+    }
+
+    /// Whether anything that has its place stands above nonsense that fills its range, which is then worth reading again.
+    /// Nonsense that is found instead is evidence too.
+    async fn look_above(&mut self, top: Option<Offset>, stop: &CancellationToken) -> Result<bool, ChannelError> {
+        let mut reader = Reader::new(self.shared.judge.source(), self.shared.settings.page_limit);
+        let mut above = top;
+        loop {
+            let range = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(false),
+                range = reader.next(above) => range,
+            };
+            let Range { events, more } = match range {
+                Ok(range) => range,
+                Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
+                // What is wrong will be said when the range itself is read.
+                Err(_) => return Ok(false),
+            };
+            let Some(judged) = self.shared.judge.page(events, &self.teller, stop).await? else {
+                return Ok(false);
+            };
+            if judged.iter().any(|outcome| !matches!(outcome, Outcome::Unplaced(_))) {
+                self.shown_above = above;
+                return Ok(true);
+            }
+            above = judged.last().map(Outcome::offset).or(above);
+            if !judged.is_empty() {
+                if !self.room(stop).await {
+                    return Ok(false);
+                }
+                self.quarantine(Batch::sort(&self.shared.settings, judged).unplaced).await?;
+            }
+            if !more {
+                return Ok(false);
+            }
+        }
     }
 
     async fn read(&mut self, stop: &CancellationToken) -> Result<Read, ChannelError> {

@@ -168,18 +168,21 @@ impl Judge {
         warn!(channel = %self.channel.name, offset = %pending.offset, "proof pending: later events wait for it");
         let mut retry = self.machine.retry(PROOF_RETRY);
         let awaited = Awaited::from(&pending);
-        while !self.timed_out(&awaited) {
+        loop {
             teller.says(Activity::AwaitingProof { offset: pending.offset });
-            if !pause(retry.next_wait(None), stop).await {
+            // One that has waited behind another may be late already, and its proof there: it is asked for all the same.
+            if !self.timed_out(&awaited) && !pause(retry.next_wait(None), stop).await {
                 return Ok(None);
             }
             match self.ask_for_proof(&awaited, teller, stop).await? {
                 Answer::Stopped => return Ok(None),
+                Answer::NotYet(_) if self.timed_out(&awaited) => {
+                    return Ok(Some(Outcome::Condemned(self.proof_timeout(&awaited, pending.json))));
+                }
                 Answer::NotYet(_) => {}
                 Answer::Settled(outcome) => return Ok(Some(outcome)),
             }
         }
-        Ok(Some(Outcome::Condemned(self.proof_timeout(&awaited, pending.json))))
     }
 
     /// Reads an event without its proof once more. One that is nowhere to be found, or that the service fails to give,

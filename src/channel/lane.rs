@@ -330,7 +330,7 @@ impl Lane {
         let pending: Vec<_> = pending.map(|pending| (self.key.clone(), pending)).collect();
         let condemned = batch.condemned.iter().filter(|evidence| new(evidence.facts.offset)).cloned();
         let quarantined = condemned.map(|evidence| (self.key.channel, evidence)).collect();
-        let owed: Vec<_> = pending.iter().map(|(_, pending)| pending.offset).collect();
+        let owed: Vec<_> = pending.iter().map(|(_, pending)| Awaited::from(pending)).collect();
         // Owed above the cursor is only what was passed before an operator put the cursor back.
         let delivered = batch.records.iter().map(|record| record.offset());
         let repaid: Vec<_> = delivered.filter(|at| new(*at) && self.recorded.owed.contains(at)).collect();
@@ -343,7 +343,9 @@ impl Lane {
         self.recorded.through = Some(through);
         self.held.retain(|offset| *offset > through);
         self.recorded.owed.retain(|offset| !repaid.contains(offset));
-        self.recorded.owed.extend(owed);
+        self.recorded.owed.extend(owed.iter().map(|awaited| awaited.offset));
+        // It may have been asked for, and given up, while this batch was in the queue.
+        self.shared.book.insert(owed);
         debug!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %through, "batch recorded");
         Ok(())
     }

@@ -186,12 +186,18 @@ impl Late<'_> {
             self.shared.book.ask_later(awaited.offset);
             return Ok(());
         }
-        let Some(json) = self.shared.state.json(self.shared.settings.channel.id, awaited.offset)?.or(last_read) else {
-            // The batch that sets it aside is still in a queue.
-            self.shared.book.ask_later(awaited.offset);
+        let (state, channel) = (&self.shared.state, self.shared.settings.channel.id);
+        self.shared.book.remove(awaited.offset);
+        if !state.late(channel)?.contains_key(&awaited.offset) {
+            // Nobody has passed it yet: the batch that sets it aside is still in a queue. Who passes it has it asked for
+            // anew.
+            return Ok(());
+        }
+        let Some(json) = state.json(channel, awaited.offset)?.or(last_read) else {
+            // Known from the mirror alone, and not read since.
+            self.shared.book.insert([*awaited]);
             return Ok(());
         };
-        self.shared.book.remove(awaited.offset);
         self.quarantine(self.shared.judge.proof_timeout(awaited, json)).await
     }
 

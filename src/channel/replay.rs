@@ -98,6 +98,12 @@ impl Default for RecentEvents {
 }
 
 impl RecentEvents {
+    /// With room for fewer.
+    #[cfg(test)]
+    pub(super) fn of(capacity: usize) -> Self {
+        Self { prints: RandomState::new(), index: Mutex::new(Index::of(capacity)) }
+    }
+
     /// Remembers a verified event, unless it gives alarm.
     pub(super) fn verified(&self, channel: ChannelId, verified: &Verified) -> Result<LetThrough, Alarm> {
         let (event, proof) = (verified.event(), verified.proof());

@@ -24,6 +24,13 @@ pub(crate) struct Disk {
     entries: Mutex<BTreeMap<Key, Bytes>>,
 }
 
+impl Disk {
+    /// Forgets everything: a state whose write failed is never dropped, and its disk with it.
+    pub(crate) fn clear(&self) {
+        self.entries.lock().unwrap().clear();
+    }
+}
+
 /// What comes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {

@@ -1,0 +1,277 @@
+//! The whole channel against a model: random histories of a service, sinks and a machine in memory, in which each lane is
+//! given what the model says.
+//!
+//! A history passes in virtual time, on one thread, and without chance: it goes the same way each time. Every answer of
+//! the service, every offer to a sink and every write is a numbered step, at which a run can end. See
+//! [`history`] for what can happen and [`expect`] for what must come of it.
+
+use std::cell::{Cell, RefCell};
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::config::{Ordering, Start, UnsignedPolicy};
+use crate::record::ChannelRef;
+use crate::retry::RetryPolicy;
+use crate::state::State;
+use crate::state::memory::Disk;
+
+use super::replay::RecentEvents;
+use super::{Channel, ChannelError, Handle, Outlet, Settings};
+
+mod expect;
+mod found;
+mod history;
+mod machine;
+mod pool;
+mod service;
+mod sink;
+mod story;
+mod strategy;
+mod totals;
+mod world;
+
+use history::{End, History, Run};
+use service::Memory;
+use sink::Book;
+use strategy::histories;
+use totals::Totals;
+use world::World;
+
+const IDLE: Duration = Duration::from_secs(10);
+const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(8) };
+
+fn sink_name(number: usize) -> Arc<str> {
+    ["one", "two", "three"][number].into()
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    InOrder,
+    BrokenOff,
+}
+
+/// A history that passes.
+struct Life {
+    world: Arc<World>,
+    disk: Arc<Disk>,
+}
+
+/// Lets a history pass; what was in it or, where the model was contradicted, what was wrong and the last run.
+fn live(history: &Arc<History>, tells: bool) -> Result<Totals, (String, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let life = Life { world: World::new(history.clone(), tells), disk: Arc::default() };
+        let lived = life.pass().await;
+        life.disk.clear();
+        match lived {
+            Ok(()) => Ok(life.world.lock().totals),
+            Err(problem) => Err((problem, life.world.trace())),
+        }
+    })
+}
+
+impl Life {
+    async fn pass(&self) -> Result<(), String> {
+        let mut ended = Ended::InOrder;
+        let runs = self.world.history.runs.iter().copied().map(Some).chain([None]);
+        for run in runs {
+            ended = self.run(run, ended).await?;
+        }
+        Ok(())
+    }
+
+    /// One run of the daemon, from what the one before left.
+    async fn run(&self, run: Option<Run>, before: Ended) -> Result<Ended, String> {
+        let state = Arc::new(State::in_memory(&self.disk, self.world.clone()));
+        let handle = Arc::<Handle>::default();
+        let (over, stop) = self.world.begin(run, &handle);
+        self.world.tell(|| format!("-- a run begins, which ends with {run:?}"));
+        self.world.check_between(&state, before == Ended::InOrder)?;
+        let channel = self.channel(&state, handle);
+        let ended = {
+            let running = channel.run(&stop);
+            tokio::pin!(running);
+            tokio::select! {
+                biased;
+                () = over.cancelled() => Ok(Ended::BrokenOff),
+                ended = &mut running => self.judge_end(run, ended),
+                () = self.enough(run, &state) => {
+                    let stopped = async {
+                        stop.cancel();
+                        timeout(self.world.history.patience(), &mut running).await
+                    };
+                    tokio::select! {
+                        biased;
+                        () = over.cancelled() => Ok(Ended::BrokenOff),
+                        ended = stopped => match ended {
+                            Ok(ended) => self.judge_end(run, ended),
+                            Err(_) => Err("it does not stop".to_owned()),
+                        },
+                    }
+                }
+            }
+        };
+        if let Some(problem) = self.world.lock().problem.take() {
+            return Err(problem);
+        }
+        if run.is_none() && ended.is_ok() {
+            self.world.check_end(&state)?;
+        }
+        drop(channel);
+        let left = Arc::downgrade(&state);
+        drop(state);
+        // What was aborted lets go when it is looked at again.
+        for _ in 0..1000 {
+            if left.strong_count() == 0 {
+                break;
+            }
+            yield_now().await;
+        }
+        if left.strong_count() > 0 {
+            return Err("something of it goes on".to_owned());
+        }
+        ended
+    }
+
+    fn channel(&self, state: &Arc<State>, handle: Arc<Handle>) -> Channel {
+        let history = &self.world.history;
+        let start = history.start.and_then(|at| self.world.offsets.get(at));
+        let settings = Settings {
+            channel: ChannelRef { name: "c".into(), id: pool::channel() },
+            start: start.map_or(Start::Earliest, |offset| Start::Offset(*offset)),
+            verifier: pool::verifier(),
+            unsigned: if history.drop_notices { UnsignedPolicy::Drop } else { UnsignedPolicy::Deliver },
+            ordering: if history.strict { Ordering::Strict } else { Ordering::Available },
+            proof_timeout: history.proof_timeout(),
+            page_limit: history.page,
+            retry: RETRY,
+            idle_wait: IDLE,
+        };
+        let outlet = |lane| {
+            let sink = Arc::new(Book { world: self.world.clone(), lane });
+            Outlet::new(&sink_name(lane), sink, RETRY)
+        };
+        Channel {
+            settings,
+            source: Arc::new(Memory::new(&self.world)),
+            state: state.clone(),
+            recent: Arc::new(RecentEvents::of(1000)),
+            outlets: (0..history.sinks.len()).map(outlet).collect(),
+            handle,
+            machine: self.world.clone(),
+        }
+    }
+
+    /// Waits until a run has lasted long enough that is not ended by a step.
+    async fn enough(&self, run: Option<Run>, state: &State) {
+        let ends_by_itself = !matches!(run, None | Some(Run { ends: End::WriteFails(_), .. }));
+        let (began, patience) = (Instant::now(), self.world.history.patience());
+        let mut quiet = 0;
+        while quiet < 2 && began.elapsed() < patience {
+            sleep(IDLE + IDLE / 2).await;
+            quiet = if !ends_by_itself && self.world.is_settled(state) { quiet + 1 } else { 0 };
+        }
+    }
+
+    /// Whether a run was to end like this.
+    fn judge_end(&self, run: Option<Run>, ended: Result<(), ChannelError>) -> Result<Ended, String> {
+        match ended {
+            Ok(()) => Ok(Ended::InOrder),
+            Err(ChannelError::State(_)) if self.world.write_failed() => Ok(Ended::BrokenOff),
+            Err(error) => Err(format!("run {run:?} ended by itself: {error}")),
+        }
+    }
+}
+
+/// Tries so many histories, drawn from a seed; what was in them or, where one contradicts the model, its story.
+fn try_histories(cases: u32, seed: u64, failed: &AtomicBool) -> Result<Totals, String> {
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 30_000,
+        max_shrink_time: 120_000,
+        ..Config::default()
+    };
+    let mut key = [1; 16];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::XorShift, &key));
+    let (totals, found) = (RefCell::new(Totals::default()), Cell::new(None));
+    let tried = runner.run(&histories(), |history| {
+        if failed.load(Relaxed) && found.get().is_none() {
+            // Another has found something, and this one need not go on.
+            return Ok(());
+        }
+        match live(&Arc::new(history), false) {
+            Ok(lived) => totals.borrow_mut().add(&lived),
+            Err((problem, _)) => {
+                failed.store(true, Relaxed);
+                found.set(found.get().or(Some(totals.borrow().histories)));
+                return Err(TestCaseError::fail(problem));
+            }
+        }
+        Ok(())
+    });
+    match tried {
+        Ok(()) => Ok(totals.into_inner()),
+        Err(TestError::Abort(reason)) => Err(reason.to_string()),
+        Err(TestError::Fail(reason, least)) => Err(format!(
+            "{reason}\n\nfound after {} histories of seed {seed}; the least that shows it:\n\n{least:?}\n{}",
+            found.get().unwrap_or_default(),
+            last_run(&least),
+        )),
+    }
+}
+
+fn last_run(history: &History) -> String {
+    match live(&Arc::new(history.clone()), true) {
+        Ok(_) => "it does not show it again: something is left to chance".to_owned(),
+        Err((problem, trace)) => format!("the last run:\n\n{trace}\n\n{problem}"),
+    }
+}
+
+/// A number from the environment: `CHANNELD_TEST_HISTORIES`, and `CHANNELD_TEST_SEED` to have the same ones again.
+fn given(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|given| given.parse().ok())
+}
+
+#[test]
+fn every_lane_is_given_what_the_model_says() {
+    let everything = std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0");
+    let all = if everything { 200_000 } else { 12_000 };
+    let histories = given("CHANNELD_TEST_HISTORIES").unwrap_or(all);
+    let seed = given("CHANNELD_TEST_SEED").unwrap_or_else(rand::random);
+    let shards = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
+    let cases = u32::try_from(histories.div_ceil(shards)).unwrap();
+    let (began, failed) = (std::time::Instant::now(), AtomicBool::new(false));
+    let tried: Vec<_> = std::thread::scope(|scope| {
+        let failed = &failed;
+        let try_shard = move |shard| try_histories(cases, seed.wrapping_add(shard), failed);
+        let shards: Vec<_> = (0..shards).map(|shard| scope.spawn(move || try_shard(shard))).collect();
+        shards.into_iter().map(|shard| shard.join().unwrap()).collect()
+    });
+    let mut totals = Totals::default();
+    for tried in tried {
+        match tried {
+            Ok(tried) => totals.add(&tried),
+            Err(story) => panic!("{story}"),
+        }
+    }
+    println!("seed {seed}, {:.1} s: {totals}", began.elapsed().as_secs_f64());
+}
+
+#[test]
+fn the_same_history_goes_the_same_way_twice() {
+    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
+    for _ in 0..200 {
+        let history = Arc::new(histories().new_tree(&mut runner).unwrap().current());
+        assert_eq!(live(&history, false), live(&history, false), "{history:?}");
+    }
+}

@@ -1,0 +1,216 @@
+//! What the model says: of each event what may become of it, and of each run what must be left behind.
+
+use std::collections::BTreeMap;
+
+use crate::event::Offset;
+use crate::state::{LaneKey, Late, Quarantined, State};
+
+use super::history::{Damage, EventKind, Forgery, SameId};
+use super::world::{Inner, World};
+use super::{pool, sink_name};
+
+/// As long as this after its proof has come, it has been asked for again: the longest wait between two questions, and
+/// the time that answers about others take meanwhile.
+const ASKED_AGAIN: u64 = 120;
+
+/// What must become of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Each lane gets it, and it is in no quarantine.
+    Delivered,
+    /// No lane gets it, and it is nowhere.
+    Dropped,
+    /// It is in the quarantine for that reason.
+    Quarantined(&'static str),
+    /// What does not get it has it in the quarantine.
+    Either,
+}
+
+/// Whether the cursor passes an event that nothing follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placed {
+    Yes,
+    No,
+    Perhaps,
+}
+
+/// What is on disk.
+struct Disk {
+    late: BTreeMap<Offset, Late>,
+    quarantine: BTreeMap<Offset, Quarantined>,
+}
+
+impl Disk {
+    fn read(state: &State) -> Self {
+        let channel = pool::channel();
+        Self { late: state.late(channel).unwrap(), quarantine: state.quarantined(channel).unwrap() }
+    }
+}
+
+pub(super) fn lane_key(number: usize) -> LaneKey {
+    LaneKey { channel: pool::channel(), sink: sink_name(number) }
+}
+
+impl World {
+    /// Whether everything that will ever come has come to everybody.
+    pub(super) fn is_settled(&self, state: &State) -> bool {
+        let inner = self.lock();
+        let disk = Disk::read(state);
+        let there = |at: &usize| match self.fate(&inner, *at) {
+            Fate::Dropped => true,
+            Fate::Quarantined(_) => disk.quarantine.contains_key(&self.offsets[*at]),
+            Fate::Delivered | Fate::Either => {
+                let offset = &self.offsets[*at];
+                disk.quarantine.contains_key(offset) || inner.lanes.iter().all(|lane| lane.times.contains_key(offset))
+            }
+        };
+        inner.published == self.offsets.len()
+            && disk.late.is_empty()
+            && (0..inner.lanes.len()).all(|lane| self.cursor_is_right(&inner, state, lane).is_ok())
+            && self.readable().all(|at| there(&at))
+    }
+
+    /// What is wrong when everything is settled.
+    pub(super) fn check_end(&self, state: &State) -> Result<(), String> {
+        let mut inner = self.lock();
+        let disk = Disk::read(state);
+        if !disk.late.is_empty() {
+            return Err(format!("still waiting for proofs: {:?}", disk.late));
+        }
+        for (offset, facts) in &disk.quarantine {
+            let fate = self.offsets.binary_search(offset).map(|at| self.fate(&inner, at));
+            match fate {
+                Ok(Fate::Quarantined(reason)) if reason == facts.reason => {}
+                Ok(Fate::Either) => {}
+                _ => return Err(format!("offset {offset} is in the quarantine as {}: {fate:?}", facts.reason)),
+            }
+        }
+        for at in self.readable() {
+            let (offset, fate) = (self.offsets[at], self.fate(&inner, at));
+            let quarantined = disk.quarantine.contains_key(&offset);
+            if matches!(fate, Fate::Quarantined(_)) && !quarantined {
+                return Err(format!("offset {offset} is not in the quarantine: {fate:?}"));
+            }
+            for (number, lane) in inner.lanes.iter().enumerate() {
+                let wanted = matches!(fate, Fate::Delivered | Fate::Either);
+                if wanted && !quarantined && !lane.times.contains_key(&offset) {
+                    return Err(format!("sink {number} was never given offset {offset}: {fate:?}"));
+                }
+            }
+        }
+        for lane in 0..inner.lanes.len() {
+            self.cursor_is_right(&inner, state, lane)?;
+        }
+        inner.totals.quarantined += disk.quarantine.len() as u64;
+        inner.totals.events += self.offsets.len() as u64;
+        Ok(())
+    }
+
+    /// What is wrong between two runs; `in_order` says whether the one before ended so. What was taken and is not
+    /// recorded may come again.
+    pub(super) fn check_between(&self, state: &State, in_order: bool) -> Result<(), String> {
+        let mut inner = self.lock();
+        let disk = Disk::read(state);
+        for number in 0..inner.lanes.len() {
+            let recorded = state.lane(&lane_key(number)).unwrap();
+            let through = recorded.cursor.unwrap_or_default().through;
+            let is_recorded = |offset: &Offset| Some(*offset) <= through && !recorded.owed.contains(offset);
+            let lane = &inner.lanes[number];
+            for at in self.readable() {
+                let offset = self.offsets[at];
+                let dropped = self.fate(&inner, at) == Fate::Dropped;
+                let kept = lane.times.contains_key(&offset) || disk.quarantine.contains_key(&offset) || dropped;
+                if is_recorded(&offset) && !kept {
+                    return Err(format!("offset {offset} is lost to sink {number}: its cursor is at {through:?}"));
+                }
+            }
+            let in_hand: Vec<_> = lane.times.keys().filter(|offset| !is_recorded(offset)).copied().collect();
+            // A passed event may have been quarantined meanwhile: it is not owed any more, and does not come again.
+            let known = |offset: &&Offset| lane.may_repeat.get(offset).is_some_and(|times| *times > 0);
+            let new = in_hand.iter().filter(|offset| !known(offset)).count();
+            let bound = self.history.sinks[number].at_once.min(self.most_in_hand(through));
+            if new > if in_order { 0 } else { bound } {
+                return Err(format!("sink {number} has taken {in_hand:?}, which is not recorded"));
+            }
+            let lane = &mut inner.lanes[number];
+            lane.may_repeat = in_hand.into_iter().map(|offset| (offset, 1)).collect();
+            lane.begin();
+        }
+        Ok(())
+    }
+
+    /// The most that one offer can hold: a page, and below the first page of a channel what a page leaves out.
+    fn most_in_hand(&self, through: Option<Offset>) -> usize {
+        let page = self.history.limit();
+        if through.is_none() { 2 * page - 1 } else { page }
+    }
+
+    /// The events that are to be read.
+    fn readable(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.history.start.unwrap_or(0)..self.offsets.len()
+    }
+
+    fn cursor_is_right(&self, inner: &Inner, state: &State, lane: usize) -> Result<(), String> {
+        let found = state.lane(&lane_key(lane)).unwrap().cursor.unwrap_or_default().through;
+        let last = |wanted: &[Placed]| {
+            let last = self.readable().rfind(|at| wanted.contains(&self.is_placed(inner, *at)));
+            last.map(|at| self.offsets[at]).or(self.start())
+        };
+        let (low, high) = (last(&[Placed::Yes]), last(&[Placed::Yes, Placed::Perhaps]));
+        if low <= found && found <= high {
+            return Ok(());
+        }
+        Err(format!("the cursor of sink {lane} is at {found:?}, not between {low:?} and {high:?}"))
+    }
+
+    /// Where a lane begins.
+    fn start(&self) -> Option<Offset> {
+        self.history.start.and_then(|at| self.offsets.get(at)).and_then(|offset| offset.before())
+    }
+
+    fn is_placed(&self, inner: &Inner, at: usize) -> Placed {
+        match self.history.events[at].kind {
+            EventKind::Forged(Forgery::Confirmed) => Placed::Yes,
+            EventKind::Forged(_) => Placed::No,
+            EventKind::Replay(..) if matches!(self.history.original(at), Some((_, SameId::Yes))) => Placed::Perhaps,
+            _ if inner.seen[at].denied => Placed::Perhaps,
+            _ => Placed::Yes,
+        }
+    }
+
+    pub(super) fn fate(&self, inner: &Inner, at: usize) -> Fate {
+        let (event, seen) = (self.history.events[at], &inner.seen[at]);
+        match event.kind {
+            EventKind::Forged(_) => Fate::Quarantined(pool::forged_reason(self.offsets[at])),
+            EventKind::Never => Fate::Quarantined("proof-timeout"),
+            EventKind::Notice if self.history.drop_notices => Fate::Dropped,
+            EventKind::Replay(..) if self.history.original(at).is_some() => self.fate_of_replay(at),
+            // The one question that came in time may have been answered without it.
+            EventKind::Late(_) if event.damaged.is_some() => Fate::Either,
+            EventKind::Late(after) => self.fate_of_late(after),
+            _ if event.damaged.is_some() && seen.denied => Fate::Either,
+            EventKind::Proved if matches!(event.damaged, Some((_, Damage::Stripped))) => self.fate_of_late(0),
+            _ => Fate::Delivered,
+        }
+    }
+
+    /// A process knows what it has let through itself.
+    fn fate_of_replay(&self, at: usize) -> Fate {
+        let knows =
+            self.history.runs.is_empty() && self.history.start.is_none_or(|start| self.original_is_read(at, start));
+        if knows { Fate::Quarantined("replayed") } else { Fate::Either }
+    }
+
+    fn original_is_read(&self, at: usize, start: usize) -> bool {
+        self.history.original(at).is_some_and(|(original, _)| original >= start)
+    }
+
+    fn fate_of_late(&self, after: u64) -> Fate {
+        let in_time = after + ASKED_AGAIN <= self.history.proof_timeout;
+        if in_time && self.history.faults.is_empty() && self.history.clock.is_empty() {
+            Fate::Delivered
+        } else {
+            Fate::Either
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Histories in which the model once found something.
+
+use std::sync::Arc;
+
+use super::history::{End, Event, EventKind, Forgery, History, Run, SinkPlan, SinkTrouble};
+use super::live;
+use super::totals::Totals;
+
+fn events(count: usize) -> Vec<Event> {
+    vec![Event::plain(); count]
+}
+
+fn of_kind(mut events: Vec<Event>, kinds: &[(usize, EventKind)]) -> Vec<Event> {
+    for (at, kind) in kinds {
+        events[*at].kind = *kind;
+    }
+    events
+}
+
+fn passes(history: History) -> Totals {
+    let history = Arc::new(history);
+    live(&history, true).unwrap_or_else(|(problem, trace)| panic!("{history:?}\n{trace}\n\n{problem}"))
+}
+
+#[test]
+fn an_event_whose_proof_comes_after_its_time_stays_quarantined() {
+    for strict in [false, true] {
+        let totals = passes(History {
+            events: of_kind(events(8), &[(2, EventKind::Late(500))]),
+            backlog: 8,
+            proof_timeout: 60,
+            strict,
+            runs: vec![Run { step: 140, ends: End::Stop }, Run { step: 40, ends: End::Crash }],
+            ..History::plain()
+        });
+        assert_eq!((totals.deliveries, totals.quarantined), (7, 1));
+    }
+}
+
+/// It was quarantined out of the queue, then set aside by its batch, and never asked for again.
+#[test]
+fn an_event_whose_time_is_up_while_its_batch_waits_is_settled_all_the_same() {
+    for at_once in [1, usize::MAX] {
+        let troubles = vec![(1, SinkTrouble::Refuses(32))];
+        passes(History {
+            events: of_kind(events(20), &[(14, EventKind::Late(124))]),
+            backlog: 17,
+            proof_timeout: 30,
+            sinks: vec![SinkPlan { at_once, troubles, ..SinkPlan::plain() }],
+            ..History::plain()
+        });
+    }
+}
+
+/// One lane had set it aside, and it was quarantined, while it was in the queue of the other.
+#[test]
+fn an_event_that_one_lane_gave_up_is_asked_for_by_the_lane_that_passes_it_later() {
+    let hangs = SinkPlan { troubles: vec![(0, SinkTrouble::Hangs(60))], ..SinkPlan::plain() };
+    passes(History {
+        events: of_kind(events(8), &[(4, EventKind::Never)]),
+        page: 4,
+        backlog: 8,
+        proof_timeout: 30,
+        sinks: vec![SinkPlan::plain(), hangs],
+        ..History::plain()
+    });
+}
+
+/// Its time ran while it waited behind another, and it was condemned without a question.
+#[test]
+fn in_strict_ordering_an_event_is_asked_for_before_it_is_condemned_however_long_it_waited_behind_another() {
+    passes(History {
+        events: of_kind(events(5), &[(1, EventKind::Never), (2, EventKind::Late(1))]),
+        backlog: 5,
+        strict: true,
+        proof_timeout: 200,
+        ..History::plain()
+    });
+}
+
+/// Reading stood still below what followed in the next range.
+#[test]
+fn nonsense_that_fills_a_range_is_passed_once_something_stands_above_it() {
+    let unknown = EventKind::Forged(Forgery::Unknown);
+    let among = [3, 4, 5, 6, 8].map(|at| (at, unknown));
+    for newest in [false, true] {
+        for (proved, forged) in [(0, 0), (1, 0), (6, 0), (0, 1), (3, 7)] {
+            let at_the_end: Vec<_> = (0..forged).map(|at| (at, unknown)).collect();
+            passes(History {
+                newest,
+                events: [of_kind(events(9 + proved), &among), of_kind(events(forged), &at_the_end)].concat(),
+                page: 3,
+                backlog: 9 + proved + forged,
+                ..History::plain()
+            });
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! What can happen: one history of a service, a machine and a few sinks.
+
+use std::time::Duration;
+
+use crate::event::Offset;
+use crate::state::memory::Write;
+
+/// Everything that is drawn. What is not said follows from it.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent questions")]
+#[derive(Clone, PartialEq)]
+pub(super) struct History {
+    /// A page holds the newest of the events asked for.
+    pub(super) newest: bool,
+    /// `offset` asks for its own event too.
+    pub(super) inclusive: bool,
+    pub(super) has_more: HasMore,
+    /// Events asked for at once.
+    pub(super) page: u16,
+    /// The offset of the first event.
+    pub(super) first: i64,
+    /// Whether offsets have gaps.
+    pub(super) sparse: bool,
+    pub(super) events: Vec<Event>,
+    /// How many events there are when reading begins.
+    pub(super) backlog: usize,
+    /// How many come at a request, so many requests after the ones before. The rest comes with the next request.
+    pub(super) arrivals: Vec<(usize, usize)>,
+    /// Milliseconds that answers take, in turn.
+    pub(super) delays: Vec<u64>,
+    /// The requests that get no answer, by their number.
+    pub(super) faults: Vec<(usize, Fault)>,
+    /// Where lanes begin: at the event of that number.
+    pub(super) start: Option<usize>,
+    pub(super) strict: bool,
+    pub(super) drop_notices: bool,
+    /// Seconds.
+    pub(super) proof_timeout: u64,
+    pub(super) sinks: Vec<SinkPlan>,
+    /// How each run ends but the last, which goes on until everything is settled.
+    pub(super) runs: Vec<Run>,
+    /// Steps, counted over all runs, at which the clock is put forward or back by so many seconds.
+    pub(super) clock: Vec<(usize, i64)>,
+    /// Steps, counted over all runs, at which an operator pauses something for so many seconds.
+    pub(super) pauses: Vec<(usize, Paused, u64)>,
+}
+
+/// What `has_more` speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HasMore {
+    /// What was asked for and is not in the page.
+    Rest,
+    /// Older events than those in the page.
+    Older,
+    /// Newer ones.
+    Newer,
+    /// Older ones of the channel, asked for or not.
+    OlderAtAll,
+}
+
+/// An event of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    /// From the offset before, where offsets have gaps.
+    pub(super) gap: i64,
+    /// Seconds after the event before.
+    pub(super) pace: i64,
+    /// Seconds by which `created` is later than that.
+    pub(super) skew: i64,
+    pub(super) kind: EventKind,
+    /// The reading of it that a proxy damages.
+    pub(super) damaged: Option<(usize, Damage)>,
+}
+
+/// What an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventKind {
+    Proved,
+    Notice,
+    /// Its proof comes so many seconds later.
+    Late(u64),
+    /// Its proof never comes.
+    Never,
+    Nameless,
+    Forged(Forgery),
+    /// The same proof once more: of the event so many before it, if that can be.
+    Replay(usize, SameId),
+}
+
+/// What the service says of a forged event when it is asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forgery {
+    Confirmed,
+    Unknown,
+    Elsewhere,
+    Nameless,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum SameId {
+    Yes,
+    No,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Damage {
+    Altered,
+    Unreadable,
+    /// The proof is left out.
+    Stripped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Said of a page, it is a 503.
+    NotFound,
+    Refused,
+    RateLimited(Option<u64>),
+    Timeout,
+    Unavailable,
+    Malformed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SinkPlan {
+    pub(super) at_once: usize,
+    /// Milliseconds that an offer takes, in turn.
+    pub(super) delays: Vec<u64>,
+    /// What becomes of an offer, by its number.
+    pub(super) troubles: Vec<(usize, SinkTrouble)>,
+    /// How often it cannot be used when a run begins.
+    pub(super) unusable: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SinkTrouble {
+    /// It takes so many, and refuses the rest.
+    Takes(usize),
+    /// It takes nothing for so many seconds.
+    Refuses(u64),
+    /// It answers after so many seconds.
+    Hangs(u64),
+}
+
+/// A run that is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// At this step of it.
+    pub(super) step: usize,
+    pub(super) ends: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// In order.
+    Stop,
+    Crash,
+    /// In order, but so many steps later it is over.
+    CrashWhileStopping(usize),
+    /// By the next write.
+    WriteFails(Write),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paused {
+    Channel,
+    Sink(usize),
+}
+
+impl History {
+    /// Nothing happens in it.
+    pub(super) fn plain() -> Self {
+        Self {
+            newest: false,
+            inclusive: false,
+            has_more: HasMore::Rest,
+            page: 5,
+            first: 1,
+            sparse: false,
+            events: Vec::new(),
+            backlog: 0,
+            arrivals: Vec::new(),
+            delays: Vec::new(),
+            faults: Vec::new(),
+            start: None,
+            strict: false,
+            drop_notices: false,
+            proof_timeout: 300,
+            sinks: vec![SinkPlan::plain()],
+            runs: Vec::new(),
+            clock: Vec::new(),
+            pauses: Vec::new(),
+        }
+    }
+
+    /// What the reader makes of the page's size.
+    pub(super) fn limit(&self) -> usize {
+        usize::from(self.page.max(3))
+    }
+
+    /// Every event's offset.
+    pub(super) fn offsets(&self) -> Vec<Offset> {
+        // Not promised to work otherwise, see the reader.
+        let zero_is_found = self.inclusive || self.events.len() < self.limit();
+        let mut next = if self.first == 0 && !zero_is_found { 1 } else { self.first };
+        let offset = |(at, event): (usize, &Event)| {
+            next += match at {
+                0 => 0,
+                _ if self.sparse => event.gap,
+                _ => 1,
+            };
+            Offset::new(next).unwrap()
+        };
+        self.events.iter().enumerate().map(offset).collect()
+    }
+
+    /// When the service noted each event, in Unix seconds.
+    pub(super) fn created(&self) -> Vec<i64> {
+        let mut time = 1_700_000_000;
+        let noted = |event: &Event| {
+            time += event.pace;
+            time + event.skew
+        };
+        self.events.iter().map(noted).collect()
+    }
+
+    /// The number of the event that this one replays, and whether under its id.
+    ///
+    /// Under its id only where no run ends: a process that has forgotten the original takes such a replay for news, and
+    /// the lane that has not has nothing there to move to. It then reads for itself, and is not offered what comes late,
+    /// until something else comes.
+    pub(super) fn original(&self, at: usize) -> Option<(usize, SameId)> {
+        let EventKind::Replay(back, same_id) = self.events[at].kind else { return None };
+        let original = at.checked_sub(back + 1)?;
+        let Event { kind, damaged, .. } = self.events[original];
+        let same_id = if self.runs.is_empty() { same_id } else { SameId::No };
+        (kind == EventKind::Proved && damaged.is_none()).then_some((original, same_id))
+    }
+
+    /// How many events there are from each request on, as far as that changes.
+    pub(super) fn published_at(&self, request: usize) -> usize {
+        let (mut at, mut published) = (0, self.backlog);
+        for (after, more) in &self.arrivals {
+            at += after;
+            if request < at {
+                return published.min(self.events.len());
+            }
+            published += more;
+        }
+        if request > at { self.events.len() } else { published.min(self.events.len()) }
+    }
+
+    /// As long as this a run may take to end, and a history to settle: longer than all that it waits for together.
+    pub(super) fn patience(&self) -> Duration {
+        let sinks = self.sinks.iter().flat_map(|sink| &sink.troubles).map(|(_, trouble)| match trouble {
+            SinkTrouble::Takes(_) => 0,
+            SinkTrouble::Refuses(seconds) | SinkTrouble::Hangs(seconds) => *seconds,
+        });
+        // In strict ordering one proof is waited for after another.
+        let bare = |event: &&Event| !matches!(event.kind, EventKind::Proved | EventKind::Notice);
+        let in_turn = if self.strict { self.events.iter().filter(bare).count() as u64 } else { 0 };
+        let proofs = std::iter::once(in_turn * (self.proof_timeout + 60));
+        let clock = self.clock.iter().map(|(_, by)| by.unsigned_abs());
+        let pauses = self.pauses.iter().map(|(.., seconds)| *seconds);
+        let faults = self.faults.iter().map(|(_, fault)| match fault {
+            Fault::RateLimited(Some(seconds)) => *seconds,
+            _ => 60,
+        });
+        Duration::from_secs(3600 + sinks.chain(proofs).chain(clock).chain(pauses).chain(faults).sum::<u64>())
+    }
+
+    pub(super) fn proof_timeout(&self) -> Duration {
+        Duration::from_secs(self.proof_timeout)
+    }
+}
+
+impl Event {
+    pub(super) fn plain() -> Self {
+        Self { gap: 1, pace: 1, skew: 0, kind: EventKind::Proved, damaged: None }
+    }
+}
+
+impl SinkPlan {
+    pub(super) fn plain() -> Self {
+        Self { at_once: usize::MAX, delays: Vec::new(), troubles: Vec::new(), unusable: 0 }
+    }
+}

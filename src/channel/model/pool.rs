@@ -1,0 +1,175 @@
+//! The records that histories are made of: small, with real proofs, each signed and verified once. What stands at an
+//! offset in a form is the same in every history.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k256::ecdsa::SigningKey;
+use uuid::Uuid;
+
+use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::verify::{Address, OCR_REPORT_LENGTH, SignerSet, Verdict, Verifier, event_hash, keccak256, signed_digest};
+
+use super::history::SameId;
+
+/// What a reading of an event can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    /// With its proof.
+    Proved,
+    /// The same without its proof.
+    Bare,
+    /// The same with other content than was signed.
+    Altered,
+    /// A record without a payload.
+    Unreadable,
+    /// With its proof, without an id.
+    Nameless,
+    /// Nobody signs it.
+    Notice,
+    /// Forged in one of several ways.
+    Forged,
+    /// Forged, without an id.
+    ForgedNameless,
+    /// The content and the proof of the event at this offset, under an id of its own or under the original's.
+    Replay(Offset, SameId),
+}
+
+/// By offset, how an event is forged and for which reason it must be rejected.
+const FORGERIES: [&str; 5] =
+    ["event-hash-mismatch", "too-few-signatures", "wrong-owner", "multiple-proofs", "malformed-signature"];
+
+const OWNER: Address = Address([7; 20]);
+const CONTEXT: [u8; 1] = [1];
+
+/// The reason for which what is forged at that offset must be rejected.
+pub(super) fn forged_reason(offset: Offset) -> &'static str {
+    FORGERIES[number(offset) % FORGERIES.len()]
+}
+
+pub(super) fn id(offset: Offset) -> EventId {
+    EventId(Uuid::from_u128(0x1000 + number(offset) as u128))
+}
+
+pub(super) fn channel() -> ChannelId {
+    ChannelId(Uuid::from_u128(7))
+}
+
+fn number(offset: Offset) -> usize {
+    usize::try_from(offset.get()).unwrap()
+}
+
+struct Pool {
+    key: SigningKey,
+    stranger: SigningKey,
+    verifier: Arc<Verifier>,
+    records: HashMap<(Offset, Form), RawEvent>,
+    /// By where the bytes of a record are, which is for ever.
+    verdicts: HashMap<*const u8, Verdict>,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::new(Pool::new());
+}
+
+/// A record.
+pub(super) fn record(offset: Offset, form: Form) -> RawEvent {
+    POOL.with_borrow_mut(|pool| pool.record(offset, form))
+}
+
+/// A verdict, as the verifier has given it or gives it now.
+pub(super) fn judge(raw: RawEvent) -> Verdict {
+    POOL.with_borrow(|pool| match pool.verdicts.get(&raw.json.as_ptr()) {
+        Some(verdict) => verdict.clone(),
+        None => pool.verifier.judge(raw),
+    })
+}
+
+pub(super) fn verifier() -> Arc<Verifier> {
+    POOL.with_borrow(|pool| pool.verifier.clone())
+}
+
+impl Pool {
+    fn new() -> Self {
+        let key = |byte| SigningKey::from_slice(&[byte; 32]).unwrap();
+        let (key, stranger) = (key(1), key(2));
+        let verifier = Arc::new(Verifier::new(SignerSet::new(vec![address_of(&key)], 1).unwrap(), OWNER));
+        Self { key, stranger, verifier, records: HashMap::new(), verdicts: HashMap::new() }
+    }
+
+    fn record(&mut self, offset: Offset, form: Form) -> RawEvent {
+        if let Some(known) = self.records.get(&(offset, form)) {
+            return known.clone();
+        }
+        let raw = RawEvent::locate(self.json(offset, form).into()).unwrap();
+        self.verdicts.insert(raw.json.as_ptr(), self.verifier.judge(raw.clone()));
+        self.records.insert((offset, form), raw.clone());
+        raw
+    }
+
+    fn json(&self, offset: Offset, form: Form) -> String {
+        let (text, own) = (format!("text{offset}"), Some(id(offset)));
+        let honest = || proof(&text, &self.key, OWNER);
+        match form {
+            Form::Proved => signed(offset, own, &text, &honest()),
+            Form::Bare => signed(offset, own, &text, ""),
+            Form::Altered => signed(offset, own, "other", &honest()),
+            Form::Unreadable => record_of(offset, own, "watcher.event", &honest(), r#""lost""#),
+            Form::Nameless => signed(offset, None, &text, &honest()),
+            Form::Notice => record_of(offset, own, "wallet.status", "", r#"{"status":"deployed"}"#),
+            Form::Forged => self.forged(offset, own),
+            Form::ForgedNameless => self.forged(offset, None),
+            Form::Replay(original, same) => {
+                let text = format!("text{original}");
+                let id = if same == SameId::Yes { Some(id(original)) } else { own };
+                signed(offset, id, &text, &proof(&text, &self.key, OWNER))
+            }
+        }
+    }
+
+    fn forged(&self, offset: Offset, id: Option<EventId>) -> String {
+        let text = format!("text{offset}");
+        let honest = proof(&text, &self.key, OWNER);
+        let (text, proof) = match forged_reason(offset) {
+            "event-hash-mismatch" => ("other", honest),
+            "too-few-signatures" => (&*text, proof(&text, &self.stranger, OWNER)),
+            "wrong-owner" => (&*text, proof(&text, &self.key, Address([8; 20]))),
+            "multiple-proofs" => (&*text, format!("{honest},{honest}")),
+            _ => (&*text, honest.replace(r#""signatures":["0x"#, r#""signatures":["0xzz"#)),
+        };
+        signed(offset, id, text, &proof)
+    }
+}
+
+fn proof(text: &str, key: &SigningKey, owner: Address) -> String {
+    let mut report = [0; OCR_REPORT_LENGTH];
+    report[87..107].copy_from_slice(&owner.0);
+    report[109..].copy_from_slice(&event_hash(text).0);
+    let digest = signed_digest(&report, &CONTEXT);
+    let (signature, recovery) = key.sign_prehash_recoverable(&digest.0);
+    let (report, context) = (hex::encode(report), hex::encode(CONTEXT));
+    let signature = hex::encode([&signature.to_bytes()[..], &[recovery.to_byte()]].concat());
+    format!(r#"{{"ocr_report":"0x{report}","ocr_context":"0x{context}","signatures":["0x{signature}"]}}"#)
+}
+
+/// By turns of each kind that is signed.
+fn signed(offset: Offset, id: Option<EventId>, text: &str, proof: &str) -> String {
+    let (kind, payload) = match number(offset) % 3 {
+        0 => ("watcher.event", format!(r#"{{"verifiable_event":"{text}"}}"#)),
+        1 => ("operation.status", format!(r#"{{"status":"confirmed","verifiable_event":"{text}"}}"#)),
+        _ => ("query.status", format!(r#"{{"status":"completed","verifiable_result":"{text}"}}"#)),
+    };
+    record_of(offset, id, kind, proof, &payload)
+}
+
+fn record_of(offset: Offset, id: Option<EventId>, kind: &str, proof: &str, payload: &str) -> String {
+    let id = id.map_or_else(String::new, |id| format!(r#""event_id":"{id}","#));
+    format!(r#"{{{id}"headers":{{"type":"{kind}","offset":{offset},"proofs":[{proof}]}},"payload":{payload}}}"#)
+}
+
+fn address_of(key: &SigningKey) -> Address {
+    let point = key.verifying_key().to_sec1_point(false);
+    let hash = keccak256([&point.as_bytes()[1..]]);
+    Address(*hash.0.last_chunk().unwrap())
+}

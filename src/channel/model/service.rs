@@ -1,0 +1,182 @@
+//! The service in memory: every open question of its specification answered as the history says.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use crate::api::{Answer, ApiError, BadAnswer, Page, Trouble};
+use crate::channel::source::Source;
+use crate::event::{EventId, Offset, RawEvent};
+
+use super::history::{Damage, EventKind, Fault, Forgery, HasMore, History, SameId};
+use super::pool::{self, Form};
+use super::world::World;
+
+/// Answers in a row that may fail before an event is given up.
+const ANSWERS: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    world: Arc<World>,
+    created: Vec<i64>,
+    ids: HashMap<EventId, usize>,
+}
+
+impl Memory {
+    pub(super) fn new(world: &Arc<World>) -> Self {
+        let ids = world.offsets.iter().enumerate().map(|(at, offset)| (pool::id(*offset), at)).collect();
+        Self { world: world.clone(), created: world.history.created(), ids }
+    }
+
+    fn published(&self) -> usize {
+        self.world.lock().published
+    }
+
+    /// The page of `limit` events at the one end or the other.
+    fn page(&self, matching: &[usize], oldest: bool, limit: u16) -> Page {
+        let from = if oldest { 0 } else { matching.len().saturating_sub(usize::from(limit)) };
+        let to = (from + usize::from(limit)).min(matching.len());
+        let has_more = match self.world.history.has_more {
+            HasMore::Rest => from > 0 || to < matching.len(),
+            HasMore::Older => from > 0,
+            HasMore::Newer => to < matching.len(),
+            HasMore::OlderAtAll => matching.get(from).is_some_and(|lowest| *lowest > 0),
+        };
+        let events: Vec<_> = matching[from..to].iter().rev().map(|at| self.show(*at)).collect();
+        self.world.tell(|| {
+            let offsets: Vec<_> = events.iter().map(|event| event.offset.get()).collect();
+            format!("  answer: {offsets:?}{}", if has_more { " and more" } else { "" })
+        });
+        Page { events, has_more }
+    }
+
+    /// What a reading of an event shows now.
+    fn show(&self, at: usize) -> RawEvent {
+        let (world, offset) = (&*self.world, self.world.offsets[at]);
+        let event = world.history.events[at];
+        let now = world.now();
+        let mut inner = world.lock();
+        let seen = &mut inner.seen[at];
+        let reading = seen.readings;
+        seen.readings += 1;
+        let proof_is_there =
+            |after| seen.published.is_some_and(|published| published + Duration::from_secs(after) <= Instant::now());
+        let form = match event.kind {
+            EventKind::Forged(Forgery::Nameless) => Form::ForgedNameless,
+            EventKind::Forged(_) => Form::Forged,
+            EventKind::Never => Form::Bare,
+            EventKind::Late(after) if !proof_is_there(after) => Form::Bare,
+            _ => world.history.form_delivered(&world.offsets, at),
+        };
+        let form = match (event.damaged, form) {
+            (Some((damaged, damage)), Form::Proved | Form::Bare | Form::Notice) if damaged == reading => {
+                match (damage, form) {
+                    (Damage::Altered, _) => Form::Altered,
+                    (Damage::Unreadable, _) => Form::Unreadable,
+                    (Damage::Stripped, Form::Notice) => Form::Notice,
+                    (Damage::Stripped, _) => Form::Bare,
+                }
+            }
+            _ => form,
+        };
+        if form == Form::Bare {
+            seen.bare.get_or_insert(now);
+        }
+        drop(inner);
+        if !matches!(form, Form::Proved | Form::Notice) {
+            world.tell(|| format!("  {offset} is shown {form:?}"));
+        }
+        pool::record(offset, form)
+    }
+
+    /// The event by its id, if the service has one.
+    fn find(&self, id: EventId) -> Option<RawEvent> {
+        let at = self.ids.get(&id).copied().filter(|at| *at < self.published())?;
+        match self.world.history.events[at].kind {
+            EventKind::Nameless | EventKind::Forged(Forgery::Nameless | Forgery::Unknown) => None,
+            EventKind::Replay(..) if matches!(self.world.history.original(at), Some((_, SameId::Yes))) => None,
+            EventKind::Forged(Forgery::Elsewhere) => {
+                let offset = Offset::new(self.world.offsets[at].get() + 1).unwrap();
+                Some(RawEvent { offset, ..self.show(at) })
+            }
+            _ => Some(self.show(at)),
+        }
+    }
+
+    /// Notes whether a question about an event was answered.
+    fn note_answer(&self, id: EventId, fault: Option<Fault>) {
+        let Some(at) = self.ids.get(&id) else { return };
+        let mut inner = self.world.lock();
+        let seen = &mut inner.seen[*at];
+        seen.unanswered = if fault.is_some() { seen.unanswered + 1 } else { 0 };
+        seen.denied |= fault == Some(Fault::NotFound) || seen.unanswered >= ANSWERS;
+    }
+}
+
+#[async_trait]
+impl Source for Memory {
+    async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
+        let shown = offset.map_or(-1, Offset::get);
+        if let Some(fault) = self.world.request(|| format!("poll from {shown}, at most {limit}")).await {
+            return Err(error(if fault == Fault::NotFound { Fault::Unavailable } else { fault }));
+        }
+        let asked_for = |at: &usize| {
+            let of = self.world.offsets[*at];
+            offset.is_none_or(|offset| of > offset || (self.world.history.inclusive && of == offset))
+        };
+        let matching: Vec<_> = (0..self.published()).filter(asked_for).collect();
+        Ok(self.page(&matching, offset.is_some() && !self.world.history.newest, limit))
+    }
+
+    async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {
+        self.world.lock().totals.searches += 1;
+        let shown = after.unwrap_or(-1);
+        if let Some(fault) = self.world.request(|| format!("search {shown}..={through}, at most {limit}")).await {
+            return Err(error(if fault == Fault::NotFound { Fault::Unavailable } else { fault }));
+        }
+        let asked_for = |at: &usize| {
+            let created = self.created[*at];
+            after.is_none_or(|after| created > after) && created <= through
+        };
+        let matching: Vec<_> = (0..self.published()).filter(asked_for).collect();
+        Ok(self.page(&matching, false, limit))
+    }
+
+    async fn event(&self, id: EventId) -> Result<RawEvent, ApiError> {
+        let offset = self.ids.get(&id).map(|at| self.world.offsets[*at]);
+        let shown = offset.map_or(-1, Offset::get);
+        let fault = self.world.request(|| format!("the event of offset {shown} by its id")).await;
+        self.note_answer(id, fault);
+        match fault {
+            Some(fault) => Err(error(fault)),
+            None => self.find(id).ok_or_else(|| error(Fault::NotFound)),
+        }
+    }
+}
+
+impl History {
+    /// The form in which an event can be delivered.
+    pub(super) fn form_delivered(&self, offsets: &[Offset], at: usize) -> Form {
+        match (self.events[at].kind, self.original(at)) {
+            (EventKind::Notice, _) => Form::Notice,
+            (EventKind::Nameless, _) => Form::Nameless,
+            (_, Some((original, same_id))) => Form::Replay(offsets[original], same_id),
+            (_, None) => Form::Proved,
+        }
+    }
+}
+
+fn error(fault: Fault) -> ApiError {
+    let answer = |status| Answer { status, code: None, message: None };
+    match fault {
+        Fault::NotFound => ApiError::NotFound(answer(404)),
+        Fault::Refused => ApiError::Refused(answer(400)),
+        Fault::RateLimited(seconds) => ApiError::RateLimited { retry_after: seconds.map(Duration::from_secs) },
+        Fault::Timeout => ApiError::Transient { trouble: Trouble::Timeout, retry_after: None },
+        Fault::Unavailable => ApiError::Transient { trouble: Trouble::Status(answer(503)), retry_after: None },
+        Fault::Malformed => ApiError::Malformed(BadAnswer::NotJson),
+    }
+}

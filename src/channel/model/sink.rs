@@ -1,0 +1,220 @@
+//! Sinks that write down what they take, and that take what the history says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep};
+
+use crate::event::Offset;
+use crate::record::{ChannelRef, Message};
+use crate::sink::{Recorded, Sink, SinkError, Undelivered};
+
+use super::expect::Fate;
+use super::history::{EventKind, SinkPlan, SinkTrouble};
+use super::world::{Step, World, wait};
+
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) world: Arc<World>,
+    pub(super) lane: usize,
+}
+
+/// What a lane's sink has taken.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// How often, by offset.
+    pub(super) times: BTreeMap<Offset, usize>,
+    /// What may come once more, because it was not recorded when a run broke off.
+    pub(super) may_repeat: BTreeMap<Offset, usize>,
+    /// The highest that came in its turn.
+    last: Option<Offset>,
+    offers: usize,
+    unusable: usize,
+    refuses_until: Option<Instant>,
+    busy: bool,
+}
+
+impl Taken {
+    /// A run begins: whatever was in hand is not any more.
+    pub(super) fn begin(&mut self) {
+        (self.busy, self.unusable) = (false, 0);
+    }
+}
+
+#[async_trait]
+impl Sink for Book {
+    async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+        let _ = recorded;
+        let refused = {
+            let mut inner = self.world.lock();
+            let taken = &mut inner.lanes[self.lane];
+            taken.unusable += 1;
+            taken.unusable <= self.plan().unusable
+        };
+        if refused { Err(refusal(0)) } else { Ok(BTreeSet::new()) }
+    }
+
+    fn at_once(&self) -> usize {
+        self.plan().at_once
+    }
+
+    async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
+        let (offer, until) = self.begin();
+        self.world.tell(|| format!("sink {} is offered {:?}", self.lane, offsets(batch)));
+        self.world.step(Step::Offer, batch.len()).await;
+        self.look_at(channel, batch);
+        wait(&self.plan().delays, offer).await;
+        let trouble = self.plan().troubles.iter().find(|(at, _)| *at == offer).map(|(_, trouble)| *trouble);
+        let takes = match trouble {
+            _ if until.is_some_and(|until| Instant::now() < until) => 0,
+            None => batch.len(),
+            Some(SinkTrouble::Takes(some)) => some.min(batch.len()),
+            Some(SinkTrouble::Hangs(seconds)) => {
+                sleep(Duration::from_secs(seconds)).await;
+                batch.len()
+            }
+            Some(SinkTrouble::Refuses(seconds)) => {
+                let until = Instant::now() + Duration::from_secs(seconds);
+                self.world.lock().lanes[self.lane].refuses_until = Some(until);
+                0
+            }
+        };
+        self.world.goes_on().await;
+        let (first, second) = batch[..takes].split_at(takes / 2);
+        if !first.is_empty() {
+            self.take(first);
+            self.world.step(Step::PartTaken, takes).await;
+        }
+        self.take(second);
+        self.world.step(Step::Taken, takes).await;
+        self.world.lock().lanes[self.lane].busy = false;
+        if takes == batch.len() {
+            return Ok(());
+        }
+        self.world.tell(|| format!("sink {} takes {takes} of {}", self.lane, batch.len()));
+        Err(Undelivered::after(takes, refusal(offer)))
+    }
+}
+
+impl Book {
+    fn plan(&self) -> &SinkPlan {
+        &self.world.history.sinks[self.lane]
+    }
+
+    /// The number of the offer, and until when nothing is taken.
+    fn begin(&self) -> (usize, Option<Instant>) {
+        let mut inner = self.world.lock();
+        let taken = &mut inner.lanes[self.lane];
+        let busy = std::mem::replace(&mut taken.busy, true);
+        let offer = taken.offers;
+        taken.offers += 1;
+        let until = taken.refuses_until;
+        drop(inner);
+        if busy {
+            self.object(|| "was offered a batch while it had another in hand".to_owned());
+        }
+        (offer, until)
+    }
+
+    fn object(&self, what: impl FnOnce() -> String) {
+        self.world.object(|| format!("sink {} {}", self.lane, what()));
+    }
+
+    fn look_at(&self, channel: &ChannelRef, batch: &[Message]) {
+        if batch.is_empty() || batch.len() > self.plan().at_once || !batch.is_sorted_by_key(Message::offset) {
+            self.object(|| format!("was offered {:?}", offsets(batch)));
+        }
+        if channel.id != super::pool::channel() {
+            self.object(|| "was offered another channel's events".to_owned());
+        }
+    }
+
+    fn take(&self, records: &[Message]) {
+        for record in records {
+            self.take_one(record);
+        }
+    }
+
+    fn take_one(&self, record: &Message) {
+        let offset = record.offset();
+        if let Err(what) = self.world.is_deliverable(record) {
+            self.object(|| format!("was given {offset}, {what}"));
+        }
+        let mut inner = self.world.lock();
+        inner.totals.deliveries += 1;
+        let at = self.world.offsets.binary_search(&offset);
+        let late = at.is_ok_and(|at| inner.seen[at].bare.is_some()) && !self.world.history.strict;
+        // What was condemned in one run and is let through in the next may come behind what was in hand between them.
+        let anew = at.is_ok_and(|at| self.world.fate(&inner, at) == Fate::Either);
+        let taken = &mut inner.lanes[self.lane];
+        let times = taken.times.entry(offset).or_default();
+        *times += 1;
+        let mut wrong = None;
+        if *times > 1 {
+            match taken.may_repeat.get_mut(&offset).filter(|times| **times > 0) {
+                Some(times) => *times -= 1,
+                None => wrong = Some("again, although it was recorded or nothing broke off"),
+            }
+            inner.totals.duplicates += 1;
+        } else if late || anew {
+            inner.totals.late += u64::from(late);
+        } else {
+            if taken.last > Some(offset) {
+                wrong = Some("out of its order");
+            }
+            taken.last = taken.last.max(Some(offset));
+        }
+        drop(inner);
+        self.world.tell(|| format!("sink {} takes {offset}", self.lane));
+        if let Some(wrong) = wrong {
+            self.object(|| format!("was given {offset} {wrong}"));
+        }
+    }
+}
+
+impl World {
+    /// Whether a sink may be given this at all, and in this form.
+    fn is_deliverable(&self, record: &Message) -> Result<(), &'static str> {
+        let offset = record.offset();
+        let at = self.offsets.binary_search(&offset).map_err(|_| "which is no event")?;
+        let first = self.history.start.and_then(|start| self.offsets.get(start));
+        if first.is_some_and(|first| offset < *first) {
+            return Err("from before the start");
+        }
+        let (kind, proved) = (self.history.events[at].kind, record.record().is_verified());
+        match kind {
+            EventKind::Notice if self.history.drop_notices => return Err("a notice"),
+            EventKind::Notice if proved => return Err("a notice, as proved"),
+            EventKind::Notice => {}
+            EventKind::Never => return Err("which was never proved"),
+            EventKind::Forged(_) => return Err("which is forged"),
+            _ if !proved => return Err("without its proof"),
+            _ => {}
+        }
+        let form = self.history.form_delivered(&self.offsets, at);
+        let raw = super::pool::record(offset, form);
+        let json = record.body().strip_suffix(b"}").is_some_and(|rest| rest.ends_with(&raw.json));
+        if !json || record.record().event_id() != raw.id {
+            return Err("with other content");
+        }
+        Ok(())
+    }
+}
+
+fn offsets(batch: &[Message]) -> Vec<i64> {
+    batch.iter().map(|record| record.offset().get()).collect()
+}
+
+/// By turns one of the two ways to refuse.
+fn refusal(number: usize) -> SinkError {
+    if number.is_multiple_of(2) {
+        return SinkError::Refused {
+            message: "as the history says".to_owned(),
+            retry_after: None,
+            needs_attention: false,
+        };
+    }
+    SinkError::Io { doing: "writing".to_owned(), source: std::io::Error::other("as the history says") }
+}

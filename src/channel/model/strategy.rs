@@ -1,0 +1,164 @@
+//! How histories are drawn. What is drawn first shrinks to the plain case.
+
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+
+use crate::state::memory::Write;
+
+use super::history::{
+    Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Run, SameId, SinkPlan, SinkTrouble,
+};
+
+/// The numbers of steps and requests at which something happens are drawn below this: the most that a short history has.
+const EARLY: usize = 100;
+
+pub(super) fn histories() -> impl Strategy<Value = History> {
+    let service = ((weighted_flag(0.4), any::<bool>()), has_more(), 1_u16..12, first(), any::<bool>());
+    let events = (events(), 0_usize..25, arrivals(), delays(400), faults());
+    let reading = (weighted(0.1, 0_usize..10), weighted_flag(0.25), weighted_flag(0.25), 30_u64..900);
+    let outside = (vec(sink(), 1..=3), vec(run(), 0..4), clock(), pauses());
+    (service, events, reading, outside).prop_map(|(service, events, reading, outside)| {
+        let ((newest, inclusive), has_more, page, first, sparse) = service;
+        let (events, backlog, arrivals, delays, faults) = events;
+        let (start, strict, drop_notices, proof_timeout) = reading;
+        let (sinks, runs, clock, pauses) = outside;
+        let start = start.filter(|start| *start < events.len());
+        let pauses = pauses.into_iter().filter(|(_, what, _)| is_there(*what, sinks.len())).collect();
+        History {
+            newest,
+            inclusive,
+            has_more,
+            page,
+            first,
+            sparse,
+            events,
+            backlog,
+            arrivals,
+            delays,
+            faults,
+            start,
+            strict,
+            drop_notices,
+            proof_timeout,
+            sinks,
+            runs,
+            clock,
+            pauses,
+        }
+    })
+}
+
+fn is_there(what: Paused, sinks: usize) -> bool {
+    match what {
+        Paused::Channel => true,
+        Paused::Sink(number) => number < sinks,
+    }
+}
+
+fn weighted_flag(share: f64) -> impl Strategy<Value = bool> {
+    prop::bool::weighted(share)
+}
+
+fn has_more() -> impl Strategy<Value = HasMore> {
+    prop_oneof![Just(HasMore::Rest), Just(HasMore::Older), Just(HasMore::Newer), Just(HasMore::OlderAtAll)]
+}
+
+fn first() -> impl Strategy<Value = i64> {
+    prop_oneof![8 => Just(1_i64), 1 => Just(0_i64), 1 => 2_i64..20]
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    prop_oneof![200 => vec(event(), 0..16), 100 => vec(event(), 12..40), 1 => vec(event(), 200..230)]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let gap = prop_oneof![3 => Just(1_i64), 2 => 1_i64..5];
+    let pace = prop_oneof![1 => Just(0_i64), 2 => 1_i64..30];
+    let skew = prop_oneof![4 => Just(0_i64), 2 => 0_i64..4, 1 => 0_i64..=60];
+    (gap, pace, skew, kind(), weighted(0.06, damage())).prop_map(|(gap, pace, skew, kind, damaged)| Event {
+        gap,
+        pace,
+        skew,
+        kind,
+        damaged,
+    })
+}
+
+fn kind() -> impl Strategy<Value = EventKind> {
+    let same_id = prop_oneof![Just(SameId::No), Just(SameId::Yes)];
+    let late = prop_oneof![2 => 1_u64..60, 1 => 60_u64..1200];
+    let forgery = prop_oneof![
+        3 => Just(Forgery::Confirmed),
+        1 => Just(Forgery::Unknown),
+        1 => Just(Forgery::Elsewhere),
+        1 => Just(Forgery::Nameless),
+    ];
+    prop_oneof![
+        55 => Just(EventKind::Proved),
+        20 => Just(EventKind::Notice),
+        10 => late.prop_map(EventKind::Late),
+        2 => Just(EventKind::Never),
+        2 => Just(EventKind::Nameless),
+        6 => forgery.prop_map(EventKind::Forged),
+        2 => (0_usize..6, same_id).prop_map(|(back, same_id)| EventKind::Replay(back, same_id)),
+    ]
+}
+
+fn damage() -> impl Strategy<Value = (usize, Damage)> {
+    (0_usize..4, prop_oneof![Just(Damage::Altered), Just(Damage::Unreadable), Just(Damage::Stripped)])
+}
+
+fn arrivals() -> impl Strategy<Value = Vec<(usize, usize)>> {
+    vec((1_usize..8, 1_usize..12), 0..8)
+}
+
+fn delays(longest: u64) -> impl Strategy<Value = Vec<u64>> {
+    let delay = prop_oneof![3 => Just(0_u64), 2 => 1_u64..20, 1 => 20..longest];
+    prop_oneof![Just(Vec::new()), vec(delay, 1..6)]
+}
+
+fn faults() -> impl Strategy<Value = Vec<(usize, Fault)>> {
+    let fault = prop_oneof![
+        2 => Just(Fault::Unavailable),
+        1 => Just(Fault::NotFound),
+        1 => Just(Fault::Refused),
+        1 => weighted(0.5, 1_u64..90).prop_map(Fault::RateLimited),
+        1 => Just(Fault::Timeout),
+        2 => Just(Fault::Malformed),
+    ];
+    prop_oneof![1 => Just(Vec::new()), 1 => vec((0..EARLY, fault), 0..10)]
+}
+
+fn sink() -> impl Strategy<Value = SinkPlan> {
+    let at_once = prop_oneof![2 => Just(usize::MAX), 1 => 1_usize..8];
+    let trouble = prop_oneof![
+        3 => (0_usize..8).prop_map(SinkTrouble::Takes),
+        1 => (1_u64..300).prop_map(SinkTrouble::Refuses),
+        1 => (1_u64..300).prop_map(SinkTrouble::Hangs),
+    ];
+    let unusable = prop_oneof![6 => Just(0_usize), 1 => 1_usize..4];
+    (at_once, delays(3000), vec((0_usize..20, trouble), 0..4), unusable)
+        .prop_map(|(at_once, delays, troubles, unusable)| SinkPlan { at_once, delays, troubles, unusable })
+}
+
+fn run() -> impl Strategy<Value = Run> {
+    let ends = prop_oneof![
+        2 => Just(End::Stop),
+        5 => Just(End::Crash),
+        1 => (1_usize..12).prop_map(End::CrashWhileStopping),
+        1 => Just(End::WriteFails(Write::Lost)),
+        1 => Just(End::WriteFails(Write::Unsynced)),
+    ];
+    let step = prop_oneof![2 => 1..40_usize, 1 => 1..EARLY];
+    (step, ends).prop_map(|(step, ends)| Run { step, ends })
+}
+
+fn clock() -> impl Strategy<Value = Vec<(usize, i64)>> {
+    prop_oneof![6 => Just(Vec::new()), 1 => vec((1..EARLY, -3000_i64..3000), 1..4)]
+}
+
+fn pauses() -> impl Strategy<Value = Vec<(usize, Paused, u64)>> {
+    let what = prop_oneof![Just(Paused::Channel), (0_usize..3).prop_map(Paused::Sink)];
+    prop_oneof![6 => Just(Vec::new()), 1 => vec((1..EARLY, what, 1_u64..200), 1..3)]
+}

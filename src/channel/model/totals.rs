@@ -1,0 +1,54 @@
+//! How much of everything there was in the histories tried.
+
+use std::fmt;
+
+/// How much of what there was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) histories: u64,
+    pub(super) events: u64,
+    pub(super) runs: u64,
+    pub(super) crashes: u64,
+    pub(super) failed_writes: u64,
+    pub(super) steps: u64,
+    pub(super) requests: u64,
+    pub(super) searches: u64,
+    pub(super) commits: u64,
+    pub(super) deliveries: u64,
+    pub(super) duplicates: u64,
+    pub(super) late: u64,
+    pub(super) quarantined: u64,
+    /// Of every step: when it was, and what.
+    pub(super) digest: u64,
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { histories, events, runs, crashes, failed_writes, steps, .. } = self;
+        let Self { requests, searches, commits, deliveries, duplicates, late, quarantined, .. } = self;
+        write!(
+            f,
+            "{histories} histories, {events} events, {runs} runs, {crashes} crashes, {failed_writes} failed writes, \
+             {steps} steps, {requests} requests ({searches} searches), {commits} commits, {deliveries} deliveries \
+             ({late} late, {duplicates} duplicates), {quarantined} quarantined"
+        )
+    }
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.histories += other.histories;
+        self.events += other.events;
+        self.runs += other.runs;
+        self.crashes += other.crashes;
+        self.failed_writes += other.failed_writes;
+        self.steps += other.steps;
+        self.requests += other.requests;
+        self.searches += other.searches;
+        self.commits += other.commits;
+        self.deliveries += other.deliveries;
+        self.duplicates += other.duplicates;
+        self.late += other.late;
+        self.quarantined += other.quarantined;
+    }
+}

@@ -1,0 +1,292 @@
+//! What the parts of a history share: its steps, its time, and where the run in hand is to end.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::channel::handle::Handle;
+use crate::event::Offset;
+use crate::state::memory::Write;
+
+use super::history::{End, Fault, History, Paused, Run};
+use super::sink::Taken;
+use super::sink_name;
+use super::totals::Totals;
+
+/// Unix seconds when a history begins.
+const BEGINNING: i64 = 1_750_000_000;
+
+/// So much of the trace is shown.
+const TOLD: usize = 250;
+
+pub(super) struct World {
+    pub(super) history: Arc<History>,
+    pub(super) offsets: Vec<Offset>,
+    began: Instant,
+    tells: bool,
+    inner: Mutex<Inner>,
+}
+
+/// What changes while a history passes.
+#[derive(Default)]
+pub(super) struct Inner {
+    /// How many events the service has.
+    pub(super) published: usize,
+    pub(super) seen: Vec<Seen>,
+    pub(super) lanes: Vec<Taken>,
+    /// What must not have happened.
+    pub(super) problem: Option<String>,
+    pub(super) totals: Totals,
+    requests: usize,
+    clock_set_by: i64,
+    run: RunInHand,
+    trace: Vec<String>,
+}
+
+/// What the daemon has been shown of an event.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) published: Option<Instant>,
+    pub(super) readings: usize,
+    /// When it was first shown without its proof, by the daemon's clock.
+    pub(super) bare: Option<i64>,
+    /// Questions about it in a row that were not answered.
+    pub(super) unanswered: usize,
+    /// The service did not confirm it when it was asked: it may be condemned.
+    pub(super) denied: bool,
+}
+
+#[derive(Default)]
+struct RunInHand {
+    ends: Option<Run>,
+    step: usize,
+    crash_at: Option<usize>,
+    crashed: bool,
+    write: Option<Write>,
+    /// Fires when nothing more may happen.
+    over: CancellationToken,
+    stop: CancellationToken,
+    handle: Arc<Handle>,
+}
+
+/// A point at which a run can end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    Answer,
+    Offer,
+    PartTaken,
+    Taken,
+    Write,
+    Written,
+}
+
+impl World {
+    pub(super) fn new(history: Arc<History>, tells: bool) -> Arc<Self> {
+        let offsets = history.offsets();
+        let inner = Inner {
+            seen: vec![Seen::default(); offsets.len()],
+            lanes: history.sinks.iter().map(|_| Taken::default()).collect(),
+            totals: Totals { histories: 1, ..Totals::default() },
+            ..Inner::default()
+        };
+        Arc::new(Self { history, offsets, began: Instant::now(), tells, inner: Mutex::new(inner) })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a run, and says what fires when nothing more may happen, and what stops it in order.
+    pub(super) fn begin(&self, ends: Option<Run>, handle: &Arc<Handle>) -> (CancellationToken, CancellationToken) {
+        let mut inner = self.lock();
+        inner.totals.runs += 1;
+        let crash_at = ends.filter(|run| run.ends == End::Crash).map(|run| run.step);
+        inner.run = RunInHand { ends, crash_at, handle: handle.clone(), ..RunInHand::default() };
+        (inner.run.over.clone(), inner.run.stop.clone())
+    }
+
+    pub(super) fn crashed(&self) -> bool {
+        self.lock().run.crashed
+    }
+
+    /// Comes back unless the run has crashed meanwhile.
+    pub(super) async fn goes_on(&self) {
+        if self.crashed() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Writes into the trace.
+    pub(super) fn tell(&self, what: impl FnOnce() -> String) {
+        if self.tells {
+            let at = self.began.elapsed();
+            let mut inner = self.lock();
+            let step = inner.run.step;
+            inner.trace.push(format!("{:>10.3}s step {step:>3}  {}", at.as_secs_f64(), what()));
+        }
+    }
+
+    /// What happened last, step by step.
+    pub(super) fn trace(&self) -> String {
+        let trace = &self.lock().trace;
+        trace[trace.len().saturating_sub(TOLD)..].join("\n")
+    }
+
+    /// Notes what must not happen, and ends the run.
+    pub(super) fn object(&self, problem: impl FnOnce() -> String) {
+        let problem = problem();
+        self.tell(|| format!("WRONG: {problem}"));
+        let mut inner = self.lock();
+        inner.problem.get_or_insert(problem);
+        inner.run.over.cancel();
+    }
+
+    /// Makes a step. Where the run has crashed, it never comes back.
+    pub(super) async fn step(&self, step: Step, number: usize) {
+        if !self.passes(step, number) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn passes(&self, step: Step, number: usize) -> bool {
+        let mut inner = self.lock();
+        if inner.run.crashed || inner.problem.is_some() {
+            return false;
+        }
+        inner.run.step += 1;
+        inner.totals.steps += 1;
+        let (total, now) = (inner.totals.steps, self.began.elapsed().as_nanos());
+        let told = [u64::try_from(now).unwrap(), step as u64, number as u64];
+        inner.totals.digest = told.iter().fold(inner.totals.digest, |digest, part| {
+            (digest.rotate_left(5) ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        });
+        let at = inner.run.step;
+        let due = |when: usize| u64::try_from(when).is_ok_and(|when| when == total);
+        let set_by: i64 = self.history.clock.iter().filter(|(when, _)| due(*when)).map(|(_, by)| by).sum();
+        inner.clock_set_by += set_by;
+        let pauses: Vec<_> = self.history.pauses.iter().filter(|(when, ..)| due(*when)).collect();
+        let handle = inner.run.handle.clone();
+        match inner.run.ends {
+            Some(Run { step, ends: End::Stop }) if step == at => inner.run.stop.cancel(),
+            Some(Run { step, ends: End::CrashWhileStopping(later) }) if step == at => {
+                inner.run.stop.cancel();
+                inner.run.crash_at = Some(step + later.max(1));
+            }
+            _ => {}
+        }
+        let crashes = inner.run.crash_at == Some(at);
+        if crashes {
+            inner.run.crashed = true;
+            inner.totals.crashes += 1;
+            inner.run.over.cancel();
+        }
+        drop(inner);
+        if set_by != 0 {
+            self.tell(|| format!("the clock is set {set_by:+} s"));
+        }
+        for (_, what, seconds) in pauses {
+            self.pause(&handle, *what, *seconds);
+        }
+        if crashes {
+            self.tell(|| format!("CRASH at {step:?}"));
+        }
+        !crashes
+    }
+
+    fn pause(&self, handle: &Arc<Handle>, what: Paused, seconds: u64) {
+        self.tell(|| format!("{what:?} is paused for {seconds} s"));
+        set_paused(handle, what, true);
+        let handle = handle.clone();
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(seconds)).await;
+            set_paused(&handle, what, false);
+        });
+    }
+
+    /// Makes a request, which takes its time; its fault, where it gets no answer.
+    pub(super) async fn request(&self, what: impl FnOnce() -> String + Send) -> Option<Fault> {
+        let number = {
+            let mut inner = self.lock();
+            inner.totals.requests += 1;
+            inner.requests += 1;
+            inner.requests - 1
+        };
+        self.tell(|| format!("request {number}: {}", what()));
+        wait(&self.history.delays, number).await;
+        self.step(Step::Answer, number).await;
+        self.publish(number);
+        let fault = self.history.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
+        if let Some(fault) = fault {
+            self.tell(|| format!("request {number} fails: {fault:?}"));
+        }
+        fault
+    }
+
+    /// Publishes what has come when this request is answered.
+    fn publish(&self, request: usize) {
+        let mut inner = self.lock();
+        let published = self.history.published_at(request).max(inner.published);
+        let new = inner.published..published;
+        inner.seen[new.clone()].iter_mut().for_each(|seen| seen.published = Some(Instant::now()));
+        inner.published = published;
+        drop(inner);
+        if !new.is_empty() {
+            self.tell(|| format!("{} events come: there are {published}", new.len()));
+        }
+    }
+
+    /// What comes of a write: from the one on that is to fail, none is done.
+    pub(super) fn fate_of_write(&self, commits: usize) -> Write {
+        let mut inner = self.lock();
+        inner.totals.commits += commits as u64;
+        match inner.run.ends {
+            Some(Run { step, ends: End::WriteFails(write) }) if inner.run.step >= step => {
+                inner.totals.failed_writes += u64::from(inner.run.write.replace(write).is_none());
+                write
+            }
+            _ => Write::Done,
+        }
+    }
+
+    /// Whether a write of the run in hand has failed.
+    pub(super) fn write_failed(&self) -> bool {
+        self.lock().run.write.is_some()
+    }
+
+    /// By the daemon's clock.
+    pub(super) fn now(&self) -> i64 {
+        BEGINNING + i64::try_from(self.began.elapsed().as_secs()).unwrap() + self.lock().clock_set_by
+    }
+}
+
+fn set_paused(handle: &Handle, what: Paused, paused: bool) {
+    handle.change(|state| match what {
+        Paused::Channel => state.channel = paused,
+        Paused::Sink(number) if paused => {
+            state.sinks.insert(sink_name(number).to_string());
+        }
+        Paused::Sink(number) => {
+            state.sinks.remove(&*sink_name(number));
+        }
+    });
+}
+
+/// Waits as long as the delays say in turn.
+pub(super) async fn wait(delays: &[u64], turn: usize) {
+    match delays {
+        [] => {}
+        _ => match delays[turn % delays.len()] {
+            0 => {}
+            delay => sleep(Duration::from_millis(delay)).await,
+        },
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("World")
+    }
+}
