@@ -15,7 +15,7 @@ use channeld::record::{ChannelRef, Message};
 use channeld::retry::RetryPolicy;
 use channeld::simulator::{HasMore, Honesty, LateProofs, Options, Simulator, Window};
 use channeld::sink::{Sink, SinkError, Undelivered};
-use channeld::state::State;
+use channeld::state::{State, StateError};
 use channeld::verify::{SignerSet, Verifier};
 use proptest::prelude::*;
 use tokio::task::JoinSet;
@@ -161,7 +161,12 @@ async fn live_through(history: History) {
     let mut late = BTreeSet::new();
     let (mut crashes, last) = (0, (0, usize::MAX, false));
     for (more, deliveries, crash) in history.runs.iter().copied().chain([last]) {
-        let state = Arc::new(State::open(directory.path()).unwrap());
+        // What held it last may still be letting go of it.
+        let state = eventually("the state is free", || match State::open(directory.path()) {
+            Err(StateError::InUse { .. }) => None,
+            opened => Some(opened.unwrap()),
+        });
+        let state = Arc::new(state.await);
         let open = Arc::downgrade(&state);
         let channel = channel(&history, &simulator, state, &books);
         let stop = CancellationToken::new();

@@ -78,8 +78,10 @@ impl World {
             return Err(format!("still waiting for proofs: {:?}", disk.late));
         }
         for (offset, facts) in &disk.quarantine {
-            let fate = self.offsets.binary_search(offset).map(|at| self.fate(&inner, at));
+            let found = self.offsets.binary_search(offset);
+            let fate = found.map(|at| self.fate(&inner, at));
             match fate {
+                Ok(Fate::Dropped) if found.is_ok_and(|at| inner.seen[at].denied) => {}
                 Ok(Fate::Quarantined(reason)) if reason == facts.reason => {}
                 Ok(Fate::Either) => {}
                 _ => return Err(format!("offset {offset} is in the quarantine as {}: {fate:?}", facts.reason)),
