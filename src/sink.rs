@@ -6,6 +6,13 @@
 //!   to the disk, or answered with 2xx. Never earlier.
 //! * **Sinks do not wait.** A refusal is returned at once; when to offer the rest again is for the lane to decide.
 //!
+//! # Adding a sink
+//!
+//! Write one file here with a type that implements [`Sink`], and its line in this one. So that it can be configured: its
+//! word and its keys in `config::sink` (every key documented in `config/default.toml`, which a test enforces), its line in
+//! [`assembly::sinks`](crate::assembly::sinks), and what `channeld check` says of it. Order, retries, cursors, filters,
+//! formats, dead letters and status are the lane's, and the same for every sink.
+//!
 //! # Cancellation
 //!
 //! A delivery whose future is dropped may or may not have happened: the caller must not drop it between delivering and
@@ -25,6 +32,9 @@ mod file;
 mod sample;
 mod stdout;
 mod webhook;
+
+#[doc = include_str!("sink/webhook/receivers.md")]
+pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
 pub use stdout::Stdout;
