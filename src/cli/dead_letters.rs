@@ -93,11 +93,17 @@ struct Which {
     #[arg(long, value_name = "SINK")]
     sink: String,
     /// The events' offsets.
-    #[arg(value_parser = offset, required_unless_present_any = ["all", "since", "until"])]
+    #[arg(value_parser = offset, required_unless_present_any = ["all", "from", "to", "since", "until"])]
     offsets: Vec<Offset>,
     /// All of that sink.
-    #[arg(long, conflicts_with_all = ["offsets", "since", "until"])]
+    #[arg(long, conflicts_with_all = ["offsets", "from", "to", "since", "until"])]
     all: bool,
+    /// Those at this offset or above.
+    #[arg(long, value_name = "OFFSET", value_parser = offset)]
+    from: Option<Offset>,
+    /// Those at this offset or below.
+    #[arg(long, value_name = "OFFSET", value_parser = offset)]
+    to: Option<Offset>,
     /// Those given up at this time or later, such as 2026-05-14T12:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<Timestamp>,
@@ -109,7 +115,13 @@ struct Which {
 impl Which {
     fn selection(&self) -> DeadSelection {
         let second = |time: Option<Timestamp>| time.map(Timestamp::as_second);
-        DeadSelection { offsets: self.offsets.clone(), since: second(self.since), until: second(self.until) }
+        DeadSelection {
+            offsets: self.offsets.clone(),
+            from: self.from,
+            to: self.to,
+            since: second(self.since),
+            until: second(self.until),
+        }
     }
 }
 

@@ -141,8 +141,37 @@ impl Operations {
 
 impl DeadSelection {
     fn takes(&self, letter: &DeadLetter) -> bool {
-        let at = letter.facts.at;
-        let named = self.offsets.is_empty() || self.offsets.contains(&letter.facts.offset);
-        named && self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at <= until)
+        let (offset, at) = (letter.facts.offset, letter.facts.at);
+        let named = self.offsets.is_empty() || self.offsets.contains(&offset);
+        let in_range = self.from.is_none_or(|from| from <= offset) && self.to.is_none_or(|to| offset <= to);
+        let in_time = self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at <= until);
+        named && in_range && in_time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selection_takes_that_to_which_all_of_it_applies() {
+        let at = |number| Offset::new(number).unwrap();
+        let facts = GivenUp { offset: at(5), event_id: None, reason: String::new(), attempts: 1, since: 90, at: 100 };
+        let letter = DeadLetter { facts, json: Bytes::new() };
+        let all = DeadSelection::default();
+        let takes = [
+            (all.clone(), true),
+            (DeadSelection { offsets: vec![at(4), at(5)], ..all.clone() }, true),
+            (DeadSelection { offsets: vec![at(4)], ..all.clone() }, false),
+            (DeadSelection { from: Some(at(5)), to: Some(at(5)), ..all.clone() }, true),
+            (DeadSelection { from: Some(at(6)), ..all.clone() }, false),
+            (DeadSelection { to: Some(at(4)), ..all.clone() }, false),
+            (DeadSelection { since: Some(100), until: Some(100), ..all.clone() }, true),
+            (DeadSelection { since: Some(101), ..all.clone() }, false),
+            (DeadSelection { from: Some(at(1)), until: Some(99), ..all }, false),
+        ];
+        for (selection, expected) in takes {
+            assert_eq!(selection.takes(&letter), expected, "{selection:?}");
+        }
     }
 }

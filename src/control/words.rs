@@ -117,11 +117,15 @@ pub struct Selection {
     pub reason: Option<String>,
 }
 
-/// Which dead letters of a sink. Without any of these, all.
+/// Which dead letters of a sink: those to which all of this applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadSelection {
-    /// These.
+    /// These, or all where none is named.
     pub offsets: Vec<Offset>,
+    /// Those at this offset or above.
+    pub from: Option<Offset>,
+    /// Those at this offset or below.
+    pub to: Option<Offset>,
     /// Those given up at this second or later, Unix seconds.
     pub since: Option<i64>,
     /// Those given up at this second or earlier.
