@@ -204,6 +204,8 @@ impl Intake {
             };
             if judged.iter().any(|outcome| !matches!(outcome, Outcome::Unplaced(_))) {
                 self.shown_above = above;
+                // What it has read of the range already is from before.
+                self.reader = Reader::new(self.shared.judge.source(), self.shared.settings.page_limit);
                 return Ok(true);
             }
             above = judged.last().map(Outcome::offset).or(above);
