@@ -184,13 +184,13 @@ impl World {
         let (event, seen) = (self.history.events[at], &inner.seen[at]);
         match event.kind {
             EventKind::Forged(_) => Fate::Quarantined(pool::forged_reason(self.offsets[at])),
-            EventKind::Never => Fate::Quarantined("proof-timeout"),
             EventKind::Notice if self.history.drop_notices => Fate::Dropped,
+            _ if event.damaged.is_some() && seen.denied => Fate::Either,
+            EventKind::Never => Fate::Quarantined("proof-timeout"),
             EventKind::Replay(..) if self.history.original(at).is_some() => self.fate_of_replay(at),
             // The one question that came in time may have been answered without it.
             EventKind::Late(_) if event.damaged.is_some() => Fate::Either,
             EventKind::Late(after) => self.fate_of_late(after),
-            _ if event.damaged.is_some() && seen.denied => Fate::Either,
             EventKind::Proved if matches!(event.damaged, Some((_, Damage::Stripped))) => self.fate_of_late(0),
             _ => Fate::Delivered,
         }
