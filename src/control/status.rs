@@ -95,9 +95,10 @@ pub struct LaneReport {
 
 impl Operations {
     pub(super) fn status(&self) -> Result<Answer, Refusal> {
+        let channels = self.channels.iter().map(|known| self.channel_status(known)).collect::<Result<Vec<_>, _>>()?;
+        // Last: what the channels say is in them, then, or on its way.
         let quarantine = KeptReport::from(*self.state.held().borrow());
         let dead_letters = KeptReport::from(*self.state.dead().borrow());
-        let channels = self.channels.iter().map(|known| self.channel_status(known)).collect::<Result<Vec<_>, _>>()?;
         let reasons = reasons(self.daemon, quarantine, dead_letters, &channels);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (daemon, ready) = (self.daemon, reasons.is_empty());

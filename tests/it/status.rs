@@ -31,14 +31,15 @@ async fn a_daemon_in_order_is_ready_and_one_that_does_not_run_shows_what_it_left
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;
     let report = until(&setup, &mut daemon, "it has caught up", |report| {
-        report["channels"][0]["state"] == "idle" && report["channels"][0]["processed"] == 30
+        let channel = &report["channels"][0];
+        let counted = report["quarantine"]["events"] == channel["quarantined"];
+        channel["state"] == "idle" && channel["processed"] == 30 && counted
     })
     .await;
     let forged = report["channels"][0]["quarantined"].as_u64().unwrap();
     assert!(forged > 0);
     assert_eq!((&report["ready"], &report["reasons"]), (&json!(true), &json!([])));
     assert_eq!(report["daemon"]["pid"], daemon.pid());
-    assert_eq!(report["quarantine"]["events"], forged);
     assert_eq!(report["channels"][0]["newest"], 30);
     assert_eq!(*lane(&report, 0), json!({"sink": "file", "cursor": 30, "owed": 0, "state": "ok"}));
 
