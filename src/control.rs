@@ -106,6 +106,13 @@ impl Operations {
         name_or_id.parse().map(|id| self.channel(id)).map_err(|_| Refusal::Usage(unknown))
     }
 
+    /// The configuration of a channel, by which its events are verified.
+    fn verified(&self, channel: &ChannelRef) -> Result<&Known, Refusal> {
+        self.known(channel.id).ok_or_else(|| {
+            Refusal::Usage(format!("the channel {} is not configured: nothing says how to verify it", channel.name))
+        })
+    }
+
     fn known(&self, id: ChannelId) -> Option<&Known> {
         self.channels.iter().find(|known| known.channel.id == id)
     }
@@ -125,6 +132,15 @@ impl Known {
             verifier: channel.verification.verifier.clone(),
         }
     }
+}
+
+/// Checks that a channel, which has those sinks, has this one.
+fn check_sink(channel: &ChannelRef, sink: &str, sinks: &[Arc<str>]) -> Result<(), Refusal> {
+    if sinks.iter().any(|known| **known == *sink) {
+        return Ok(());
+    }
+    let (name, sinks) = (&channel.name, sinks.join(", "));
+    Err(Refusal::Usage(format!("{sink} is no sink of channel {name}, whose sinks are: {sinks}")))
 }
 
 impl From<StateError> for Refusal {

@@ -228,12 +228,20 @@ impl State {
         self.store().quarantined(channel)
     }
 
+    /// The event at `offset`, if it waits for its proof.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn late_at(&self, channel: ChannelId, offset: Offset) -> Result<Option<Late>, StateError> {
+        self.store().late_at(channel, offset)
+    }
+
     /// Whether a lane is owed the late event at `offset`.
     ///
     /// # Errors
     /// If the database cannot be read.
     pub fn owes(&self, lane: &LaneKey, offset: Offset) -> Result<bool, StateError> {
-        Ok(self.store().late_at(lane.channel, offset)?.is_some_and(|late| late.owed.contains(&*lane.sink)))
+        Ok(self.late_at(lane.channel, offset)?.is_some_and(|late| late.owed.contains(&*lane.sink)))
     }
 
     /// Every cursor there is, those of lanes that are no longer configured included.

@@ -256,8 +256,8 @@ impl Lane {
         if !self.has_passed(record.offset()) || !self.held.is_empty() {
             // An operator has put the cursor back, and it comes with its batch or, where the service has it no more, later.
             // Or the sink holds what is not recorded, and nothing may stand behind that yet.
-            let late = self.shared.state.late(self.key.channel)?.remove_entry(&record.offset());
-            self.shared.book.insert(late.map(Awaited::from));
+            let late = self.shared.state.late_at(self.key.channel, record.offset())?;
+            self.shared.book.insert(late.map(|late| Awaited::from((record.offset(), late))));
             return Ok(Flow::On);
         }
         let taken = self.takes(record);

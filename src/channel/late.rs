@@ -87,12 +87,14 @@ impl LateBook {
 
     pub(super) fn insert(&self, awaited: impl IntoIterator<Item = Awaited>) {
         let mut waiting = self.lock();
+        let before = waiting.len();
         for awaited in awaited {
             // One that waits already, and is read again for another lane, has waited since it was first seen.
             waiting.entry(awaited.offset).or_insert_with(|| Waiting::new(awaited, &*self.machine));
         }
-        drop(waiting);
-        self.came.notify_one();
+        if waiting.len() > before {
+            self.came.notify_one();
+        }
     }
 
     /// Adds events that have left the quarantine: what is to be known about them may well be known already.
@@ -188,7 +190,7 @@ impl Late<'_> {
         }
         let (state, channel) = (&self.shared.state, self.shared.settings.channel.id);
         self.shared.book.remove(awaited.offset);
-        if !state.late(channel)?.contains_key(&awaited.offset) {
+        if state.late_at(channel, awaited.offset)?.is_none() {
             // Nobody has passed it yet: the batch that sets it aside is still in a queue. Who passes it has it asked for
             // anew.
             return Ok(());
@@ -233,7 +235,7 @@ impl Late<'_> {
 
     /// Nobody is owed it any more: what was due a proof has become a notice that the configuration leaves out.
     async fn forget(&self, offset: Offset) -> Result<(), ChannelError> {
-        let Some(late) = self.shared.state.late(self.shared.settings.channel.id)?.remove(&offset) else {
+        let Some(late) = self.shared.state.late_at(self.shared.settings.channel.id, offset)? else {
             return Ok(());
         };
         let lane = |sink: String| LaneKey { channel: self.shared.settings.channel.id, sink: sink.into() };

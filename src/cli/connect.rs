@@ -26,9 +26,13 @@ impl Connection {
     /// # Errors
     /// [`Failure::Config`], where it is wrong.
     pub fn open(file: Option<&Path>) -> Result<Self, Failure> {
-        let config = load(file)?;
+        Self::of(&load(file)?)
+    }
+
+    /// By a configuration that has been read.
+    pub(super) fn of(config: &Config) -> Result<Self, Failure> {
         let client = assembly::client(&config.api).map_err(|error| Failure::Config(Chain(&error).to_string()))?;
-        Ok(Self { client, channels: Channels::of(&config) })
+        Ok(Self { client, channels: Channels::of(config) })
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use super::connect::load;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, unexpected, write_json};
+use super::operate::{Operator, unexpected, write_each};
 use crate::api::Client;
 use crate::assembly;
 use crate::config::Config;
@@ -93,14 +93,14 @@ pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Re
         Command::Show(show) => {
             let request = Request::CursorShow { channel: show.channel.clone() };
             let Answer::Cursors(positions) = operator.ask(request).await? else { return Err(unexpected()) };
-            write_positions(show.json, &positions, out)?;
+            write_each(out, show.json, &positions, position)?;
             Ok(Exit::Done)
         }
         Command::Set(set) => {
             let to = set.to.offset(&config, &set.channel).await?;
             let ask = |apply| Request::CursorSet { channel: set.channel.clone(), sink: set.sink.clone(), to, apply };
             let Answer::Moves(moves) = operator.ask(ask(set.yes)).await? else { return Err(unexpected()) };
-            write_moves(set, &moves, out)?;
+            write_each(out, set.json, &moves, |one| moved(set, one))?;
             if set.yes {
                 return Ok(Exit::Done);
             }
@@ -137,39 +137,21 @@ async fn latest(client: &Client, channel: ChannelId) -> Result<Option<Offset>, F
     Ok(page.events.first().map(|event| event.offset))
 }
 
-fn write_positions(json: bool, positions: &[Position], out: &mut impl Write) -> Result<(), Failure> {
-    if json {
-        return write_json(out, positions);
-    }
-    let mut write = || {
-        for Position { channel, sink, configured, cursor, owed, .. } in positions {
-            let note = if *configured { "" } else { "  (not configured)" };
-            let cursor = Cursor { through: *cursor }.to_string();
-            writeln!(out, "{channel:24}  {sink:24}  {cursor:>12}  {owed} owed{note}")?;
-        }
-        out.flush()
-    };
-    write().map_err(Failure::output)
+fn position(Position { channel, sink, configured, cursor, owed, .. }: &Position) -> String {
+    let note = if *configured { "" } else { "  (not configured)" };
+    let cursor = Cursor { through: *cursor }.to_string();
+    format!("{channel:24}  {sink:24}  {cursor:>12}  {owed} owed{note}")
 }
 
-fn write_moves(set: &Set, moves: &[Move], out: &mut impl Write) -> Result<(), Failure> {
-    if set.json {
-        return write_json(out, moves);
-    }
-    let mut write = || {
-        for Move { sink, from, to, repeated, passed_over } in moves {
-            let (from, to) = (Cursor { through: *from }, Cursor { through: *to });
-            let will = if set.yes { "" } else { "would be " };
-            let consequence = match (repeated, passed_over) {
-                (0, 0) => "nothing changes".to_owned(),
-                (0, passed_over) => format!("at most {passed_over} events {will}passed over, never delivered"),
-                (repeated, _) => format!("at most {repeated} events {will}delivered again"),
-            };
-            writeln!(out, "{} {sink}: from {from} to {to}: {consequence}", set.channel)?;
-        }
-        out.flush()
+fn moved(set: &Set, Move { sink, from, to, repeated, passed_over }: &Move) -> String {
+    let (from, to) = (Cursor { through: *from }, Cursor { through: *to });
+    let will = if set.yes { "" } else { "would be " };
+    let consequence = match (repeated, passed_over) {
+        (0, 0) => "nothing changes".to_owned(),
+        (0, passed_over) => format!("at most {passed_over} events {will}passed over, never delivered"),
+        (repeated, _) => format!("at most {repeated} events {will}delivered again"),
     };
-    write().map_err(Failure::output)
+    format!("{} {sink}: from {from} to {to}: {consequence}", set.channel)
 }
 
 #[cfg(test)]

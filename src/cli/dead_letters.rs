@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::connect::load;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, unexpected, write_json};
+use super::operate::{Operator, say, unexpected, write_each, write_json};
 use super::shown::{id, offset, printable};
 use crate::control::{Answer, DeadSelection, Letter, Request};
 use crate::event::Offset;
@@ -143,15 +143,7 @@ pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Re
 async fn list(list: &List, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
     let request = Request::DeadLetterList { channel: list.channel.clone(), sink: list.sink.clone() };
     let Answer::DeadLetters(letters) = operator.ask(request).await? else { return Err(unexpected()) };
-    if list.json {
-        write_json(out, &letters)?;
-        return Ok(Exit::Done);
-    }
-    let mut write = || {
-        letters.iter().try_for_each(|letter| writeln!(out, "{}", line(letter)))?;
-        out.flush()
-    };
-    write().map_err(Failure::output)?;
+    write_each(out, list.json, &letters, line)?;
     Ok(Exit::Done)
 }
 
@@ -177,12 +169,7 @@ async fn show(show: &Show, operator: &Operator<'_>, out: &mut impl Write) -> Res
         write_json(out, &[Shown { letter: &letter, event: serde_json::from_str(&event).ok() }])?;
         return Ok(Exit::Done);
     }
-    let mut write = || {
-        writeln!(out, "{}\n{}", line(&letter), printable(&event))?;
-        out.flush()
-    };
-    write().map_err(Failure::output)?;
-    Ok(Exit::Done)
+    say(out, &format!("{}\n{}", line(&letter), printable(&event)))
 }
 
 async fn replay(replay: &Replay, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
@@ -206,10 +193,4 @@ async fn discard(discard: &Discard, operator: &Operator<'_>, out: &mut impl Writ
     let request = Request::DeadLetterDrop { channel: channel.clone(), sink: sink.clone(), which };
     let Answer::Dropped(dropped) = operator.ask(request).await? else { return Err(unexpected()) };
     say(out, &format!("{} dropped", dropped.len()))
-}
-
-/// Writes one line.
-pub(super) fn say(out: &mut impl Write, line: &str) -> Result<Exit, Failure> {
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Failure::output)?;
-    Ok(Exit::Done)
 }

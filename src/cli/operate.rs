@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::exit::Failure;
+use super::exit::{Exit, Failure};
 use super::run::open_state;
 use crate::config::Config;
 use crate::control::{self, Answer, Operations, Refusal, Request};
@@ -123,4 +123,24 @@ pub(super) fn unexpected() -> Failure {
 pub(super) fn write_json<T: serde::Serialize>(out: &mut impl io::Write, each: &[T]) -> Result<(), Failure> {
     let mut line = |one| writeln!(out, "{}", serde_json::to_string(one)?);
     each.iter().try_for_each(&mut line).and_then(|()| out.flush()).map_err(Failure::output)
+}
+
+/// Writes each of them as one line, of JSON or as `line` has it.
+pub(super) fn write_each<T: serde::Serialize>(
+    out: &mut impl io::Write,
+    json: bool,
+    each: &[T],
+    line: impl Fn(&T) -> String,
+) -> Result<(), Failure> {
+    if json {
+        return write_json(out, each);
+    }
+    let mut lines = each.iter().map(line);
+    lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()).map_err(Failure::output)
+}
+
+/// Writes a line, and that is all there is to say.
+pub(super) fn say(out: &mut impl io::Write, line: &str) -> Result<Exit, Failure> {
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Failure::output)?;
+    Ok(Exit::Done)
 }

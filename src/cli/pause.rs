@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::connect::load;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, unexpected};
+use super::operate::{Operator, say, unexpected};
 use crate::control::{Answer, Request};
 
 /// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
@@ -62,10 +62,5 @@ async fn run(what: &What, paused: bool, config: Option<&Path>, out: &mut impl Wr
     let before = if now.changed { "" } else { " already" };
     let done = if paused { "paused" } else { "going on" };
     let sink = what.sink.as_ref().map(|sink| format!(" sink {sink}")).unwrap_or_default();
-    let mut write = || {
-        writeln!(out, "{}{sink}:{before} {done}", what.channel)?;
-        out.flush()
-    };
-    write().map_err(Failure::output)?;
-    Ok(Exit::Done)
+    say(out, &format!("{}{sink}:{before} {done}", what.channel))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::connect::load;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, unexpected, write_json};
+use super::operate::{Operator, say, unexpected, write_each, write_json};
 use super::shown::{id, offset, printable};
 use crate::control::{Answer, Fate, Kept, Request, Retried, Selection};
 use crate::event::Offset;
@@ -111,15 +111,7 @@ pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Re
 async fn list(list: &List, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
     let request = Request::QuarantineList { channel: list.channel.clone() };
     let Answer::Quarantine(kept) = operator.ask(request).await? else { return Err(unexpected()) };
-    if list.json {
-        write_json(out, &kept)?;
-        return Ok(Exit::Done);
-    }
-    let mut write = || {
-        kept.iter().try_for_each(|kept| writeln!(out, "{}", line(kept)))?;
-        out.flush()
-    };
-    write().map_err(Failure::output)?;
+    write_each(out, list.json, &kept, line)?;
     Ok(Exit::Done)
 }
 
@@ -164,15 +156,7 @@ async fn retry(retry: &Retry, operator: &Operator<'_>, out: &mut impl Write) -> 
     let which = Selection { offsets: retry.offsets.clone(), reason: retry.reason.clone() };
     let request = Request::QuarantineRetry { channel: retry.channel.clone(), which };
     let Answer::Retried(retried) = operator.ask(request).await? else { return Err(unexpected()) };
-    if retry.json {
-        write_json(out, &retried)?;
-    } else {
-        let mut write = || {
-            retried.iter().try_for_each(|one| writeln!(out, "{:>10}  {}", one.offset, told(one)))?;
-            out.flush()
-        };
-        write().map_err(Failure::output)?;
-    }
+    write_each(out, retry.json, &retried, |one| format!("{:>10}  {}", one.offset, told(one)))?;
     let failed = |one: &Retried| matches!(one.fate, Fate::Kept { .. } | Fate::NotThere);
     Ok(if retried.iter().any(failed) { Exit::Failed } else { Exit::Done })
 }
@@ -196,10 +180,5 @@ async fn discard(discard: &Discard, operator: &Operator<'_>, out: &mut impl Writ
     }
     let request = Request::QuarantineDrop { channel: discard.channel.clone(), offsets: discard.offsets.clone() };
     let Answer::Dropped(dropped) = operator.ask(request).await? else { return Err(unexpected()) };
-    let mut write = || {
-        writeln!(out, "{} dropped", dropped.len())?;
-        out.flush()
-    };
-    write().map_err(Failure::output)?;
-    Ok(Exit::Done)
+    say(out, &format!("{} dropped", dropped.len()))
 }

@@ -7,9 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::connect::{Connection, load};
-use super::dead_letters::say;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, unexpected};
+use super::operate::{Operator, say, unexpected};
 use super::shown::offset;
 use crate::channel::{History, ReadError};
 use crate::control::{Again, Answer, Request};
@@ -49,7 +48,7 @@ pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Resu
         return Err(Failure::Usage("--from is above --to: there is nothing between them".to_owned()));
     }
     let config = load(file)?;
-    let connection = Connection::open(file)?;
+    let connection = Connection::of(&config)?;
     let (channel, _) = connection.channels.channel(&args.channel)?;
     let operator = Operator::new(&config);
     let limit = config.api.page_limit;

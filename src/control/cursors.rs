@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::{Answer, Move, Operations, Position, Refusal};
+use super::{Answer, Move, Operations, Position, Refusal, check_sink};
 use crate::event::Offset;
 use crate::record::ChannelRef;
 use crate::state::{Commit, Cursor, LaneKey};
@@ -60,15 +60,10 @@ impl Operations {
     }
 
     fn moves(&self, channel: &ChannelRef, sink: Option<&str>, to: Option<Offset>) -> Result<Vec<Move>, Refusal> {
-        let sinks: BTreeSet<Arc<str>> = match sink {
-            Some(sink) => [Arc::from(sink)].into(),
-            None => self.sinks_of(channel)?,
-        };
-        let known = self.sinks_of(channel)?;
-        if let Some(unknown) = sinks.iter().find(|sink| !known.contains(*sink)) {
-            let known: Vec<_> = known.iter().map(|sink| &**sink).collect();
-            let (name, known) = (&channel.name, known.join(", "));
-            return Err(Refusal::Usage(format!("{unknown} is no sink of channel {name}, whose sinks are: {known}")));
+        let mut sinks = self.sinks_of(channel)?;
+        if let Some(sink) = sink {
+            check_sink(channel, sink, &sinks.into_iter().collect::<Vec<_>>())?;
+            sinks = [Arc::from(sink)].into();
         }
         if sinks.is_empty() {
             return Err(Refusal::Usage(format!("the channel {} is not configured and has no cursor", channel.name)));

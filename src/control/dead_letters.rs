@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use tracing::warn;
 
-use super::{AT_ONCE, Again, Answer, DeadSelection, Known, Letter, Operations, Refusal};
+use super::{AT_ONCE, Again, Answer, DeadSelection, Known, Letter, Operations, Refusal, check_sink};
 use crate::channel::MAX_LATE;
 use crate::event::{ChannelId, Offset, RawEvent};
 use crate::record::ChannelRef;
@@ -17,8 +17,7 @@ use crate::state::{Commit, DeadLetter, GivenUp, LaneKey, Pending};
 impl Operations {
     pub(super) fn dead_letters(&self, channel: Option<&str>, sink: Option<&str>) -> Result<Answer, Refusal> {
         let channel = channel.map(|channel| self.find(channel)).transpose()?;
-        let letters = self.state.dead_letters(channel.map(|channel| channel.id))?.into_iter();
-        let letters = letters.filter(|(lane, _)| sink.is_none_or(|sink| *lane.sink == *sink));
+        let letters = self.letters(channel.map(|channel| channel.id), sink)?.into_iter();
         Ok(Answer::DeadLetters(letters.map(|(lane, letter)| self.letter(&lane, letter.facts)).collect()))
     }
 
@@ -117,23 +116,23 @@ impl Operations {
     }
 
     fn lane(&self, channel: &ChannelRef, sink: &str) -> Result<&Known, Refusal> {
-        let known = self.known(channel.id).ok_or_else(|| {
-            Refusal::Usage(format!("the channel {} is not configured: nothing says how to verify it", channel.name))
-        })?;
-        if known.sinks.iter().any(|known| **known == *sink) {
-            return Ok(known);
-        }
-        let (name, sinks) = (&channel.name, known.sinks.join(", "));
-        Err(Refusal::Usage(format!("{sink} is no sink of channel {name}, whose sinks are: {sinks}")))
+        let known = self.verified(channel)?;
+        check_sink(channel, sink, &known.sinks)?;
+        Ok(known)
     }
 
     fn letters_of(&self, channel: &ChannelRef, sink: &str) -> Result<Vec<(LaneKey, DeadLetter)>, Refusal> {
-        let letters = self.state.dead_letters(Some(channel.id))?.into_iter();
-        Ok(letters.filter(|(lane, _)| *lane.sink == *sink).collect())
+        self.letters(Some(channel.id), Some(sink))
+    }
+
+    /// Of one channel or of all, of one sink or of all.
+    fn letters(&self, channel: Option<ChannelId>, sink: Option<&str>) -> Result<Vec<(LaneKey, DeadLetter)>, Refusal> {
+        let letters = self.state.dead_letters(channel)?.into_iter();
+        Ok(letters.filter(|(lane, _)| sink.is_none_or(|sink| *lane.sink == *sink)).collect())
     }
 
     fn letter(&self, lane: &LaneKey, facts: GivenUp) -> Letter {
-        let channel_id: ChannelId = lane.channel;
+        let channel_id = lane.channel;
         let channel = self.channel(channel_id).name.to_string();
         Letter { channel, channel_id, sink: lane.sink.to_string(), facts }
     }

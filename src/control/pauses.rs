@@ -2,7 +2,7 @@
 
 use tracing::warn;
 
-use super::{Answer, Operations, Paused, Refusal};
+use super::{Answer, Operations, Paused, Refusal, check_sink};
 
 impl Operations {
     pub(super) fn pause(&self, channel: &str, sink: Option<&str>, paused: bool) -> Result<Answer, Refusal> {
@@ -13,10 +13,7 @@ impl Operations {
                 channel.name
             ))
         })?;
-        if let Some(unknown) = sink.filter(|sink| !known.sinks.iter().any(|known| &**known == *sink)) {
-            let (name, sinks) = (&channel.name, known.sinks.join(", "));
-            return Err(Refusal::Usage(format!("{unknown} is no sink of channel {name}, whose sinks are: {sinks}")));
-        }
+        sink.map_or(Ok(()), |sink| check_sink(&channel, sink, &known.sinks))?;
         let handle = self.handles.of(channel.id);
         let changed = match sink {
             None => handle.change(|state| state.channel = paused),

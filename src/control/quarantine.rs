@@ -35,7 +35,7 @@ impl Operations {
 
     pub(super) fn show(&self, channel: &str, offset: Offset) -> Result<Answer, Refusal> {
         let channel = self.find(channel)?;
-        let facts = self.state.quarantined(channel.id)?.remove(&offset).ok_or_else(|| not_there(&channel, offset))?;
+        let facts = self.state.quarantined_at(channel.id, offset)?.ok_or_else(|| not_there(&channel, offset))?;
         let json = self.state.json(channel.id, offset)?.ok_or_else(|| not_there(&channel, offset))?;
         Ok(Answer::Evidence { kept: Kept::of(&channel, facts), bytes: STANDARD.encode(json) })
     }
@@ -43,9 +43,7 @@ impl Operations {
     /// Judges with the signers of now. What holds, or may still get its proof, leaves the quarantine.
     pub(super) async fn retry(&self, channel: &str, which: &Selection) -> Result<Answer, Refusal> {
         let channel = self.find(channel)?;
-        let known = self.known(channel.id).ok_or_else(|| {
-            Refusal::Usage(format!("the channel {} is not configured: nothing says how to verify it", channel.name))
-        })?;
+        let known = self.verified(&channel)?;
         let mut quarantined = self.state.quarantined(channel.id)?;
         let mut retried = take_what_is_not_there(&quarantined, which);
         quarantined.retain(|_, facts| which.takes(facts));

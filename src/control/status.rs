@@ -1,12 +1,15 @@
 //! The daemon, its channels and their lanes as they are now: what is durable from the state, the rest from the channels
 //! themselves. `channeld status` prints it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Known, Operations, Refusal};
 use crate::channel::{Activity, LaneCondition, LaneStatus, Problem};
 use crate::event::{ChannelId, Offset};
-use crate::state::{Held, LaneKey};
+use crate::state::{Cursor, Held, LaneKey};
 
 /// Everything, for one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +98,9 @@ pub struct LaneReport {
 
 impl Operations {
     pub(super) fn status(&self) -> Result<Answer, Refusal> {
-        let channels = self.channels.iter().map(|known| self.channel_status(known)).collect::<Result<Vec<_>, _>>()?;
+        let cursors = self.state.cursors()?;
+        let channels = self.channels.iter().map(|known| self.channel_status(known, &cursors));
+        let channels = channels.collect::<Result<Vec<_>, _>>()?;
         // Last: what the channels say is in them, then, or on its way.
         let quarantine = KeptReport::from(*self.state.held().borrow());
         let dead_letters = KeptReport::from(*self.state.dead().borrow());
@@ -105,20 +110,21 @@ impl Operations {
         Ok(Answer::Status(Box::new(Report { version, daemon, ready, reasons, quarantine, dead_letters, channels })))
     }
 
-    fn channel_status(&self, known: &Known) -> Result<ChannelReport, Refusal> {
+    fn channel_status(&self, known: &Known, cursors: &BTreeMap<LaneKey, Cursor>) -> Result<ChannelReport, Refusal> {
         let (channel, handle) = (&known.channel, self.handles.of(known.channel.id));
         let (status, paused) = (handle.status(), handle.paused());
-        let lane = |sink: &std::sync::Arc<str>| {
-            let recorded = self.state.lane(&LaneKey { channel: channel.id, sink: sink.clone() })?;
+        let late = self.state.late(channel.id)?;
+        let lane = |sink: &Arc<str>| {
+            let cursor = cursors.get(&LaneKey { channel: channel.id, sink: sink.clone() });
             let standing = || LaneStatus::standing(paused.channel || paused.sinks.contains(&**sink));
-            Ok(LaneReport {
+            LaneReport {
                 sink: sink.to_string(),
-                cursor: recorded.cursor.unwrap_or_default().through,
-                owed: recorded.owed.len(),
+                cursor: cursor.and_then(|cursor| cursor.through),
+                owed: late.values().filter(|late| late.owed.contains(&**sink)).count(),
                 status: status.lanes.get(&**sink).cloned().unwrap_or_else(standing),
-            })
+            }
         };
-        let lanes = known.sinks.iter().map(lane).collect::<Result<Vec<_>, Refusal>>()?;
+        let lanes: Vec<_> = known.sinks.iter().map(lane).collect();
         Ok(ChannelReport {
             channel: channel.name.to_string(),
             channel_id: channel.id,
@@ -126,7 +132,7 @@ impl Operations {
             processed: lanes.iter().map(|lane| lane.cursor).min().flatten(),
             newest: status.newest,
             last_poll: status.last_poll,
-            late: self.state.late(channel.id)?.len(),
+            late: late.len(),
             late_error: status.late_proofs,
             quarantined: self.state.quarantined(channel.id)?.len(),
             lanes,
