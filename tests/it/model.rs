@@ -161,9 +161,9 @@ async fn live_through(history: History) {
     let mut late = BTreeSet::new();
     let (mut crashes, last) = (0, (0, usize::MAX, false));
     for (more, deliveries, crash) in history.runs.iter().copied().chain([last]) {
-        // What held it last may still be letting go of it.
+        // What held it last may still be letting go of it: the directory, or sled's own file.
         let state = eventually("the state is free", || match State::open(directory.path()) {
-            Err(StateError::InUse { .. }) => None,
+            Err(StateError::InUse { .. } | StateError::Database { doing: "opening", .. }) => None,
             opened => Some(opened.unwrap()),
         });
         let state = Arc::new(state.await);
