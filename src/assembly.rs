@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::{self, Client};
 use crate::channel::{Channel, Handles, Outlet, RecentEvents, Settings};
-use crate::config::{self, Config, Target};
+use crate::config::{self, Config};
 use crate::retry::RetryPolicy;
-use crate::sink::{File, SinkError, Stdout, Webhook, WebhookSettings};
+use crate::sink::SinkError;
 use crate::state::State;
-
-/// Waits of a sink that has no schedule of its own in the configuration.
-const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
 /// A configuration that is right in itself, but not on this machine.
 #[derive(Debug, thiserror::Error)]
@@ -53,31 +49,16 @@ pub fn client(api: &config::Api) -> Result<Client, AssemblyError> {
 /// If one cannot be made.
 pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
     let sink = |(name, sink): (&String, &config::Sink)| {
-        let failed = |source| AssemblyError::Sink { name: name.clone(), source };
-        let outlet = match &sink.target {
-            Target::Stdout => Outlet::new(name, Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
-            Target::File(file) => Outlet::new(name, Arc::new(File::new(file.clone())), SINK_RETRY),
-            Target::Webhook(settings) => {
-                let retry = RetryPolicy { wait: settings.retry_wait, max_wait: settings.retry_wait_max };
-                let outlet = Outlet::new(name, Arc::new(webhook(settings).map_err(failed)?), retry);
-                Outlet { gives_up_after: settings.give_up_after, ..outlet }
-            }
+        let built = sink.target.build().map_err(|source| AssemblyError::Sink { name: name.clone(), source })?;
+        let outlet = Outlet {
+            shape: sink.shape,
+            filter: sink.filter.clone().map(Arc::new),
+            gives_up_after: sink.target.gives_up_after(),
+            ..Outlet::new(name, built, sink.target.retry())
         };
-        let (shape, filter) = (sink.shape, sink.filter.clone().map(Arc::new));
-        Ok((name.clone(), Outlet { shape, filter, ..outlet }))
+        Ok((name.clone(), outlet))
     };
     config.sinks.iter().map(sink).collect()
-}
-
-fn webhook(settings: &config::Webhook) -> Result<Webhook, SinkError> {
-    Webhook::new(WebhookSettings {
-        url: settings.url.clone(),
-        keys: settings.keys.clone(),
-        headers: settings.headers.clone(),
-        connection: settings.connection.clone(),
-        timeout: settings.timeout,
-        dispatch: settings.dispatch,
-    })
 }
 
 /// The configured channels, each with its outlets. `state` and `recent` are the process's own: they stay when the

@@ -18,15 +18,15 @@ mod api;
 mod channel;
 mod daemon;
 mod environment;
-mod file;
+pub(crate) mod file;
 mod filter;
-mod keys;
+pub(crate) mod keys;
 mod layers;
 mod problem;
-mod secret;
+pub(crate) mod secret;
 mod sink;
 mod unknown;
-mod values;
+pub(crate) mod values;
 mod verification;
 
 pub use api::Api;
@@ -34,7 +34,7 @@ pub use channel::{Channel, Start};
 pub use daemon::{Admin, Log, LogFormat, LogLevel, State};
 pub use problem::{ConfigError, Problem};
 pub use secret::Secret;
-pub use sink::{Sink, Target, Webhook};
+pub use sink::Sink;
 pub use verification::{Ordering, UnsignedPolicy, Verification, VerificationFlags, verification_from_flags};
 
 use keys::{Key, Keys, Reported};
@@ -110,7 +110,7 @@ impl Config {
 
 /// The service's event does not say which channel it is of: after a crash nobody could tell whose lines a file holds.
 fn check_raw_files(keys: &mut Keys, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
-    let raw = |sink: &Sink| sink.shape.format == Format::Raw && matches!(sink.target, Target::File(_));
+    let raw = |sink: &Sink| sink.shape.format == Format::Raw && sink.target.reads_back();
     for (name, _) in sinks.iter().filter(|(_, sink)| raw(sink)) {
         if channels.iter().filter(|channel| channel.sinks.contains(name)).count() > 1 {
             let message = "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \

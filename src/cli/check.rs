@@ -8,17 +8,12 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
 
-use jiff::fmt::friendly::SpanPrinter;
 use serde_json::{Value, json};
 
 use super::Exit;
-use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, Target, UnsignedPolicy};
+use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, UnsignedPolicy};
 use crate::record::Format;
-use crate::sink::{Compression, FileSettings};
-
-mod webhook;
 
 /// Check the configuration without starting anything.
 ///
@@ -113,72 +108,10 @@ fn shown_ordering(ordering: Ordering) -> &'static str {
 }
 
 fn shown_sink(sink: &Sink) -> String {
-    let target = match &sink.target {
-        Target::Stdout => "stdout".to_owned(),
-        Target::File(file) => shown_file(file),
-        Target::Webhook(webhook) => webhook::shown(webhook),
-    };
+    let decided = sink.target.shown();
+    let space = if decided.is_empty() { "" } else { " " };
     let filtered = if sink.filter.is_some() { ", filtered" } else { "" };
-    format!("{target}, as {}{filtered}", shown_format(sink.shape.format))
-}
-
-fn shown_file(file: &FileSettings) -> String {
-    let mut shown = format!("file {}", file.path.display());
-    let Some(rotation) = &file.rotation else { return shown };
-    let size = rotation.size.map(|size| format!("at {}", shown_size(size)));
-    let every = rotation.every.map(|every| format!("every {}", shown_duration(every)));
-    let when: Vec<_> = [size, every].into_iter().flatten().collect();
-    let _ = write!(shown, ", closed {} as {}", when.join(" and "), rotation.name);
-    if let Some(compression) = rotation.compression {
-        let _ = write!(shown, ", compressed with {}", shown_compression(compression));
-    }
-    let keep = rotation.keep;
-    let files = keep.files.map(|files| format!("{files} files"));
-    let time = keep.time.map(|time| format!("for {}", shown_duration(time)));
-    let size = keep.size.map(|size| format!("up to {}", shown_size(size)));
-    let kept: Vec<_> = [files, time, size].into_iter().flatten().collect();
-    if !kept.is_empty() {
-        let _ = write!(shown, ", kept: {}", kept.join(", "));
-    }
-    shown
-}
-
-fn shown_size(bytes: u64) -> String {
-    bytesize::ByteSize(bytes).display().iec().to_string()
-}
-
-fn shown_duration(duration: Duration) -> String {
-    SpanPrinter::new().unsigned_duration_to_string(&duration)
-}
-
-fn shown_compression(compression: Compression) -> &'static str {
-    match compression {
-        Compression::Gzip => "gzip",
-        Compression::Zstd => "zstd",
-    }
-}
-
-fn json_file(file: &FileSettings) -> Value {
-    let rotation = file.rotation.as_ref().map(|rotation| {
-        json!({
-            "size": rotation.size,
-            "every_seconds": rotation.every.map(|every| every.as_secs()),
-            "name": rotation.name.to_string(),
-            "compress": rotation.compression.map(shown_compression),
-            "keep_files": rotation.keep.files,
-            "keep_seconds": rotation.keep.time.map(|time| time.as_secs()),
-            "keep_size": rotation.keep.size,
-            "latest_link": rotation.latest_link,
-        })
-    });
-    json!({
-        "type": "file",
-        "path": file.path.display().to_string(),
-        "mode": file.access.mode.map(|mode| format!("{mode:04o}")),
-        "owner": file.access.owner,
-        "group": file.access.group,
-        "rotation": rotation,
-    })
+    format!("{}{space}{decided}, as {}{filtered}", sink.kind, shown_format(sink.shape.format))
 }
 
 fn shown_format(format: Format) -> &'static str {
@@ -224,11 +157,8 @@ fn json_channel(channel: &Channel) -> Value {
 }
 
 fn json_sink(sink: &Sink) -> Value {
-    let mut shown = match &sink.target {
-        Target::Stdout => json!({"type": "stdout"}),
-        Target::File(file) => json_file(file),
-        Target::Webhook(webhook) => webhook::json(webhook),
-    };
+    let mut shown = Value::Object(sink.target.json());
+    shown["type"] = sink.kind.into();
     shown["format"] = shown_format(sink.shape.format).into();
     shown["include_proof"] = sink.shape.include_proof.into();
     shown["filtered"] = sink.filter.is_some().into();

@@ -49,6 +49,7 @@ use crate::record::{ChannelRef, Message};
 
 mod closed;
 mod compression;
+mod config;
 mod finding;
 mod index;
 mod journal;
@@ -61,9 +62,11 @@ mod retention;
 mod rotation;
 mod settings;
 mod tail;
+mod target;
 mod upkeep;
 
 pub use compression::Compression;
+pub(super) use config::KIND;
 pub use name::ClosedName;
 pub use settings::{Access, FileSettings, Keep, Rotation};
 

@@ -23,11 +23,32 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
-use super::{Sink, SinkError, Undelivered, blocking};
+use super::{Kind, Sink, SinkError, Target, Undelivered, blocking};
 use crate::event::{ChannelId, Offset};
 use crate::record::{ChannelRef, Message};
+
+pub(super) const KIND: Kind = Kind { word: "stdout", read: |_, _| Ok(Arc::new(StandardOutput)) };
+
+/// The process's standard output. There is nothing to decide about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StandardOutput;
+
+impl Target for StandardOutput {
+    fn shown(&self) -> String {
+        String::new()
+    }
+
+    fn json(&self) -> Map<String, Value> {
+        Map::new()
+    }
+
+    fn build(&self) -> Result<Arc<dyn Sink>, SinkError> {
+        Ok(Arc::new(Stdout::new()?))
+    }
+}
 
 /// Delivers to standard output, or to any other writer in its place.
 ///

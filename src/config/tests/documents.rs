@@ -75,6 +75,15 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
 }
 
 #[test]
+fn every_type_of_sinks_is_documented_with_its_keys() {
+    let documented = documented();
+    for kind in &crate::sink::KINDS {
+        let (word, table) = (kind.word, format!("[sinks.NAME-{}]\ntype = \"{}\"\n", kind.word, kind.word));
+        assert!(documented.contains(&table), "config/default.toml shows no sink of type {word}");
+    }
+}
+
+#[test]
 fn the_documented_defaults_are_those_of_the_code() {
     let placeholders = [
         "api_key = ",
