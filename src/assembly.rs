@@ -82,7 +82,7 @@ pub fn channels(
         };
         let outlets = channel.sinks.iter().filter_map(outlet).collect();
         Channel::new(
-            settings(&config.api, channel),
+            settings(config, channel),
             client.clone(),
             state.clone(),
             recent.clone(),
@@ -93,7 +93,8 @@ pub fn channels(
     config.channels.iter().map(channel).collect()
 }
 
-fn settings(api: &config::Api, channel: &config::Channel) -> Settings {
+fn settings(config: &Config, channel: &config::Channel) -> Settings {
+    let api = &config.api;
     let verification = &channel.verification;
     Settings {
         channel: channel.channel.clone(),
@@ -105,5 +106,6 @@ fn settings(api: &config::Api, channel: &config::Channel) -> Settings {
         page_limit: api.page_limit,
         retry: RetryPolicy { wait: api.retry_wait, max_wait: api.retry_wait_max },
         idle_wait: api.idle_wait,
+        grace: config.shutdown_grace,
     }
 }

@@ -67,6 +67,7 @@ pub mod config;
 pub mod cli;
 pub mod simulator;
 
+pub mod comparable;
 pub mod http;
 pub mod retry;
 pub mod signals;

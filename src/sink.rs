@@ -49,7 +49,7 @@ pub mod receivers {}
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
 pub use stdout::Stdout;
 pub(crate) use target::Kind;
-pub use target::{Comparable, Target};
+pub use target::Target;
 pub use webhook::{Batching, Dispatch, SecretError, SigningKeys, Webhook, WebhookSettings};
 
 /// Somewhere events go.

@@ -1,19 +1,21 @@
 //! The service as one channel's loop sees it: three questions. A trait, so that the loop can be held against a service
 //! in memory that answers each of them in every way that is possible.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::api::{ApiError, Client, Created, Filter, Page};
+use crate::comparable::Comparable;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 
 use super::handle::Handle;
 
 /// Where a channel's events come from.
 #[async_trait]
-pub(super) trait Source: Send + Sync + fmt::Debug {
+pub(super) trait Source: Comparable + Send + Sync + fmt::Debug + Any {
     /// At most `limit` events, newest first: the latest, or those that `offset` asks for, whatever that means.
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError>;
 
@@ -37,6 +39,13 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(api: Client, channel: ChannelId, handle: Arc<Handle>) -> Self {
         Self { api, channel, handle }
+    }
+}
+
+/// The handle is the channel's own, always the same.
+impl PartialEq for Service {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.api, self.channel) == (&other.api, other.channel)
     }
 }
 

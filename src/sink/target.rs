@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::{Sink, SinkError};
+use crate::comparable::Comparable;
 use crate::config::keys::{Key, Keys, Reported};
 use crate::retry::RetryPolicy;
 
@@ -66,18 +67,6 @@ impl dyn Target {
     /// This, where it is a `T`.
     pub(crate) fn downcast<T: Target>(&self) -> Option<&T> {
         (self as &dyn Any).downcast_ref()
-    }
-}
-
-/// What can be compared with something of a type that is not known, and is equal to nothing of another type.
-pub trait Comparable {
-    /// Whether both are the same.
-    fn equals(&self, other: &dyn Any) -> bool;
-}
-
-impl<T: Any + PartialEq> Comparable for T {
-    fn equals(&self, other: &dyn Any) -> bool {
-        other.downcast_ref() == Some(self)
     }
 }
 
