@@ -43,13 +43,21 @@ pub fn client(api: &config::Api) -> Result<Client, AssemblyError> {
     })?)
 }
 
-/// The configured sinks. Nothing is opened or sent yet.
+/// The configured sinks. Nothing is opened or sent yet. One that is no different from before is the one of before.
 ///
 /// # Errors
 /// If one cannot be made.
-pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
+pub fn sinks(config: &Config, before: Option<(&Config, &Sinks)>) -> Result<Sinks, AssemblyError> {
+    let unchanged = |name: &String, sink: &config::Sink| {
+        let (config, sinks) = before?;
+        let same = config.sinks.get(name).is_some_and(|before| *before.target == *sink.target);
+        same.then(|| sinks.get(name))?.map(|outlet| outlet.sink.clone())
+    };
     let sink = |(name, sink): (&String, &config::Sink)| {
-        let built = sink.target.build().map_err(|source| AssemblyError::Sink { name: name.clone(), source })?;
+        let built = match unchanged(name, sink) {
+            Some(built) => built,
+            None => sink.target.build().map_err(|source| AssemblyError::Sink { name: name.clone(), source })?,
+        };
         let outlet = Outlet {
             shape: sink.shape,
             filter: sink.filter.clone().map(Arc::new),
@@ -71,7 +79,7 @@ pub fn channels(
     state: &Arc<State>,
     recent: &Arc<RecentEvents>,
     handles: &Handles,
-) -> Vec<Channel> {
+) -> Vec<Arc<Channel>> {
     let channel = |channel: &config::Channel| {
         let outlet = |name: &String| {
             let mut outlet = sinks.get(name)?.clone();
@@ -81,14 +89,8 @@ pub fn channels(
             Some(outlet)
         };
         let outlets = channel.sinks.iter().filter_map(outlet).collect();
-        Channel::new(
-            settings(config, channel),
-            client.clone(),
-            state.clone(),
-            recent.clone(),
-            outlets,
-            handles.of(channel.channel.id),
-        )
+        let (settings, handle) = (settings(config, channel), handles.of(channel.channel.id));
+        Arc::new(Channel::new(settings, client.clone(), state.clone(), recent.clone(), outlets, handle))
     };
     config.channels.iter().map(channel).collect()
 }

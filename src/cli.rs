@@ -24,6 +24,7 @@ pub mod get;
 mod operate;
 pub mod pause;
 pub mod quarantine;
+pub mod reload;
 pub mod replay;
 pub mod run;
 pub mod search;
@@ -58,6 +59,7 @@ enum Command {
     Demo(demo::Args),
     Check(check::Args),
     Status(status::Args),
+    Reload(reload::Args),
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
@@ -92,6 +94,7 @@ impl Cli {
             Command::Simulate(args) => return simulate::run(args).await,
             Command::Check(args) => return check::run(self.config.as_deref(), &args),
             Command::Status(args) => status::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::Reload(args) => reload::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Search(args) => search(&args, self.config.as_deref()).await,
             Command::Get(args) => get(&args, self.config.as_deref()).await,
             Command::Verify(args) => verify(&args, self.config.as_deref()),

@@ -19,12 +19,14 @@ mod channel;
 mod daemon;
 mod environment;
 pub(crate) mod file;
+mod files;
 mod filter;
 pub(crate) mod keys;
 mod layers;
 mod problem;
 pub(crate) mod secret;
 mod sink;
+mod text;
 mod unknown;
 pub(crate) mod values;
 mod verification;
@@ -32,9 +34,11 @@ mod verification;
 pub use api::Api;
 pub use channel::{Channel, Start};
 pub use daemon::{Admin, Log, LogFormat, LogLevel, State};
+pub use files::Files;
 pub use problem::{ConfigError, Problem};
 pub use secret::Secret;
 pub use sink::Sink;
+pub use text::Text;
 pub use verification::{Ordering, UnsignedPolicy, Verification, VerificationFlags, verification_from_flags};
 
 use keys::{Key, Keys, Reported};
@@ -62,6 +66,15 @@ pub struct Config {
     pub notes: Vec<String>,
 }
 
+/// A configuration, and the files beside the operator's own that it was read from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What they say.
+    pub config: Config,
+    /// Where secrets, certificates and keys came from.
+    pub files: Files,
+}
+
 impl Config {
     /// Loads the defaults, `file` where there is one, and the environment.
     ///
@@ -79,9 +92,18 @@ impl Config {
         file: Option<&Path>,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let mut keys = layers::merge(file, variables)?;
+        Self::of(&Text::read(file)?, variables).map(|loaded| loaded.config)
+    }
+
+    /// Checks the defaults, the operator's `text` and `variables`.
+    ///
+    /// # Errors
+    /// Every problem there is; where the text is not TOML, that one.
+    pub fn of(text: &Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
+        let mut keys = layers::merge(text, variables)?;
         let config = Self::read(&mut keys);
-        keys.finish(config)
+        let files = keys.files();
+        keys.finish(config).map(|config| Loaded { config, files })
     }
 
     fn read(keys: &mut Keys) -> Result<Self, Reported> {

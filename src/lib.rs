@@ -68,6 +68,7 @@ pub mod cli;
 pub mod simulator;
 
 pub mod comparable;
+pub(crate) mod grace;
 pub mod http;
 pub mod retry;
 pub mod signals;

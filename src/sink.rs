@@ -69,6 +69,14 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(BTreeSet::new())
     }
 
+    /// Begins anew what another program may have moved away or replaced: SIGHUP asks for it.
+    ///
+    /// # Errors
+    /// If the sink cannot be used now. Nothing follows from it: it is used again when there is something to deliver.
+    async fn reopen(&self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
     /// How many records are offered at once. A sink that takes its time over each wants few: what has arrived is recorded
     /// after each offer, and stopping waits for no more than one.
     fn at_once(&self) -> usize {

@@ -18,6 +18,7 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::grace::within_grace;
 use crate::state::LaneState;
 use crate::telemetry::Chain;
 
@@ -86,16 +87,12 @@ impl Lanes {
         lane: impl Future<Output = Result<(), ChannelError>> + Send + 'static,
     ) {
         let (channel, sink) = (self.shared.channel.name.clone(), outlet.name.clone());
-        let expired = expired(leave.clone(), self.stop.clone(), self.grace);
+        let lane = within_grace(lane, leave.clone(), self.stop.clone(), self.grace);
         let task = self.tasks.spawn(async move {
-            tokio::select! {
-                biased;
-                ended = lane => ended,
-                () = expired => {
-                    warn!(%channel, %sink, "lane did not end in time: what it had in hand is offered again");
-                    Ok(())
-                }
-            }
+            lane.await.unwrap_or_else(|| {
+                warn!(%channel, %sink, "lane did not end in time: what it had in hand is offered again");
+                Ok(())
+            })
         });
         self.running.insert(task.id(), Running { outlet, leave });
     }
@@ -138,15 +135,6 @@ impl Lanes {
         }
         ended
     }
-}
-
-/// Fires when a lane that leaves has had its time. Where the channel ends as a whole, whoever ends it waits as he likes.
-async fn expired(leave: CancellationToken, stop: CancellationToken, grace: Duration) {
-    leave.cancelled().await;
-    if stop.is_cancelled() {
-        std::future::pending::<()>().await;
-    }
-    tokio::time::sleep(grace).await;
 }
 
 /// Runs a lane that begins while others run.

@@ -8,10 +8,12 @@
 //!   keys to keep in step.
 
 use std::fmt;
+use std::path::Path;
 
 use figment::value::{Dict, Value};
 use figment::{Figment, Profile, Provider};
 
+use super::files::Files;
 use super::layers::{ENVIRONMENT, PREFIX};
 use super::problem::{ConfigError, Problem};
 use super::unknown::Known;
@@ -71,6 +73,7 @@ pub(crate) struct Keys {
     figment: Figment,
     root: Dict,
     known: Known,
+    files: Files,
     problems: Vec<Problem>,
 }
 
@@ -78,7 +81,7 @@ impl Keys {
     /// `problems` are those found while merging.
     pub(super) fn new(figment: Figment, problems: Vec<Problem>) -> Self {
         let root = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
-        Self { figment, root, known: Known::default(), problems }
+        Self { figment, root, known: Known::default(), files: Files::default(), problems }
     }
 
     /// A value written as text or as a whole number, checked by `parse`, whose error says what is wrong and what to do.
@@ -96,6 +99,18 @@ impl Keys {
     ) -> Result<T, Reported> {
         let value = self.optional(key, parse)?;
         value.ok_or_else(|| self.missing(key))
+    }
+
+    /// What a file holds whose path is the value. `read` says what is wrong with it.
+    pub(crate) fn file<T>(&mut self, key: &Key, read: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        let Some(path) = self.optional(key, |path| Ok(path.to_owned()))? else { return Ok(None) };
+        self.files.note(Path::new(&path));
+        read(&path).map(Some).map_err(|message| self.wrong(key, message))
+    }
+
+    /// The files that were read.
+    pub(super) fn files(&self) -> Files {
+        self.files.clone()
     }
 
     /// A text that must be written as one: a number written without quotes may have lost digits on its way here.

@@ -71,7 +71,7 @@ pub(crate) fn read_as<T>(
     let (key, text) = match keys.either(&value, &file)? {
         None => return Ok(None),
         Some(key) if *key == value => (key, keys.quoted(key)?),
-        Some(key) => (key, keys.optional(key, from_file)?),
+        Some(key) => (key, keys.file(key, from_file)?),
     };
     let Some(text) = text else { return Ok(None) };
     parse(&text).map(Some).map_err(|message| keys.wrong(key, message))

@@ -23,7 +23,7 @@
 //!
 //! # Other programs that rotate
 //!
-//! The sink notices before each batch, and at each `resume` (so also on SIGHUP, whether or not an event comes), that its
+//! The sink notices before each batch, and at each `reopen` (so on SIGHUP, whether or not an event comes), that its
 //! path was moved or removed, and goes on in a new file. What it cannot know is where another program has moved the old
 //! one: if the daemon crashed within its last batch, and the file is moved before it starts again, that batch is written
 //! again. Rotate while the daemon runs, or after it has been stopped. A program that compresses at once what it has moved
@@ -151,6 +151,10 @@ impl Sink for File {
         })
         .await?;
         Ok(held)
+    }
+
+    async fn reopen(&self) -> Result<(), SinkError> {
+        self.locked(Journal::follow_path).await
     }
 
     async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {

@@ -69,7 +69,7 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
     let directory = TempDir::new().expect("a temporary directory");
     let file = directory.path().join("channeld.toml");
     fs::write(&file, documented()).expect("a file in it");
-    let mut keys = layers::merge(Some(&file), []).expect("TOML");
+    let mut keys = layers::merge(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
     let _ = Config::read(&mut keys);
     assert_eq!(keys.known().values, expected);
 }
