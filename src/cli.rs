@@ -92,7 +92,7 @@ impl Cli {
             Command::Run(run::Args {}) => return run::run(self.config).await,
             Command::Demo(args) => return demo::run(args).await,
             Command::Simulate(args) => return simulate::run(args).await,
-            Command::Check(args) => return check::run(self.config.as_deref(), &args),
+            Command::Check(args) => return check::run(self.config.as_deref(), &args).await,
             Command::Status(args) => status::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Reload(args) => reload::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Search(args) => search(&args, self.config.as_deref()).await,

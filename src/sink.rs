@@ -69,6 +69,14 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(BTreeSet::new())
     }
 
+    /// Looks whether it could be used, without giving it anything, and says what it has seen.
+    ///
+    /// # Errors
+    /// If it could not, as far as can be seen.
+    async fn probe(&self) -> Result<String, SinkError> {
+        Ok("not looked at: only a delivery can tell".to_owned())
+    }
+
     /// Begins anew what another program may have moved away or replaced: SIGHUP asks for it.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **No effects.** Nothing is opened but the configuration, and the secrets and certificates that it names.
+//! * **No effects.** Nothing is opened but the configuration, and the secrets and certificates that it names. With
+//!   `--connect`, the service and the sinks are asked, and nothing is delivered or recorded.
 //! * **No secrets.** Neither the summary nor the JSON has a place for one.
 
 use std::fmt::{self, Write as _};
@@ -15,22 +16,37 @@ use super::Exit;
 use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, UnsignedPolicy};
 use crate::record::Format;
 
+mod connect;
+
+use connect::Asked;
+
 /// Check the configuration without starting anything.
 ///
-/// Prints what would run, or every problem there is, and exits with 78 if there is one.
+/// Prints what would run, or every problem there is, and exits with 78 if there is one. With --connect, the service is
+/// asked with the key, the newest events of each channel are read and verified, and each sink is looked at without giving
+/// it anything: exits with 69 where one of them fails.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
     #[arg(long)]
     json: bool,
+    /// Ask the service, each channel and each sink too, and say yes or what to do.
+    #[arg(long)]
+    connect: bool,
 }
 
 /// Loads the configuration and prints what came of it: problems to standard error, the rest to standard output.
-pub fn run(file: Option<&Path>, args: &Args) -> Exit {
+pub async fn run(file: Option<&Path>, args: &Args) -> Exit {
     let loaded = Config::load(file);
-    match print(&loaded, args.json, &mut anstream::stdout().lock(), &mut anstream::stderr().lock()) {
-        Ok(()) if loaded.is_ok() => Exit::Done,
-        Ok(()) => Exit::Config,
+    let asked = match &loaded {
+        Ok(config) if args.connect => Some(connect::ask(config).await),
+        _ => None,
+    };
+    let (mut out, mut errors) = (anstream::stdout().lock(), anstream::stderr().lock());
+    match print(&loaded, asked.as_deref(), args.json, &mut out, &mut errors) {
+        Ok(()) if loaded.is_err() => Exit::Config,
+        Ok(()) if asked.is_some_and(|asked| asked.iter().any(|asked| !asked.ok)) => Exit::Unavailable,
+        Ok(()) => Exit::Done,
         // Nobody reads.
         Err(_) => Exit::Failed,
     }
@@ -38,13 +54,25 @@ pub fn run(file: Option<&Path>, args: &Args) -> Exit {
 
 fn print(
     loaded: &Result<Config, ConfigError>,
+    asked: Option<&[Asked]>,
     json: bool,
     out: &mut impl Write,
     errors: &mut impl Write,
 ) -> io::Result<()> {
     match loaded {
-        Ok(config) if json => writeln!(out, "{}", json_of(config)),
-        Ok(config) => write!(out, "{}", Summary(config)),
+        Ok(config) if json => {
+            let mut shown = json_of(config);
+            if let Some(asked) = asked {
+                shown["asked"] = json!(asked);
+            }
+            writeln!(out, "{shown}")
+        }
+        Ok(config) => {
+            write!(out, "{}", Summary(config))?;
+            let Some(asked) = asked else { return Ok(()) };
+            writeln!(out)?;
+            asked.iter().try_for_each(|asked| writeln!(out, "{asked}"))
+        }
         Err(error) => {
             writeln!(errors, "{error}")?;
             if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems()})) } else { Ok(()) }
@@ -186,7 +214,7 @@ mod tests {
         let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let (mut out, mut errors) = (Vec::new(), Vec::new());
         let loaded = Config::load_with(None, variables);
-        print(&loaded, json, &mut out, &mut errors).expect("memory takes it");
+        print(&loaded, None, json, &mut out, &mut errors).expect("memory takes it");
         (loaded.is_ok(), String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
     }
 

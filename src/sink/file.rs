@@ -36,6 +36,7 @@
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -58,6 +59,7 @@ mod latest;
 mod lines;
 mod name;
 mod opening;
+mod probe;
 mod retention;
 mod rotation;
 mod settings;
@@ -76,6 +78,7 @@ use journal::Journal;
 #[derive(Debug)]
 pub struct File {
     slot: Arc<Mutex<Slot>>,
+    path: PathBuf,
     rotation: Option<Rotation>,
     rotated: Arc<Notify>,
     keeper: OnceLock<JoinSet<()>>,
@@ -110,8 +113,9 @@ impl File {
     pub fn new(settings: FileSettings) -> Self {
         let rotated = Arc::<Notify>::default();
         let (rotation, stop) = (settings.rotation.clone(), CancellationToken::new().drop_guard());
+        let path = settings.path.clone();
         let slot = Slot { settings, rotated: rotated.clone(), journal: None };
-        Self { slot: Arc::new(Mutex::new(slot)), rotation, rotated, keeper: OnceLock::new(), stop }
+        Self { slot: Arc::new(Mutex::new(slot)), path, rotation, rotated, keeper: OnceLock::new(), stop }
     }
 
     /// Runs `work` on the journal, and holds the lock until it has ended, awaited or not.
@@ -151,6 +155,11 @@ impl Sink for File {
         })
         .await?;
         Ok(held)
+    }
+
+    async fn probe(&self) -> Result<String, SinkError> {
+        let path = self.path.clone();
+        blocking(move || probe::look_at(&path)).await
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {

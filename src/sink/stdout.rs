@@ -85,6 +85,10 @@ impl<W> fmt::Debug for Stdout<W> {
 
 #[async_trait]
 impl<W: Write + Send + 'static> Sink for Stdout<W> {
+    async fn probe(&self) -> Result<String, SinkError> {
+        Ok("it is open".to_owned())
+    }
+
     async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
         let (channel, batch) = (channel.id, batch.to_vec());
         let mut printer = Arc::clone(&self.printer).lock_owned().await;

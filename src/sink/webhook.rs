@@ -29,6 +29,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use bytes::Bytes;
 use reqwest::Client;
+use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
 use url::Url;
 
@@ -174,6 +175,25 @@ impl Sink for Webhook {
             Dispatch::Single { .. } => Duration::ZERO,
             Dispatch::Batches(batching) => batching.wait,
         }
+    }
+
+    /// Asks for nothing but the headers: a request that has no effect, by its definition.
+    async fn probe(&self) -> Result<String, SinkError> {
+        let asked = self.client.head(self.url.clone()).send().await;
+        let response = asked.map_err(|error| answer::none(error, self.timeout, self.suspicion()))?;
+        let status = response.status();
+        if matches!(
+            status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED
+        ) {
+            let message =
+                format!("it can be reached, and answers {} to HEAD: does it know who we are?", status.as_u16());
+            return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
+        }
+        Ok(format!(
+            "it can be reached (HEAD is answered {}); whether it takes events, only one can tell",
+            status.as_u16()
+        ))
     }
 
     async fn deliver(&self, _: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {

@@ -7,6 +7,7 @@
 mod support;
 
 mod backlog;
+mod check;
 mod clock;
 mod configuration;
 mod crash;
