@@ -16,6 +16,8 @@
 //! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
 //! * **One writer a cursor.** Only a lane moves its cursor, whoever feeds it.
 //! * **A slow sink holds up nobody.** See the hub.
+//! * **Who did not change goes on.** Another plan (see [`Channel::become_like`]) ends and begins only what it changes: the
+//!   way of reading, and the lanes whose sink is used differently.
 //! * **Bounded.** At most `QUEUE_BATCHES` batches wait for a lane, and at most `MAX_LATE` events for their proof; then
 //!   reading waits.
 //!
