@@ -93,7 +93,7 @@ impl Cli {
             Command::Demo(args) => return demo::run(args).await,
             Command::Simulate(args) => return simulate::run(args).await,
             Command::Check(args) => return check::run(self.config.as_deref(), &args).await,
-            Command::Status(args) => status::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::Status(args) => status::run(&args, self.config.as_deref()).await,
             Command::Reload(args) => reload::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Search(args) => search(&args, self.config.as_deref()).await,
             Command::Get(args) => get(&args, self.config.as_deref()).await,
