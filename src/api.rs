@@ -71,6 +71,7 @@ impl fmt::Debug for Settings {
 #[derive(Clone, Debug)]
 pub struct Client {
     transport: Transport,
+    request_timeout: Duration,
 }
 
 impl Client {
@@ -84,7 +85,14 @@ impl Client {
 
     /// The same with another bound on bodies, which a test can reach.
     pub(crate) fn with_max_body(settings: Settings, max_body: usize) -> Result<Self, SettingsError> {
-        Transport::new(settings, max_body).map(|transport| Self { transport })
+        let request_timeout = settings.request_timeout;
+        Transport::new(settings, max_body).map(|transport| Self { transport, request_timeout })
+    }
+
+    /// How long a request may take until it is given up.
+    #[must_use]
+    pub fn request_timeout(&self) -> Duration {
+        self.request_timeout
     }
 
     /// Reads a page of a channel's newest events, or of those after `offset` (spec/wire.md, "`offset` on poll", says

@@ -36,6 +36,7 @@ use tracing::{error, info};
 use crate::api::{ApiError, Client, Page};
 use crate::config::{Ordering, Start, UnsignedPolicy};
 use crate::event::Offset;
+use crate::metrics::ChannelMetrics;
 use crate::record::{ChannelRef, Filter, Shape};
 use crate::retry::RetryPolicy;
 use crate::sink::Sink;
@@ -54,8 +55,12 @@ mod late;
 mod machine;
 #[cfg(test)]
 mod model;
+mod newest;
+mod pace;
 mod reader;
 mod replay;
+mod seen;
+mod sightings;
 mod source;
 mod status;
 mod trouble;
@@ -63,17 +68,20 @@ mod walk;
 
 pub use handle::{Handle, Handles, Paused, StandingStill};
 pub use history::History;
+pub use newest::Newest;
+pub use pace::Standstill;
 pub use reader::ReadError;
 pub use replay::RecentEvents;
-pub use status::{Activity, LaneCondition, LaneStatus, Problem, Status};
+pub use sightings::Sightings;
+pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
 
 use hub::Hub;
 use intake::{Intake, Taken};
-use judge::{Awaited, Judge};
+use judge::{Awaited, Judge, Notes};
 use lane::Lane;
 use late::LateBook;
 use machine::{Machine, ThisMachine};
-use source::{Service, Source};
+use source::{Service, Source, Told};
 use status::Teller;
 use trouble::Trouble;
 
@@ -161,6 +169,9 @@ pub struct Channel {
     outlets: Vec<Outlet>,
     handle: Arc<Handle>,
     machine: Arc<dyn Machine>,
+    metrics: Arc<ChannelMetrics>,
+    /// A request is answered, or given up, in this time.
+    answers_within: Duration,
 }
 
 /// What the parts of one run of a channel share.
@@ -173,6 +184,7 @@ struct Shared {
     hub: Hub,
     handle: Arc<Handle>,
     machine: Arc<dyn Machine>,
+    metrics: Arc<ChannelMetrics>,
 }
 
 impl Channel {
@@ -186,8 +198,16 @@ impl Channel {
         outlets: Vec<Outlet>,
         handle: Arc<Handle>,
     ) -> Self {
-        let source = Arc::new(Service::new(api, settings.channel.id, handle.clone()));
-        Self { settings, source, state, recent, outlets, handle, machine: Arc::new(ThisMachine::new()) }
+        let (machine, metrics) = (Arc::new(ThisMachine::new()), Arc::new(handle.metrics().channel(&settings.channel)));
+        let answers_within = api.request_timeout();
+        let told = Told { handle: handle.clone(), metrics: metrics.clone() };
+        let source = Arc::new(Service::new(api, settings.channel.id, Some(told)));
+        Self { settings, source, state, recent, outlets, handle, machine, metrics, answers_within }
+    }
+
+    /// Notes that a run of it panicked.
+    pub fn panicked(&self) {
+        self.metrics.panicked();
     }
 
     /// Which channel it is.
@@ -219,7 +239,7 @@ impl Channel {
     }
 
     async fn run_once(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        let _running = self.handle.run().await;
+        let _running = self.handle.run(&self.settings.channel.name, self.answers_within).await;
         let Some(positions) = self.positions(stop).await? else { return Ok(()) };
         let cursors = || positions.iter().filter_map(|position| position.cursor);
         let (lowest, highest) = (cursors().min().unwrap_or_default(), cursors().max().unwrap_or_default());
@@ -240,12 +260,14 @@ impl Channel {
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.settings.channel.name, self.settings.channel.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
-            self.handle.observe(|seen| seen.activity = Activity::Gone);
+            self.handle.observe(|seen| seen.says(Activity::Gone, Duration::ZERO));
         } else {
             // Also where reading ended because a lane had: the other lanes must not wait for their sinks.
             stop.cancel();
         }
         shared.hub.close();
+        // Whatever is waited for now, it is the lanes and their sinks.
+        self.handle.observe(|seen| seen.pace.rest());
         drain(lanes, ended).await
     }
 
@@ -255,12 +277,19 @@ impl Channel {
         Ok(Shared {
             settings: self.settings.clone(),
             state: self.state.clone(),
-            judge: Judge::new(&self.settings, self.source.clone(), self.recent.clone(), self.machine.clone()),
+            judge: self.judge(),
             book: LateBook::new(self.machine.clone(), earlier.into_iter().map(Awaited::from)),
             hub: Hub::new(self.settings.channel.clone(), highest.through),
             handle: self.handle.clone(),
             machine: self.machine.clone(),
+            metrics: self.metrics.clone(),
         })
+    }
+
+    fn judge(&self) -> Judge {
+        let signers = self.handle.sightings(self.settings.verifier.signers());
+        let notes = Notes { metrics: self.metrics.clone(), signers };
+        Judge::new(&self.settings, self.source.clone(), self.recent.clone(), self.machine.clone(), notes)
     }
 
     /// Where every lane is, after `start` has been applied, and recorded, where it had no cursor.

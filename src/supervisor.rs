@@ -104,6 +104,7 @@ impl Supervisor {
         match error {
             ChannelError::Gone => None,
             ChannelError::Panicked(_) => {
+                channel.panicked();
                 let wait = retry.next_wait(None);
                 error!(channel = %name, wait_ms = wait.as_millis(), error = %Chain(&error), "channel panicked: starting it again");
                 self.spawn(channel.clone(), retry, wait);

@@ -56,6 +56,8 @@ struct Feed {
 pub(super) struct Seat {
     number: usize,
     pub(super) queue: mpsc::Receiver<Work>,
+    /// The other end of the queue, for whoever wants to know how full it is.
+    pub(super) filled_by: mpsc::WeakSender<Work>,
     /// Fires when the lane has been detached.
     pub(super) detached: Arc<Notify>,
 }
@@ -77,13 +79,14 @@ impl Hub {
     pub(super) fn add(&self, sink: Arc<str>, cursor: Option<Offset>) -> Seat {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
         let detached = Arc::new(Notify::new());
+        let filled_by = sender.downgrade();
         let mut inner = self.lock();
         let attached = cursor >= inner.position;
         if !attached {
             detached.notify_one();
         }
         inner.lanes.push(Feed { sink, queue: Some(sender), attached, detached: detached.clone() });
-        Seat { number: inner.lanes.len() - 1, queue, detached }
+        Seat { number: inner.lanes.len() - 1, queue, filled_by, detached }
     }
 
     /// Hands a batch to every attached lane, once one of them has room; `false` where `stop` fired or a lane ended first.

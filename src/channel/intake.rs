@@ -85,7 +85,12 @@ impl Intake {
     pub(super) async fn next(&mut self, stop: &CancellationToken) -> Result<Taken, ChannelError> {
         self.teller.says(Activity::Reading);
         let taken = self.take(stop).await?;
-        self.teller.says(if let Taken::Nothing = taken { Activity::Idle } else { Activity::Delivering });
+        if let Taken::Nothing = taken {
+            self.teller.has_read_all();
+            self.teller.waits(Activity::Idle, self.shared.settings.idle_wait);
+        } else {
+            self.teller.says(Activity::Delivering);
+        }
         Ok(taken)
     }
 

@@ -24,7 +24,8 @@ use tracing::{debug, error, warn};
 
 use crate::api::ApiError;
 use crate::config::UnsignedPolicy;
-use crate::event::{Event, EventId, Offset, RawEvent};
+use crate::event::{Event, EventId, EventType, Offset, RawEvent};
+use crate::metrics::{ChannelMetrics, Sort};
 use crate::record::{ChannelRef, Record};
 use crate::retry::RetryPolicy;
 use crate::state::{Evidence, Late, Pending, Quarantined};
@@ -35,6 +36,7 @@ use super::batch::Outcome;
 use super::machine::Machine;
 use super::reader::ReadError;
 use super::replay::{Alarm, LetThrough, RecentEvents};
+use super::sightings::Sightings;
 use super::source::Source;
 use super::status::{Activity, Teller};
 use super::trouble::Trouble;
@@ -55,6 +57,12 @@ pub(super) const PROOF_RETRY: RetryPolicy =
 
 /// The reason of an event whose proof has not come.
 pub(super) const PROOF_TIMEOUT: &str = "proof-timeout";
+
+/// The reason of an event whose proof can never come.
+const PENDING_WITHOUT_ID: &str = "pending-without-id";
+
+/// Reasons beside those of [`Reason`].
+const OTHER_REASONS: [&str; 4] = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::REPLAYED, Alarm::CONTRADICTION];
 
 /// An event whose proof is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +104,40 @@ enum Judged {
     Unplaced(RawEvent, Reason),
 }
 
+/// Where it is noted what was found.
+#[derive(Debug)]
+pub(super) struct Notes {
+    pub(super) metrics: Arc<ChannelMetrics>,
+    pub(super) signers: Arc<Sightings>,
+}
+
+/// What an event is condemned for.
+struct Grounds {
+    /// A short constant name.
+    reason: &'static str,
+    detail: String,
+    /// Signatures by keys outside the signer set.
+    strangers: usize,
+}
+
+impl From<&Reason> for Grounds {
+    fn from(reason: &Reason) -> Self {
+        Self { reason: reason.name(), detail: reason.to_string(), strangers: reason.strangers() }
+    }
+}
+
+impl From<Alarm> for Grounds {
+    fn from(alarm: Alarm) -> Self {
+        Self::new(alarm.name(), &alarm.to_string())
+    }
+}
+
+impl Grounds {
+    fn new(reason: &'static str, detail: &str) -> Self {
+        Self { reason, detail: detail.to_owned(), strangers: 0 }
+    }
+}
+
 /// Gives a channel's events their outcome.
 #[derive(Debug)]
 pub(super) struct Judge {
@@ -109,6 +151,7 @@ pub(super) struct Judge {
     machine: Arc<dyn Machine>,
     /// The offsets of rejected events that have been logged: some are read, and rejected, again and again.
     said: Mutex<BTreeSet<Offset>>,
+    notes: Notes,
 }
 
 impl Judge {
@@ -117,7 +160,9 @@ impl Judge {
         source: Arc<dyn Source>,
         recent: Arc<RecentEvents>,
         machine: Arc<dyn Machine>,
+        notes: Notes,
     ) -> Self {
+        notes.metrics.may_reject(Reason::NAMES.into_iter().chain(OTHER_REASONS));
         Self {
             source,
             recent,
@@ -128,6 +173,7 @@ impl Judge {
             retry: settings.retry,
             machine,
             said: Mutex::default(),
+            notes,
         }
     }
 
@@ -153,9 +199,23 @@ impl Judge {
         for judged in judged {
             let Some(judged) = judged? else { return Ok(None) };
             let Some(outcome) = self.let_through(judged, teller, stop).await? else { return Ok(None) };
+            self.note(&outcome, teller);
             outcomes.push(outcome);
         }
         Ok(Some(outcomes))
+    }
+
+    /// Notes where an event of a page stands, and that its proof is missing.
+    fn note(&self, outcome: &Outcome, teller: &Teller) {
+        match outcome {
+            Outcome::Unplaced(evidence) => teller.disbelieves(evidence.facts.offset),
+            placed => teller.placed(placed.offset()),
+        }
+        if let Outcome::Pending(pending) = outcome
+            && teller.reads_first()
+        {
+            self.notes.metrics.judged(kind_of(&pending.json).as_ref(), Sort::Pending);
+        }
     }
 
     /// Waits for the proof of an event that everything else waits for; `None` where `stop` fired first.
@@ -169,7 +229,7 @@ impl Judge {
         let mut retry = self.machine.retry(PROOF_RETRY);
         let awaited = Awaited::from(&pending);
         loop {
-            teller.says(Activity::AwaitingProof { offset: pending.offset });
+            teller.waits(Activity::AwaitingProof { offset: pending.offset }, PROOF_RETRY.max_wait);
             // One that has waited behind another may be late already, and its proof there: it is asked for all the same.
             if !self.timed_out(&awaited) && !pause(retry.next_wait(None), stop).await {
                 return Ok(None);
@@ -236,7 +296,7 @@ impl Judge {
     /// The evidence of an event whose proof has not come.
     pub(super) fn proof_timeout(&self, awaited: &Awaited, json: Bytes) -> Evidence {
         let raw = RawEvent { offset: awaited.offset, id: awaited.event_id, json };
-        self.condemn(raw, PROOF_TIMEOUT, "its proof has not come in time".to_owned())
+        self.condemn(raw, Grounds::new(PROOF_TIMEOUT, "its proof has not come in time"))
     }
 
     async fn verdict(&self, event: RawEvent) -> Result<Verdict, ChannelError> {
@@ -309,6 +369,7 @@ impl Judge {
                 () = stop.cancelled() => return None,
                 answer = self.source.event(id) => answer,
             };
+            teller.moves();
             let error = match answer {
                 Ok(again) => {
                     trouble.over();
@@ -343,14 +404,21 @@ impl Judge {
         let channel = self.channel.id;
         Ok(match verdict {
             Verdict::Verified(verified) => {
-                self.check(verified.event(), self.recent.verified(channel, &verified))?;
+                if self.check(verified.event(), self.recent.verified(channel, &verified))? {
+                    self.count(verified.event(), Sort::Verified);
+                    self.notes.metrics.strangers(verified.proof().strangers);
+                    self.notes.signers.saw(&verified.proof().signers, self.machine.now());
+                }
                 Outcome::Deliver(Record::verified(&self.channel, &verified))
             }
             Verdict::Unsigned(unsigned) if self.unsigned == UnsignedPolicy::Drop => {
+                self.count(unsigned.event(), Sort::Unsigned);
                 Outcome::Dropped(unsigned.event().offset())
             }
             Verdict::Unsigned(unsigned) => {
-                self.check(unsigned.event(), self.recent.notice(channel, &unsigned))?;
+                if self.check(unsigned.event(), self.recent.notice(channel, &unsigned))? {
+                    self.count(unsigned.event(), Sort::Unsigned);
+                }
                 Outcome::Deliver(Record::unsigned(&self.channel, &unsigned))
             }
             Verdict::Pending(raw) => self.set_aside(raw),
@@ -358,16 +426,18 @@ impl Judge {
         })
     }
 
-    fn check(&self, event: &Event, let_through: Result<LetThrough, Alarm>) -> Result<(), (RawEvent, Alarm)> {
-        match let_through {
-            Ok(LetThrough { replayed_at: None }) => {}
-            Ok(LetThrough { replayed_at: Some(later) }) => {
-                let (offset, reason) = (event.offset(), "replayed");
-                error!(channel = %self.channel.name, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
-            }
-            Err(alarm) => return Err((event.raw().clone(), alarm)),
+    /// Whether the event is let through for the first time, as far as is remembered.
+    fn check(&self, event: &Event, let_through: Result<LetThrough, Alarm>) -> Result<bool, (RawEvent, Alarm)> {
+        let LetThrough { replayed_at, is_news } = let_through.map_err(|alarm| (event.raw().clone(), alarm))?;
+        if let Some(later) = replayed_at {
+            let (offset, reason) = (event.offset(), "replayed");
+            error!(channel = %self.channel.name, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
         }
-        Ok(())
+        Ok(is_news)
+    }
+
+    fn count(&self, event: &Event, sort: Sort) {
+        self.notes.metrics.judged(Some(event.kind()), sort);
     }
 
     /// Without an id there is nothing to ask for again by.
@@ -385,8 +455,7 @@ impl Judge {
             }
             None => Outcome::Condemned(self.condemn(
                 raw,
-                "pending-without-id",
-                "a proof is due, and there is no event_id to ask for it by".to_owned(),
+                Grounds::new(PENDING_WITHOUT_ID, "a proof is due, and there is no event_id to ask for it by"),
             )),
         }
     }
@@ -401,20 +470,29 @@ impl Judge {
     }
 
     fn reject(&self, raw: RawEvent, reason: &Reason) -> Evidence {
-        self.condemn(raw, reason.name(), reason.to_string())
+        self.condemn(raw, reason.into())
     }
 
     fn suspect(&self, raw: RawEvent, alarm: Alarm) -> Evidence {
-        self.condemn(raw, alarm.name(), alarm.to_string())
+        self.condemn(raw, alarm.into())
     }
 
-    fn condemn(&self, raw: RawEvent, reason: &'static str, detail: String) -> Evidence {
-        let RawEvent { offset, id, json } = raw;
+    fn condemn(&self, raw: RawEvent, grounds: Grounds) -> Evidence {
+        let (RawEvent { offset, id, json }, Grounds { reason, detail, strangers }) = (raw, grounds);
         let at = self.machine.now();
         let event_id = id.map(tracing::field::display);
         if self.is_news(offset) {
+            let metrics = &self.notes.metrics;
+            metrics.judged(kind_of(&json).as_ref(), Sort::Rejected);
+            metrics.rejected(reason);
+            metrics.strangers(strangers);
             error!(channel = %self.channel.name, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
         }
         Evidence { facts: Quarantined { offset, event_id: id, reason: reason.to_owned(), detail, at }, json }
     }
+}
+
+/// The type of an event that is set aside or condemned, where it can be read.
+fn kind_of(json: &Bytes) -> Option<EventType> {
+    Event::parse(json.clone()).ok().map(|event| event.kind().clone())
 }

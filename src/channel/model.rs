@@ -159,6 +159,7 @@ impl Life {
             let sink = Arc::new(Book { world: self.world.clone(), lane });
             Outlet::new(&sink_name(lane), sink, RETRY)
         };
+        let metrics = Arc::new(handle.metrics().channel(&settings.channel));
         Channel {
             settings,
             source: Arc::new(Memory::new(&self.world)),
@@ -167,6 +168,8 @@ impl Life {
             outlets: (0..history.sinks.len()).map(outlet).collect(),
             handle,
             machine: self.world.clone(),
+            metrics,
+            answers_within: Duration::ZERO,
         }
     }
 

@@ -38,7 +38,7 @@ impl Trouble {
         } else {
             (self.since, self.times) = (Timestamp::now(), 1);
         }
-        self.tell(doing, what);
+        self.tell(doing, what, wait);
         if self.times == STUBBORN && what.heals() {
             error!(%channel, doing, kind, wait_ms, error = %said, "has failed many times in a row: somebody must look; trying again meanwhile");
         } else if self.times > 1 {
@@ -50,7 +50,7 @@ impl Trouble {
         }
     }
 
-    fn tell(&self, doing: &str, what: &ReadError) {
+    fn tell(&self, doing: &str, what: &ReadError, wait: Duration) {
         let error = Problem {
             kind: what.name().to_owned(),
             message: format!("{doing}: {}", Chain(what)),
@@ -58,10 +58,11 @@ impl Trouble {
             times: self.times,
             needs_attention: self.times >= STUBBORN || !what.heals(),
         };
-        self.teller.says(match what {
+        let activity = match what {
             ReadError::Api(_) => Activity::Waiting { error },
             ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error },
-        });
+        };
+        self.teller.waits(activity, wait);
     }
 
     /// Says that it is over, if there was any.

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::admin::{Admin, Sources};
 use crate::assembly;
 use crate::channel::{Channel, Handles, RecentEvents};
 use crate::config::Config;
 use crate::control::{Operations, Process, Socket};
+use crate::liveness::Liveness;
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome};
@@ -68,6 +71,8 @@ struct Daemon {
     /// What the control socket answers with: over the configuration in force.
     operations: watch::Sender<Arc<Operations>>,
     signals: Signals,
+    liveness: Liveness,
+    _admin: Option<Admin>,
 }
 
 /// A configuration that was read again, and its channels, ready to run.
@@ -97,7 +102,17 @@ impl Daemon {
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let operations = Operations::of_daemon(process, state.clone(), handles.clone(), &config);
         let operations = watch::Sender::new(Arc::new(operations));
-        Ok((Self { file, config, level, process, state, recent, handles, operations, signals }, channels))
+        let liveness = Liveness::new(handles.clone(), state.writes());
+        let metrics = handles.metrics();
+        metrics.show(state.writes().durations());
+        metrics.show_process();
+        metrics.config_in_force();
+        let sources =
+            Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: metrics.clone() };
+        let admin = config.admin.listen.map(|address| Admin::start(address, sources)).transpose()?;
+        let daemon =
+            Self { file, config, level, process, state, recent, handles, operations, signals, liveness, _admin: admin };
+        Ok((daemon, channels))
     }
 
     /// Answers at the control socket, where there can be one. Does not end.
@@ -115,6 +130,8 @@ impl Daemon {
     }
 
     async fn serve(mut self, mut channels: Vec<Channel>) -> Exit {
+        let mut watched = JoinSet::new();
+        watched.spawn(self.liveness.clone().beat());
         loop {
             match self.run(channels).await {
                 Ended::With(outcome) => return exit(outcome),
@@ -122,6 +139,7 @@ impl Daemon {
                 Ended::For(config, next) => {
                     self.level.set(&config.log);
                     info!(channels = next.len(), "configuration read again: in force");
+                    self.handles.metrics().config_in_force();
                     let operations =
                         Operations::of_daemon(self.process, self.state.clone(), self.handles.clone(), &config);
                     self.operations.send_replace(Arc::new(operations));
@@ -177,11 +195,15 @@ impl Daemon {
             if config.state.path != self.config.state.path {
                 return Err("state.path cannot change while channeld runs".into());
             }
+            if config.admin != self.config.admin {
+                return Err("admin.listen cannot change while channeld runs".into());
+            }
             let channels = assemble(&config, &self.state, &self.recent, &self.handles)?;
             Ok((config, channels))
         });
         read.inspect(|_| info!("configuration read again: the batches in hand are finished first"))
             .inspect_err(|error| error!(error = %Chain(&**error), "configuration rejected: nothing changes"))
+            .inspect_err(|_| self.handles.metrics().config_rejected())
             .ok()
     }
 }

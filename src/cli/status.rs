@@ -9,7 +9,7 @@ use super::connect::load;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, unexpected, write_json};
 use super::shown::printable;
-use crate::channel::{Activity, LaneCondition, Problem};
+use crate::channel::{Activity, Problem};
 use crate::control::{Answer, ChannelReport, LaneReport, Report, Request};
 use crate::event::Offset;
 
@@ -96,7 +96,7 @@ fn write_lane(out: &mut impl Write, lane: &LaneReport, width: usize, now: Timest
         (None, Some(reading)) => activity(reading, now).1,
         (None, None) => String::new(),
     };
-    let (name, state) = (format!("  {}", lane.sink), condition(lane.status.state));
+    let (name, state) = (format!("  {}", lane.sink), lane.status.state.name());
     writeln!(out, "{name:width$}  {state:15}  {:>12}{detail}", offset(lane.cursor))
 }
 
@@ -114,17 +114,6 @@ fn activity(activity: &Activity, now: Timestamp) -> (&'static str, String) {
         Activity::TooManyLate => ("too many late", String::new()),
         Activity::QuarantineFull => ("quarantine full", String::new()),
         Activity::Gone => ("gone", String::new()),
-    }
-}
-
-fn condition(condition: LaneCondition) -> &'static str {
-    match condition {
-        LaneCondition::Stopped => "stopped",
-        LaneCondition::Ok => "ok",
-        LaneCondition::Behind => "behind",
-        LaneCondition::Retrying => "retrying",
-        LaneCondition::Blocked => "blocked",
-        LaneCondition::Paused => "paused",
     }
 }
 
