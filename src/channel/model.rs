@@ -169,7 +169,7 @@ impl Life {
             handle,
             machine: self.world.clone(),
             metrics,
-            answers_within: Duration::ZERO,
+            answers_within: Duration::from_secs(30),
         }
     }
 

@@ -19,6 +19,9 @@ use super::totals::Totals;
 /// Unix seconds when a history begins.
 const BEGINNING: i64 = 1_750_000_000;
 
+/// What must not look like a hang, whatever the service and the sinks do.
+const STANDSTILL: Duration = Duration::from_secs(60);
+
 /// So much of the trace is shown.
 const TOLD: usize = 250;
 
@@ -69,7 +72,7 @@ struct RunInHand {
     /// Fires when nothing more may happen.
     over: CancellationToken,
     stop: CancellationToken,
-    handle: Arc<Handle>,
+    handle: Option<Arc<Handle>>,
 }
 
 /// A point at which a run can end.
@@ -104,7 +107,7 @@ impl World {
         let mut inner = self.lock();
         inner.totals.runs += 1;
         let crash_at = ends.filter(|run| run.ends == End::Crash).map(|run| run.step);
-        inner.run = RunInHand { ends, crash_at, handle: handle.clone(), ..RunInHand::default() };
+        inner.run = RunInHand { ends, crash_at, handle: Some(handle.clone()), ..RunInHand::default() };
         (inner.run.over.clone(), inner.run.stop.clone())
     }
 
@@ -168,7 +171,7 @@ impl World {
         let set_by: i64 = self.history.clock.iter().filter(|(when, _)| due(*when)).map(|(_, by)| by).sum();
         inner.clock_set_by += set_by;
         let pauses: Vec<_> = self.history.pauses.iter().filter(|(when, ..)| due(*when)).collect();
-        let handle = inner.run.handle.clone();
+        let handle = inner.run.handle.clone().expect("it was begun");
         match inner.run.ends {
             Some(Run { step, ends: End::Stop }) if step == at => inner.run.stop.cancel(),
             Some(Run { step, ends: End::CrashWhileStopping(later) }) if step == at => {
@@ -184,6 +187,9 @@ impl World {
             inner.run.over.cancel();
         }
         drop(inner);
+        if let Some(standstill) = handle.standstill(STANDSTILL) {
+            self.object(|| format!("it looks as if it hung: {standstill}"));
+        }
         if set_by != 0 {
             self.tell(|| format!("the clock is set {set_by:+} s"));
         }
