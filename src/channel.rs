@@ -63,6 +63,8 @@ mod seen;
 mod sightings;
 mod source;
 mod status;
+#[cfg(test)]
+mod tests;
 mod trouble;
 mod walk;
 

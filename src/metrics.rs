@@ -23,8 +23,8 @@
 //! | `channeld_dead_letters_kept_bytes` | gauge | | their bytes |
 //! | `channeld_dead_letters_full` | gauge | | whether there is no room for more: no sink gives an event up then |
 //! | `channeld_dead_letters_total` | counter | channel, sink | events that a sink gave up on |
-//! | `channeld_deliveries_total` | counter | channel, sink, outcome | attempts to deliver: `ok`, `refused`, `gone`, `io`, `closed` |
-//! | `channeld_delivery_duration_seconds` | histogram | channel, sink | how long an attempt took |
+//! | `channeld_deliveries_total` | counter | channel, sink, outcome | offers of one or more events to a sink: `ok`, `refused`, `gone`, `io`, `closed` |
+//! | `channeld_delivery_duration_seconds` | histogram | channel, sink | how long an offer took |
 //! | `channeld_events_delivered_total` | counter | channel, sink | events that a sink has taken |
 //! | `channeld_events_rejected_total` | counter | channel, reason | events rejected, by the reason |
 //! | `channeld_events_total` | counter | channel, type, verdict | events by type and verdict; one whose proof comes late counts as `pending` and again as `verified` |
@@ -144,13 +144,13 @@ impl Default for Metrics {
             deliveries: counters(
                 &registry,
                 "channeld_deliveries_total",
-                "Attempts to deliver to a sink.",
+                "Offers of one or more events to a sink.",
                 &["channel", "sink", "outcome"],
             ),
             delivery_duration: histograms(
                 &registry,
                 "channeld_delivery_duration_seconds",
-                "How long an attempt to deliver took.",
+                "How long an offer of one or more events took.",
                 &["channel", "sink"],
             ),
             delivered: counters(

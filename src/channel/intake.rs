@@ -21,6 +21,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -36,6 +37,12 @@ use super::status::{Activity, Teller};
 use super::trouble::Trouble;
 use super::{ChannelError, Shared, pause};
 
+/// While there is more than a page to read, the service is asked so often how far it goes: a page may not show it.
+const LOOK_AHEAD: Duration = Duration::from_secs(10);
+
+/// How long reading waits for the answer, which it does without as well.
+const LOOK_AHEAD_PATIENCE: Duration = Duration::from_secs(2);
+
 pub(super) struct Intake {
     shared: Arc<Shared>,
     reader: Reader,
@@ -48,6 +55,8 @@ pub(super) struct Intake {
     shown_above: Option<Offset>,
     /// The last page said that there is no more: that is worth a wait before asking again.
     caught_up: bool,
+    /// When it was last known how far the channel goes.
+    looked_ahead: Instant,
     retry: Retry,
     trouble: Trouble,
     teller: Teller,
@@ -74,6 +83,7 @@ impl Intake {
             held: None,
             shown_above: None,
             caught_up: false,
+            looked_ahead: Instant::now(),
             retry: shared.machine.retry(shared.settings.retry),
             trouble: Trouble::new(&shared.settings.channel, &teller),
             teller,
@@ -226,6 +236,24 @@ impl Intake {
         }
     }
 
+    /// Asks how far the channel goes, where a page has not said so for a while; `false` where `stop` fired first.
+    async fn look_ahead(&mut self, stop: &CancellationToken) -> bool {
+        if self.caught_up {
+            self.looked_ahead = Instant::now();
+        }
+        if !self.teller.reads_first() || self.looked_ahead.elapsed() < LOOK_AHEAD {
+            return true;
+        }
+        self.looked_ahead = Instant::now();
+        let source = self.shared.judge.source();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            // Whoever is asked tells the handle; an error will be said when it concerns what is read.
+            _ = timeout(LOOK_AHEAD_PATIENCE, source.poll(None, 1)) => true,
+        }
+    }
+
     async fn read(&mut self, stop: &CancellationToken) -> Result<Read, ChannelError> {
         let range = tokio::select! {
             biased;
@@ -240,6 +268,9 @@ impl Intake {
                     return Ok(if range.more { Read::Again } else { Read::Nothing });
                 }
                 self.caught_up = !range.more;
+                if !self.look_ahead(stop).await {
+                    return Ok(Read::Stopped);
+                }
                 let Some(judged) = self.shared.judge.page(range.events, &self.teller, stop).await? else {
                     return Ok(Read::Stopped);
                 };

@@ -165,7 +165,10 @@ impl Operations {
                 cursor,
                 owed: late.values().filter(|late| late.owed.contains(&**sink)).count(),
                 lag_events: newest.map(|newest| lag(newest, cursor)),
-                oldest_undelivered_seconds: newest.map(|_| age(now, &status.newest, cursor)),
+                oldest_undelivered_seconds: newest.map(|newest| match lag(newest, cursor) {
+                    0 => 0,
+                    _ => age(now, &status.newest, cursor),
+                }),
                 queued_batches: now.map_or(0, |lane| lane.queued),
                 status: now.map_or_else(standing, |lane| lane.status.clone()),
             }

@@ -6,6 +6,7 @@
 
 mod support;
 
+mod admin;
 mod backlog;
 mod clock;
 mod configuration;
@@ -16,6 +17,7 @@ mod faults;
 mod files;
 mod isolation;
 mod kills;
+mod metrics;
 mod model;
 mod operate;
 mod receivers;
