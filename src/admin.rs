@@ -60,6 +60,7 @@ pub struct Sources {
 /// The listener, serving. Ends when it is dropped.
 #[derive(Debug)]
 pub struct Admin {
+    address: SocketAddr,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
@@ -73,7 +74,7 @@ impl Admin {
         let failed = |source| AdminError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let listening = listener.local_addr().map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(1)
@@ -91,8 +92,14 @@ impl Admin {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(serve).map_err(failed)?;
-        info!(address = %listening, "health, metrics and status are served");
-        Ok(Self { stop, thread: Some(thread) })
+        info!(%address, "health, metrics and status are served");
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 }
 
@@ -104,3 +111,6 @@ impl Drop for Admin {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

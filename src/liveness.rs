@@ -81,6 +81,14 @@ impl Liveness {
         Self { allowances: ALLOWANCES, beat: BEAT, runtime: Arc::default(), blocking: Arc::default(), handles, writes }
     }
 
+    /// One that judges after half a second, and never of a channel: for tests.
+    #[cfg(test)]
+    pub(crate) fn hasty(handles: Arc<Handles>, writes: Arc<Writes>) -> Self {
+        let (short, long) = (Duration::from_millis(500), Duration::from_secs(3600));
+        let allowances = Allowances { runtime: short, blocking: short, write: short, channel: long };
+        Self { allowances, beat: Duration::from_millis(10), ..Self::new(handles, writes) }
+    }
+
     /// Gives the runtime's signs of life, for ever. Has to run as a task of its own, where the channels' tasks run.
     pub async fn beat(self) {
         let turns = async {

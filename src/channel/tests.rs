@@ -177,23 +177,43 @@ async fn a_loop_that_waits_does_not_look_dead() {
 
 #[tokio::test(start_paused = true)]
 async fn how_far_behind_it_is_shows_though_no_page_does() {
-    let (channel, handle) = channel(Service::Has(3000), Receives::Everything);
-    let (stop, enough) = (CancellationToken::new(), Duration::from_secs(30));
+    let (mut channel, handle) = channel(Service::Has(3000), Receives::Everything);
+    channel.settings.start = Start::Offset(Offset::new(1).unwrap());
+    run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
+    let status = handle.status();
+    assert_eq!(status.newest.offset(), Offset::new(3000));
+    assert!(status.newest.since(Offset::new(2999)).is_some());
+}
+
+/// Runs a channel that does not end by itself.
+async fn run_for(channel: &Channel, time: Duration, stop: &CancellationToken) {
     tokio::select! {
-        () = sleep(enough) => {}
-        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
+        () = sleep(time) => {}
+        ended = channel.run(stop) => panic!("it ended: {ended:?}"),
     }
-    assert_eq!(handle.status().newest.offset(), Offset::new(3000));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_channel_that_has_ended_is_no_hang() {
-    let (channel, handle) = channel(Service::Has(30), Receives::Nothing);
-    let stop = CancellationToken::new();
-    tokio::select! {
-        () = sleep(Duration::from_secs(30)) => {}
-        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
-    }
+    let (channel, handle) = channel(Service::Has(30), Receives::Everything);
+    run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(handle.standstill(ALLOWANCE), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
+    let (channel, handle) = channel(Service::Has(20), Receives::Nothing);
+    let stop = CancellationToken::new();
+    let stopping = async {
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(handle.status().activity, Activity::Idle, "it has read everything");
+        stop.cancel();
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(handle.standstill(ALLOWANCE), None);
+    };
+    tokio::select! {
+        () = stopping => {}
+        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
+    }
 }

@@ -5,14 +5,12 @@ use super::*;
 
 /// Long enough for a busy machine, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(500);
-const LONG: Duration = Duration::from_secs(3600);
+
 const PATIENCE: Duration = Duration::from_secs(60);
 const WORKERS: usize = 2;
 
 fn watched() -> Liveness {
-    let allowances = Allowances { runtime: SHORT, blocking: SHORT, write: SHORT, channel: LONG };
-    let liveness = Liveness::new(Arc::default(), Arc::default());
-    Liveness { allowances, beat: Duration::from_millis(10), ..liveness }
+    Liveness::hasty(Arc::default(), Arc::default())
 }
 
 fn runtime(blocking_threads: usize) -> tokio::runtime::Runtime {
