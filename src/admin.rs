@@ -12,8 +12,8 @@
 //! * **Read-only.** GET and HEAD; anything else is answered with 405.
 //! * **On a thread of its own.** It answers while every thread of the daemon's runtime is stuck, and what its clients ask
 //!   takes no turn from a channel.
-//! * **Bounded.** So many clients, so large a request, so long a conversation, one report at a time: see [`server`] and
-//!   [`routes`].
+//! * **Bounded.** So many clients, so large a request, so long a conversation, one report at a time: see `server` and
+//!   `routes`.
 //!
 //! # Cancellation
 //!

@@ -217,8 +217,7 @@ impl Metrics {
 }
 
 /// For whoever writes the state.
-#[must_use]
-pub fn commit_duration() -> Histogram {
+pub(crate) fn commit_duration() -> Histogram {
     let (name, help) = ("channeld_state_commit_duration_seconds", "How long the state took to be on disk.");
     Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec())).expect(WELL_FORMED)
 }

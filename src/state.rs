@@ -238,6 +238,14 @@ impl State {
         self.store().quarantined(channel)
     }
 
+    /// How many quarantined events a channel has.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn count_quarantined(&self, channel: ChannelId) -> Result<usize, StateError> {
+        self.store().count_quarantined(channel)
+    }
+
     /// The event at `offset`, if it waits for its proof.
     ///
     /// # Errors

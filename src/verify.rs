@@ -83,7 +83,7 @@ pub struct Proof {
     /// How many were required.
     pub required: usize,
     /// Signatures by keys outside the signer set that were read before there were enough.
-    pub strangers: usize,
+    pub strangers: u32,
     /// The hash of the signed text, which the report binds.
     pub event_hash: Hash,
     /// The owner that the report names.
@@ -139,7 +139,7 @@ pub enum Reason {
         /// The threshold.
         required: usize,
         /// Signatures by keys outside the signer set.
-        strangers: usize,
+        strangers: u32,
     },
 }
 
@@ -160,7 +160,7 @@ impl Reason {
 
     /// How many signatures by keys outside the signer set were seen over something that is ours.
     #[must_use]
-    pub fn strangers(&self) -> usize {
+    pub fn strangers(&self) -> u32 {
         match self {
             Self::TooFewSignatures { strangers, .. } => *strangers,
             _ => 0,

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use prometheus::proto::{Metric, MetricFamily};
+use prometheus::proto::{LabelPair, Metric, MetricFamily};
 use prometheus::{GaugeVec, Opts, Registry, TextEncoder};
 
 use crate::channel::{Activity, LaneCondition};
@@ -43,7 +43,7 @@ impl<'r> Configured<'r> {
     }
 
     fn has(&self, metric: &Metric) -> bool {
-        let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(|label| label.value());
+        let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
         match (label("channel"), label("sink")) {
             (Some(channel), Some(sink)) => self.lanes.contains(&(channel, sink)),
             (Some(channel), None) => self.channels.contains(channel),

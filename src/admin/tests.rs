@@ -60,8 +60,10 @@ fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
     let plugs: Vec<_> = (0..WORKERS)
         .map(|_| {
             let (open, plug) = channel::<()>();
-            // The only message is that there will be none.
-            runtime.spawn(async move { drop(plug.recv()) });
+            runtime.spawn(async move {
+                // The only message is that there will be none.
+                let _ = plug.recv();
+            });
             open
         })
         .collect();

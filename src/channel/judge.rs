@@ -117,7 +117,7 @@ struct Grounds {
     reason: &'static str,
     detail: String,
     /// Signatures by keys outside the signer set.
-    strangers: usize,
+    strangers: u32,
 }
 
 impl From<&Reason> for Grounds {

@@ -187,7 +187,7 @@ impl Operations {
             late: late.len(),
             late_error: status.late_proofs,
             last_error: status.last_error,
-            quarantined: self.state.quarantined(channel.id)?.len(),
+            quarantined: self.state.count_quarantined(channel.id)?,
             signers: status.signers.all().map(signer).collect(),
             lanes,
         })

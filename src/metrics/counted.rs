@@ -134,8 +134,8 @@ impl ChannelMetrics {
     }
 
     /// Signatures by keys that are not configured.
-    pub fn strangers(&self, signatures: usize) {
-        self.unknown_signers.inc_by(signatures as u64);
+    pub fn strangers(&self, signatures: u32) {
+        self.unknown_signers.inc_by(signatures.into());
     }
 
     /// The channel's loop panicked.

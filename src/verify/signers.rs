@@ -17,7 +17,7 @@ pub(super) struct Counted {
     /// Distinct members, exactly as many as are required.
     pub(super) signers: Vec<Address>,
     /// Signatures among them by keys that are no members'.
-    pub(super) strangers: usize,
+    pub(super) strangers: u32,
 }
 
 /// Why a list and a threshold are no signer set.
