@@ -63,6 +63,7 @@ mod seen;
 mod sightings;
 mod source;
 mod status;
+mod teller;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -84,7 +85,7 @@ use lane::Lane;
 use late::LateBook;
 use machine::{Machine, ThisMachine};
 use source::{Service, Source, Told};
-use status::Teller;
+use teller::Teller;
 use trouble::Trouble;
 
 /// Batches that wait for one lane before reading waits for it.
@@ -290,7 +291,7 @@ impl Channel {
 
     fn judge(&self) -> Judge {
         let signers = self.handle.sightings(self.settings.verifier.signers());
-        let notes = Notes { metrics: self.metrics.clone(), signers };
+        let notes = Notes::new(self.metrics.clone(), signers);
         Judge::new(&self.settings, self.source.clone(), self.recent.clone(), self.machine.clone(), notes)
     }
 

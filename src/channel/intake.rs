@@ -33,7 +33,8 @@ use crate::state::{Blocker, Commit, Evidence, Held, Pending, Quarantined};
 use super::batch::{Batch, Outcome, Sorted};
 use super::judge::PROOF_TIMEOUT;
 use super::reader::{Range, ReadError, Reader};
-use super::status::{Activity, Teller};
+use super::status::Activity;
+use super::teller::Teller;
 use super::trouble::Trouble;
 use super::{ChannelError, Shared, pause};
 

@@ -35,7 +35,8 @@ use super::batch::{Batch, Work};
 use super::hub::Seat;
 use super::intake::{Intake, Taken};
 use super::judge::Awaited;
-use super::status::{Problem, Teller};
+use super::status::Problem;
+use super::teller::Teller;
 use super::trouble::STUBBORN;
 use super::{ChannelError, Outlet, Shared, pause};
 

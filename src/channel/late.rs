@@ -28,7 +28,8 @@ use crate::state::{Commit, Evidence, LaneKey};
 use super::batch::Outcome;
 use super::judge::{Answer, Awaited, PROOF_RETRY};
 use super::machine::Machine;
-use super::status::{Activity, Teller};
+use super::status::Activity;
+use super::teller::Teller;
 use super::{ChannelError, MAX_LATE, Shared};
 
 /// The events of a channel that wait for their proof.
