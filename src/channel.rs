@@ -356,7 +356,9 @@ async fn feed(shared: &Arc<Shared>, from: Option<Offset>, stop: &CancellationTok
         let go_on = match intake.next(stop).await? {
             Taken::Batch(batch) => {
                 let awaited = batch.pending.iter().map(Awaited::from).collect();
-                shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, &teller, stop).await
+                let handing_on =
+                    async { shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, &teller, stop).await };
+                intake.meanwhile(handing_on).await
             }
             Taken::Nothing => pause(shared.settings.idle_wait, stop).await,
             Taken::Stopped => false,

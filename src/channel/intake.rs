@@ -21,7 +21,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -38,7 +38,8 @@ use super::teller::Teller;
 use super::trouble::Trouble;
 use super::{ChannelError, Shared, pause};
 
-/// While there is more than a page to read, the service is asked so often how far it goes: a page may not show it.
+/// While there is more than a page to read, or nobody takes what was read, the service is asked so often how far it goes:
+/// no page shows it.
 const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
 /// How long reading waits for the answer, which it does without as well.
@@ -235,6 +236,20 @@ impl Intake {
                 return Ok(false);
             }
         }
+    }
+
+    /// Waits for what may take long, and asks now and then how far the channel goes meanwhile.
+    pub(super) async fn meanwhile<T>(&self, doing: impl Future<Output = T>) -> T {
+        let source = self.shared.judge.source();
+        let looking = async {
+            let mut wait = LOOK_AHEAD;
+            loop {
+                sleep(wait).await;
+                let asked = source.poll(None, 1).await.err().and_then(|error| error.retry_after());
+                wait = LOOK_AHEAD.max(asked.unwrap_or_default());
+            }
+        };
+        tokio::select! { biased; done = doing => done, never = looking => never }
     }
 
     /// Asks how far the channel goes, where a page has not said so for a while; `false` where `stop` fired first.

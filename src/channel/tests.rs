@@ -177,12 +177,14 @@ async fn a_loop_that_waits_does_not_look_dead() {
 
 #[tokio::test(start_paused = true)]
 async fn how_far_behind_it_is_shows_though_no_page_does() {
-    let (mut channel, handle) = channel(Service::Has(3000), Receives::Everything);
-    channel.settings.start = Start::Offset(Offset::new(1).unwrap());
-    run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
-    let status = handle.status();
-    assert_eq!(status.newest.offset(), Offset::new(3000));
-    assert!(status.newest.since(Offset::new(2999)).is_some());
+    for receives in [Receives::Everything, Receives::Nothing] {
+        let (mut channel, handle) = channel(Service::Has(3000), receives);
+        channel.settings.start = Start::Offset(Offset::new(1).unwrap());
+        run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
+        let status = handle.status();
+        assert_eq!(status.newest.offset(), Offset::new(3000), "{receives:?}");
+        assert!(status.newest.since(Offset::new(2999)).is_some());
+    }
 }
 
 /// Runs a channel that does not end by itself.
