@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::api::Client;
+use crate::metrics::ChannelMetrics;
 use crate::record::ChannelRef;
 use crate::state::{State, StateError};
 
@@ -52,22 +53,32 @@ mod late;
 mod machine;
 #[cfg(test)]
 mod model;
+mod newest;
+mod pace;
 mod plan;
 mod reader;
 mod replay;
+mod seen;
 mod shared;
+mod sightings;
 mod source;
 mod start;
 mod status;
+mod teller;
+#[cfg(test)]
+mod tests;
 mod trouble;
 mod walk;
 
 pub use handle::{Handle, Handles, Paused, StandingStill};
 pub use history::History;
+pub use newest::Newest;
+pub use pace::Standstill;
 pub use plan::{Outlet, Settings};
 pub use reader::ReadError;
 pub use replay::RecentEvents;
-pub use status::{Activity, LaneCondition, LaneStatus, Problem, Status};
+pub use sightings::Sightings;
+pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
 
 use intake::{Intake, Taken};
 use judge::Awaited;
@@ -75,8 +86,8 @@ use lanes::Lanes;
 use machine::{Machine, ThisMachine};
 use plan::Plan;
 use shared::{Shared, Way, changed};
-use source::Service;
-use status::Teller;
+use source::{Service, Told};
+use teller::Teller;
 
 /// Batches that wait for one lane before reading waits for it.
 const QUEUE_BATCHES: usize = 2;
@@ -113,6 +124,7 @@ pub struct Channel {
     recent: Arc<RecentEvents>,
     handle: Arc<Handle>,
     machine: Arc<dyn Machine>,
+    metrics: Arc<ChannelMetrics>,
 }
 
 impl Channel {
@@ -126,8 +138,10 @@ impl Channel {
         outlets: Vec<Outlet>,
         handle: Arc<Handle>,
     ) -> Self {
-        let source = Arc::new(Service::new(api, settings.channel.id, handle.clone()));
-        let plan = Plan { settings, source, outlets };
+        let metrics = Arc::new(handle.metrics().channel(&settings.channel));
+        let (told, answers_within) = (Told { handle: handle.clone(), metrics }, api.request_timeout());
+        let source = Arc::new(Service::new(api, settings.channel.id, Some(told)));
+        let plan = Plan { settings, source, outlets, answers_within };
         Self::by(plan, state, recent, handle, Arc::new(ThisMachine::new()))
     }
 
@@ -139,7 +153,13 @@ impl Channel {
         machine: Arc<dyn Machine>,
     ) -> Self {
         let identity = plan.settings.channel.clone();
-        Self { identity, plan: watch::Sender::new(plan), state, recent, handle, machine }
+        let metrics = Arc::new(handle.metrics().channel(&identity));
+        Self { identity, plan: watch::Sender::new(plan), state, recent, handle, machine, metrics }
+    }
+
+    /// Notes that a run of it panicked.
+    pub fn panicked(&self) {
+        self.metrics.panicked();
     }
 
     /// Which channel it is.
@@ -176,7 +196,8 @@ impl Channel {
     }
 
     async fn run_once(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        let _running = self.handle.run().await;
+        let answers_within = self.plan.borrow().answers_within;
+        let _running = self.handle.run(&self.identity.name, answers_within).await;
         let (mut plans, stop) = (self.plan.subscribe(), stop.child_token());
         let mut plan = plans.borrow_and_update().clone();
         let shared = Arc::new(Shared::new(self, &plan)?);
@@ -211,12 +232,14 @@ impl Channel {
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.identity.name, self.identity.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
-            self.handle.observe(|seen| seen.activity = Activity::Gone);
+            self.handle.observe(|seen| seen.says(Activity::Gone, Duration::ZERO));
         } else {
             // Also where reading ended because a lane had: the other lanes must not wait for their sinks.
             stop.cancel();
         }
         shared.hub.close();
+        // Whatever is waited for now, it is the lanes and their sinks.
+        self.handle.observe(|seen| seen.pace.rest());
         lanes.drain(ended).await
     }
 }
@@ -259,7 +282,9 @@ async fn feed_by(way: Arc<Way>, shared: &Arc<Shared>, stop: &CancellationToken) 
         let go_on = match intake.next(stop).await? {
             Taken::Batch(batch) => {
                 let awaited = batch.pending.iter().map(Awaited::from).collect();
-                shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, &teller, stop).await
+                let handing_on =
+                    async { shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, &teller, stop).await };
+                intake.meanwhile(handing_on).await
             }
             Taken::Nothing => pause(idle_wait, stop).await,
             Taken::Stopped => false,

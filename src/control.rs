@@ -35,7 +35,7 @@ mod words;
 
 pub use reload::{Changes, Difference, Reloading, Reloads};
 pub use socket::{Socket, ask};
-pub use status::{ChannelReport, KeptReport, LaneReport, Process, Report};
+pub use status::{ChannelReport, KeptReport, LaneReport, Process, Report, SignerReport};
 pub use words::{
     Again, Answer, DeadSelection, Fate, Kept, Letter, Move, Paused, Position, Refusal, Request, Retried, Selection,
 };
@@ -44,13 +44,13 @@ pub use words::{
 const AT_ONCE: usize = 256;
 
 /// Answers requests about a state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Operations {
     state: Arc<State>,
     handles: Arc<Handles>,
     daemon: Option<Process>,
     reloads: Option<Reloads>,
-    channels: Vec<Known>,
+    channels: Arc<[Known]>,
 }
 
 /// A configured channel.
@@ -88,7 +88,7 @@ impl Operations {
     /// [`Refusal`]: nothing was changed or, where the state failed, nobody knows.
     pub async fn answer(&self, request: Request) -> Result<Answer, Refusal> {
         match request {
-            Request::Status => self.status(),
+            Request::Status => self.status().await,
             Request::Reload => self.reload().await,
             Request::QuarantineList { channel } => self.list(channel.as_deref()),
             Request::QuarantineShow { channel, offset } => self.show(&channel, offset),

@@ -35,9 +35,11 @@
 //! | [`config`] | from the operator's text to a checked `Config`, every mistake at once | event, record, sink, verify |
 //! | [`assembly`] | from a `Config` to the parts that run | all above |
 //! | [`control`] | what an operator sees and changes: status, quarantine, dead letters, cursors, pauses, reloads | channel, config, state |
+//! | [`admin`] | health, metrics and status over HTTP, on a thread of its own | control, [`liveness`], [`metrics`] |
 //! | [`cli`] | one file a subcommand | all |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!
+//! [`metrics`], what is counted by which name, and [`liveness`], whether anything stands still, are the process's own.
 //! [`retry`], [`telemetry`], [`signals`], [`http`], [`comparable`] and `grace` are small and stand beside.
 //!
 //! # Invariants
@@ -60,6 +62,7 @@ pub mod state;
 pub mod channel;
 pub mod supervisor;
 
+pub mod admin;
 pub mod control;
 
 pub mod assembly;
@@ -71,6 +74,8 @@ pub mod simulator;
 pub mod comparable;
 pub(crate) mod grace;
 pub mod http;
+pub mod liveness;
+pub mod metrics;
 pub mod retry;
 pub mod signals;
 pub mod telemetry;

@@ -99,6 +99,12 @@ impl Record {
         self.event_id
     }
 
+    /// When it happened, Unix seconds: the service's unsigned word.
+    #[must_use]
+    pub fn time(&self) -> Option<i64> {
+        self.time
+    }
+
     /// Whether it was proved; otherwise it is a notice that nobody signs.
     #[must_use]
     pub fn is_verified(&self) -> bool {

@@ -33,10 +33,12 @@ pub(crate) mod memory;
 mod mirror;
 mod store;
 mod trees;
+mod writes;
 
 pub use codec::{Blocker, GivenUp, Late, Quarantined};
 pub use error::StateError;
 pub use held::{Held, MAX_QUARANTINED, MAX_QUARANTINED_BYTES};
+pub use writes::Writes;
 
 use committer::{Committer, Files};
 use directory::Directory;
@@ -152,6 +154,7 @@ pub struct State {
     store: Option<Store>,
     commits: mpsc::Sender<committer::Request>,
     writer: Writer,
+    writes: Arc<Writes>,
 }
 
 /// What serves the commits.
@@ -178,12 +181,13 @@ impl State {
         let (commits, requests) = mpsc::channel(QUEUE);
         let files = Files { database: directory.database_files(), mirror: directory.mirror() };
         let committer = Committer::new(store.clone(), files)?;
+        let writes = committer.writes();
         let thread = std::thread::Builder::new()
             .name("state".to_owned())
             .spawn(move || committer.run(requests))
             .map_err(|error| StateError::io("starting the state's thread", error))?;
         let writer = Writer::Thread { thread: Some(thread), _directory: directory };
-        Ok(Self { store: Some(store), commits, writer })
+        Ok(Self { store: Some(store), commits, writer, writes })
     }
 
     /// Writes `commit`, and answers once it is on disk.
@@ -197,6 +201,12 @@ impl State {
         let (done, answer) = oneshot::channel();
         self.commits.send((commit, done)).await.map_err(|_| StateError::Closed)?;
         answer.await.map_err(|_| StateError::Closed)?
+    }
+
+    /// How the writing goes, for whoever watches it.
+    #[must_use]
+    pub fn writes(&self) -> Arc<Writes> {
+        self.writes.clone()
     }
 
     fn store(&self) -> &Store {
@@ -226,6 +236,14 @@ impl State {
     /// If the database cannot be read.
     pub fn quarantined(&self, channel: ChannelId) -> Result<BTreeMap<Offset, Quarantined>, StateError> {
         self.store().quarantined(channel)
+    }
+
+    /// How many quarantined events a channel has.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn count_quarantined(&self, channel: ChannelId) -> Result<usize, StateError> {
+        self.store().count_quarantined(channel)
     }
 
     /// The event at `offset`, if it waits for its proof.

@@ -178,6 +178,7 @@ impl Supervisor {
         match error {
             ChannelError::Gone => None,
             ChannelError::Panicked(_) => {
+                running.channel.panicked();
                 let wait = running.retry.next_wait(None);
                 error!(channel = %name, wait_ms = wait.as_millis(), error = %Chain(&error), "channel panicked: starting it again");
                 self.spawn(running, wait);

@@ -25,6 +25,8 @@ pub use owner::workflow_owner;
 pub use report::{OCR_REPORT_LENGTH, Report, event_hash, signed_digest};
 pub use signers::{SignerSet, SignerSetError};
 
+use signers::Counted;
+
 /// What is known of an event after its proof has been looked at.
 #[derive(Clone, Debug)]
 pub enum Verdict {
@@ -80,6 +82,8 @@ pub struct Proof {
     pub signers: Vec<Address>,
     /// How many were required.
     pub required: usize,
+    /// Signatures by keys outside the signer set that were read before there were enough.
+    pub strangers: u32,
     /// The hash of the signed text, which the report binds.
     pub event_hash: Hash,
     /// The owner that the report names.
@@ -134,10 +138,35 @@ pub enum Reason {
         found: usize,
         /// The threshold.
         required: usize,
+        /// Signatures by keys outside the signer set.
+        strangers: u32,
     },
 }
 
 impl Reason {
+    /// Every [`name`](Self::name) there is.
+    pub const NAMES: [&str; 10] = [
+        "malformed",
+        "multiple-proofs",
+        "malformed-proof",
+        "malformed-report",
+        "malformed-context",
+        "nothing-signed",
+        "wrong-owner",
+        "event-hash-mismatch",
+        "malformed-signature",
+        "too-few-signatures",
+    ];
+
+    /// How many signatures by keys outside the signer set were seen over something that is ours.
+    #[must_use]
+    pub fn strangers(&self) -> u32 {
+        match self {
+            Self::TooFewSignatures { strangers, .. } => *strangers,
+            _ => 0,
+        }
+    }
+
     /// A short constant name, fit for a metric's label or a program.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -216,9 +245,9 @@ impl Verifier {
             return Err(Reason::EventHashMismatch);
         }
         let digest = signed_digest(&report_bytes, &context);
-        let signers = self.signers.count(&digest, &ocr.signatures)?;
+        let Counted { signers, strangers } = self.signers.count(&digest, &ocr.signatures)?;
         let (required, workflow_owner) = (self.signers.required(), report.workflow_owner);
-        Ok(Proof { signers, required, event_hash, workflow_owner, digest })
+        Ok(Proof { signers, required, strangers, event_hash, workflow_owner, digest })
     }
 }
 

@@ -2,13 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Mutex as Turn, MutexGuard as Turned, Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::status::{Activity, LaneStatus, Problem, Status};
+use super::pace::Standstill;
+use super::seen::{Seen, SeenLane};
+use super::sightings::Sightings;
+use super::status::{Activity, LaneNow, LaneStatus, Problem, Status};
 use crate::event::{ChannelId, Offset};
+use crate::metrics::Metrics;
+use crate::verify::SignerSet;
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
@@ -19,23 +25,7 @@ pub struct Handle {
     /// How often an operator has resumed each sink.
     resumed: watch::Sender<BTreeMap<String, u64>>,
     seen: Mutex<Seen>,
-}
-
-/// What the channel has said of itself.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) activity: Activity,
-    newest: Option<Offset>,
-    last_poll: Option<Timestamp>,
-    pub(super) late_proofs: Option<Problem>,
-    lanes: BTreeMap<Arc<str>, SeenLane>,
-}
-
-/// What a lane has said of itself.
-#[derive(Debug, Default)]
-pub(super) struct SeenLane {
-    pub(super) error: Option<Problem>,
-    pub(super) reading: Option<Activity>,
+    metrics: Metrics,
 }
 
 /// What stands still until an operator resumes it. Forgotten when the process ends.
@@ -56,6 +46,36 @@ pub struct StandingStill<'a> {
 }
 
 impl Handle {
+    fn new(metrics: Metrics) -> Self {
+        Self {
+            running: Turn::default(),
+            acquitted: Notify::default(),
+            paused: watch::Sender::default(),
+            resumed: watch::Sender::default(),
+            seen: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// Where it is counted what the channel does.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Where it is noted who has signed.
+    pub(super) fn sightings(&self, signers: &SignerSet) -> Arc<Sightings> {
+        let mut seen = self.seen();
+        seen.signers = Sightings::of(signers, &seen.signers);
+        seen.signers.clone()
+    }
+
+    /// What should have moved and has not, by more than `allowance`.
+    #[must_use]
+    pub fn standstill(&self, allowance: Duration) -> Option<Standstill> {
+        self.seen().standstill(allowance)
+    }
+
     /// Keeps the channel from running; `None` where it runs.
     pub fn stand_still(&self) -> Option<StandingStill<'_>> {
         self.running.try_lock().ok().map(|turn| StandingStill { _turn: turn })
@@ -140,23 +160,33 @@ impl Handle {
             // A lane that began after its sink was gone has not asked it.
             let error = lane.error.as_ref().or_else(|| paused.gone.get(&**sink));
             let paused = paused.sinks.contains(&**sink);
-            (sink.to_string(), LaneStatus::of(error.cloned(), lane.reading.clone(), paused))
+            let status = LaneStatus::of(error.cloned(), lane.reading.clone(), paused);
+            (sink.to_string(), LaneNow { status, queued: lane.queued(), offers: lane.offers })
         };
         Status {
             activity: if stands { Activity::Paused } else { seen.activity.clone() },
-            newest: seen.newest,
+            newest: seen.newest.clone(),
             last_poll: seen.last_poll,
             late_proofs: seen.late_proofs.clone(),
+            last_error: seen.last_error.clone(),
+            signers: seen.signers.clone(),
             lanes: seen.lanes.iter().map(lane).collect(),
         }
     }
 
-    /// The service has answered with a page whose highest offset is `newest`.
-    pub(super) fn polled(&self, newest: Option<Offset>) {
+    /// The service has answered with a page of these offsets, descending.
+    pub(super) fn polled(&self, offsets: impl Iterator<Item = Offset>) {
+        let now = Timestamp::now();
         self.observe(|seen| {
-            seen.newest = seen.newest.max(newest);
-            seen.last_poll = Some(Timestamp::now());
+            seen.newest.shown(offsets, now);
+            seen.last_poll = Some(now);
+            seen.read();
         });
+    }
+
+    /// The service has answered whoever reads.
+    pub(super) fn answered(&self) {
+        self.observe(Seen::read);
     }
 
     pub(super) fn observe(&self, observed: impl FnOnce(&mut Seen)) {
@@ -164,7 +194,7 @@ impl Handle {
     }
 
     pub(super) fn observe_lane<T>(&self, sink: &Arc<str>, observed: impl FnOnce(&mut SeenLane) -> T) -> T {
-        observed(self.seen().lanes.entry(sink.clone()).or_default())
+        observed(self.seen().lane(sink))
     }
 
     /// The lane of a sink does not run any more.
@@ -176,10 +206,14 @@ impl Handle {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As long as the answer lives, the channel runs.
-    pub(super) async fn run(&self) -> Running<'_> {
+    /// As long as the answer lives, the channel of that name runs. Whatever it asks is answered, or given up, within
+    /// `answers_within`.
+    pub(super) async fn run(&self, name: &Arc<str>, answers_within: Duration) -> Running<'_> {
         let turn = self.running.lock().await;
-        self.observe(|seen| seen.activity = Activity::Reading);
+        self.observe(|seen| {
+            (seen.name, seen.answers_within) = (name.clone(), answers_within);
+            seen.says(Activity::Reading, Duration::ZERO);
+        });
         Running { handle: self, _turn: turn }
     }
 }
@@ -194,6 +228,7 @@ pub(super) struct Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.handle.observe(|seen| {
+            seen.pace.rest();
             if seen.activity != Activity::Gone {
                 seen.activity = Activity::Stopped;
             }
@@ -205,12 +240,32 @@ impl Drop for Running<'_> {
 
 /// The handles of all channels.
 #[derive(Debug, Default)]
-pub struct Handles(Mutex<HashMap<ChannelId, Arc<Handle>>>);
+pub struct Handles {
+    known: Mutex<HashMap<ChannelId, Arc<Handle>>>,
+    metrics: Metrics,
+}
 
 impl Handles {
     /// The handle of a channel: always the same.
     #[must_use]
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(channel).or_default().clone()
+        let new = || Arc::new(Handle::new(self.metrics.clone()));
+        self.known().entry(channel).or_insert_with(new).clone()
+    }
+
+    /// Where it is counted what the channels do.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The first channel that should have moved and has not, by more than `allowance`.
+    #[must_use]
+    pub fn standstill(&self, allowance: Duration) -> Option<Standstill> {
+        self.known().values().find_map(|handle| handle.standstill(allowance))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<ChannelId, Arc<Handle>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

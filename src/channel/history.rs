@@ -19,7 +19,7 @@ impl History {
     /// The events from one offset to another, both included.
     #[must_use]
     pub fn new(api: Client, channel: ChannelId, from: Offset, to: Offset, page_limit: u16) -> Self {
-        let source = Arc::new(Service::new(api, channel, Arc::default()));
+        let source = Arc::new(Service::new(api, channel, None));
         Self { reader: Reader::new(source, page_limit), position: from.before(), to }
     }
 

@@ -61,6 +61,8 @@ pub(super) struct Seat {
     hub: Arc<Hub>,
     number: usize,
     pub(super) queue: mpsc::Receiver<Work>,
+    /// The other end of the queue, for whoever wants to know how full it is.
+    pub(super) filled_by: mpsc::WeakSender<Work>,
     /// Fires when the lane has been detached.
     pub(super) detached: Arc<Notify>,
 }
@@ -88,6 +90,7 @@ impl Hub {
     pub(super) fn add(self: &Arc<Self>, sink: Arc<str>, cursor: Option<Offset>) -> Seat {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
         let detached = Arc::new(Notify::new());
+        let filled_by = sender.downgrade();
         let mut inner = self.lock();
         let attached = cursor >= inner.position;
         if !attached {
@@ -99,7 +102,7 @@ impl Hub {
         if attached {
             self.rejoined.notify_one();
         }
-        Seat { hub: self.clone(), number, queue, detached }
+        Seat { hub: self.clone(), number, queue, filled_by, detached }
     }
 
     /// Hands a batch to every attached lane, once one of them has room; `false` where `stop` fired first.

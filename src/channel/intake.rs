@@ -21,6 +21,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -33,9 +34,17 @@ use super::batch::{Batch, Outcome, Sorted};
 use super::judge::PROOF_TIMEOUT;
 use super::reader::{Range, ReadError, Reader};
 use super::shared::{Shared, Way};
-use super::status::{Activity, Teller};
+use super::status::Activity;
+use super::teller::Teller;
 use super::trouble::Trouble;
 use super::{ChannelError, pause};
+
+/// While there is more than a page to read, or nobody takes what was read, the service is asked so often how far it goes:
+/// no page shows it.
+const LOOK_AHEAD: Duration = Duration::from_secs(10);
+
+/// How long reading waits for the answer, which it does without as well.
+const LOOK_AHEAD_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Intake {
     shared: Arc<Shared>,
@@ -50,6 +59,8 @@ pub(super) struct Intake {
     shown_above: Option<Offset>,
     /// The last page said that there is no more: that is worth a wait before asking again.
     caught_up: bool,
+    /// When it was last known how far the channel goes.
+    looked_ahead: Instant,
     retry: Retry,
     trouble: Trouble,
     teller: Teller,
@@ -76,6 +87,7 @@ impl Intake {
             held: None,
             shown_above: None,
             caught_up: false,
+            looked_ahead: Instant::now(),
             retry: shared.machine.retry(way.settings.retry),
             trouble: Trouble::new(&shared.channel, &teller),
             teller,
@@ -88,7 +100,12 @@ impl Intake {
     pub(super) async fn next(&mut self, stop: &CancellationToken) -> Result<Taken, ChannelError> {
         self.teller.says(Activity::Reading);
         let taken = self.take(stop).await?;
-        self.teller.says(if let Taken::Nothing = taken { Activity::Idle } else { Activity::Delivering });
+        if let Taken::Nothing = taken {
+            self.teller.has_read_all();
+            self.teller.waits(Activity::Idle, self.way.settings.idle_wait);
+        } else {
+            self.teller.says(Activity::Delivering);
+        }
         Ok(taken)
     }
 
@@ -224,6 +241,38 @@ impl Intake {
         }
     }
 
+    /// Waits for what may take long, and asks now and then how far the channel goes meanwhile.
+    pub(super) async fn meanwhile<T>(&self, doing: impl Future<Output = T>) -> T {
+        let source = self.way.judge.source();
+        let looking = async {
+            let mut wait = LOOK_AHEAD;
+            loop {
+                sleep(wait).await;
+                let asked = source.poll(None, 1).await.err().and_then(|error| error.retry_after());
+                wait = LOOK_AHEAD.max(asked.unwrap_or_default());
+            }
+        };
+        tokio::select! { biased; done = doing => done, never = looking => never }
+    }
+
+    /// Asks how far the channel goes, where a page has not said so for a while; `false` where `stop` fired first.
+    async fn look_ahead(&mut self, stop: &CancellationToken) -> bool {
+        if self.caught_up {
+            self.looked_ahead = Instant::now();
+        }
+        if !self.teller.reads_first() || self.looked_ahead.elapsed() < LOOK_AHEAD {
+            return true;
+        }
+        self.looked_ahead = Instant::now();
+        let source = self.way.judge.source();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            // Whoever is asked tells the handle; an error will be said when it concerns what is read.
+            _ = timeout(LOOK_AHEAD_PATIENCE, source.poll(None, 1)) => true,
+        }
+    }
+
     async fn read(&mut self, stop: &CancellationToken) -> Result<Read, ChannelError> {
         let range = tokio::select! {
             biased;
@@ -238,6 +287,9 @@ impl Intake {
                     return Ok(if range.more { Read::Again } else { Read::Nothing });
                 }
                 self.caught_up = !range.more;
+                if !self.look_ahead(stop).await {
+                    return Ok(Read::Stopped);
+                }
                 let Some(judged) = self.way.judge.page(range.events, &self.teller, stop).await? else {
                     return Ok(Read::Stopped);
                 };

@@ -36,9 +36,16 @@ use super::machine::Machine;
 use super::reader::ReadError;
 use super::replay::{Alarm, LetThrough, RecentEvents};
 use super::source::Source;
-use super::status::{Activity, Teller};
+use super::status::Activity;
+use super::teller::Teller;
 use super::trouble::Trouble;
 use super::{ChannelError, Settings, pause};
+
+mod notes;
+
+pub(super) use notes::Notes;
+
+use notes::Grounds;
 
 /// Rejected events of one page that are read again at the same time.
 const SECOND_LOOKS: usize = 8;
@@ -55,6 +62,9 @@ pub(super) const PROOF_RETRY: RetryPolicy =
 
 /// The reason of an event whose proof has not come.
 pub(super) const PROOF_TIMEOUT: &str = "proof-timeout";
+
+/// The reason of an event whose proof can never come.
+const PENDING_WITHOUT_ID: &str = "pending-without-id";
 
 /// An event whose proof is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +119,7 @@ pub(super) struct Judge {
     machine: Arc<dyn Machine>,
     /// The offsets of rejected events that have been logged: some are read, and rejected, again and again.
     said: Mutex<BTreeSet<Offset>>,
+    notes: Notes,
 }
 
 impl Judge {
@@ -117,6 +128,7 @@ impl Judge {
         source: Arc<dyn Source>,
         recent: Arc<RecentEvents>,
         machine: Arc<dyn Machine>,
+        notes: Notes,
     ) -> Self {
         Self {
             source,
@@ -128,6 +140,7 @@ impl Judge {
             retry: settings.retry,
             machine,
             said: Mutex::default(),
+            notes,
         }
     }
 
@@ -153,6 +166,7 @@ impl Judge {
         for judged in judged {
             let Some(judged) = judged? else { return Ok(None) };
             let Some(outcome) = self.let_through(judged, teller, stop).await? else { return Ok(None) };
+            self.notes.page(&outcome, teller);
             outcomes.push(outcome);
         }
         Ok(Some(outcomes))
@@ -169,7 +183,7 @@ impl Judge {
         let mut retry = self.machine.retry(PROOF_RETRY);
         let awaited = Awaited::from(&pending);
         loop {
-            teller.says(Activity::AwaitingProof { offset: pending.offset });
+            teller.waits(Activity::AwaitingProof { offset: pending.offset }, PROOF_RETRY.max_wait);
             // One that has waited behind another may be late already, and its proof there: it is asked for all the same.
             if !self.timed_out(&awaited) && !pause(retry.next_wait(None), stop).await {
                 return Ok(None);
@@ -236,7 +250,7 @@ impl Judge {
     /// The evidence of an event whose proof has not come.
     pub(super) fn proof_timeout(&self, awaited: &Awaited, json: Bytes) -> Evidence {
         let raw = RawEvent { offset: awaited.offset, id: awaited.event_id, json };
-        self.condemn(raw, PROOF_TIMEOUT, "its proof has not come in time".to_owned())
+        self.condemn(raw, Grounds::new(PROOF_TIMEOUT, "its proof has not come in time"))
     }
 
     async fn verdict(&self, event: RawEvent) -> Result<Verdict, ChannelError> {
@@ -309,6 +323,7 @@ impl Judge {
                 () = stop.cancelled() => return None,
                 answer = self.source.event(id) => answer,
             };
+            teller.moves();
             let error = match answer {
                 Ok(again) => {
                     trouble.over();
@@ -343,14 +358,19 @@ impl Judge {
         let channel = self.channel.id;
         Ok(match verdict {
             Verdict::Verified(verified) => {
-                self.check(verified.event(), self.recent.verified(channel, &verified))?;
+                if self.check(verified.event(), self.recent.verified(channel, &verified))? {
+                    self.notes.verified(&verified, self.machine.now());
+                }
                 Outcome::Deliver(Record::verified(&self.channel, &verified))
             }
             Verdict::Unsigned(unsigned) if self.unsigned == UnsignedPolicy::Drop => {
+                self.notes.unsigned(&unsigned);
                 Outcome::Dropped(unsigned.event().offset())
             }
             Verdict::Unsigned(unsigned) => {
-                self.check(unsigned.event(), self.recent.notice(channel, &unsigned))?;
+                if self.check(unsigned.event(), self.recent.notice(channel, &unsigned))? {
+                    self.notes.unsigned(&unsigned);
+                }
                 Outcome::Deliver(Record::unsigned(&self.channel, &unsigned))
             }
             Verdict::Pending(raw) => self.set_aside(raw),
@@ -358,16 +378,14 @@ impl Judge {
         })
     }
 
-    fn check(&self, event: &Event, let_through: Result<LetThrough, Alarm>) -> Result<(), (RawEvent, Alarm)> {
-        match let_through {
-            Ok(LetThrough { replayed_at: None }) => {}
-            Ok(LetThrough { replayed_at: Some(later) }) => {
-                let (offset, reason) = (event.offset(), "replayed");
-                error!(channel = %self.channel.name, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
-            }
-            Err(alarm) => return Err((event.raw().clone(), alarm)),
+    /// Whether the event is let through for the first time, as far as is remembered.
+    fn check(&self, event: &Event, let_through: Result<LetThrough, Alarm>) -> Result<bool, (RawEvent, Alarm)> {
+        let LetThrough { replayed_at, is_news } = let_through.map_err(|alarm| (event.raw().clone(), alarm))?;
+        if let Some(later) = replayed_at {
+            let (offset, reason) = (event.offset(), "replayed");
+            error!(channel = %self.channel.name, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
         }
-        Ok(())
+        Ok(is_news)
     }
 
     /// Without an id there is nothing to ask for again by.
@@ -385,8 +403,7 @@ impl Judge {
             }
             None => Outcome::Condemned(self.condemn(
                 raw,
-                "pending-without-id",
-                "a proof is due, and there is no event_id to ask for it by".to_owned(),
+                Grounds::new(PENDING_WITHOUT_ID, "a proof is due, and there is no event_id to ask for it by"),
             )),
         }
     }
@@ -401,20 +418,23 @@ impl Judge {
     }
 
     fn reject(&self, raw: RawEvent, reason: &Reason) -> Evidence {
-        self.condemn(raw, reason.name(), reason.to_string())
+        self.condemn(raw, reason.into())
     }
 
     fn suspect(&self, raw: RawEvent, alarm: Alarm) -> Evidence {
-        self.condemn(raw, alarm.name(), alarm.to_string())
+        self.condemn(raw, alarm.into())
     }
 
-    fn condemn(&self, raw: RawEvent, reason: &'static str, detail: String) -> Evidence {
+    fn condemn(&self, raw: RawEvent, grounds: Grounds) -> Evidence {
         let RawEvent { offset, id, json } = raw;
         let at = self.machine.now();
         let event_id = id.map(tracing::field::display);
         if self.is_news(offset) {
+            self.notes.rejected(&json, &grounds);
+            let Grounds { reason, detail, .. } = &grounds;
             error!(channel = %self.channel.name, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
         }
-        Evidence { facts: Quarantined { offset, event_id: id, reason: reason.to_owned(), detail, at }, json }
+        let (reason, detail) = (grounds.reason.to_owned(), grounds.detail);
+        Evidence { facts: Quarantined { offset, event_id: id, reason, detail, at }, json }
     }
 }

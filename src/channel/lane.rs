@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::event::Offset;
+use crate::metrics::LaneMetrics;
 use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Recorded, SinkError, Undelivered};
@@ -31,13 +32,13 @@ use crate::state::{Commit, Cursor, DeadLetter, LaneKey, LaneState};
 use crate::telemetry::Chain;
 
 use super::batch::{Batch, Work};
-use super::handle::SeenLane;
 use super::hub::Seat;
 use super::intake::{Intake, Taken};
 use super::judge::Awaited;
 use super::plan::Outlet;
 use super::shared::{Shared, Way, changed};
-use super::status::{Problem, Teller};
+use super::status::Problem;
+use super::teller::Teller;
 use super::trouble::STUBBORN;
 use super::{ChannelError, pause};
 
@@ -60,6 +61,7 @@ pub(super) struct Lane {
     held: BTreeSet<Offset>,
     /// What was taken from the queue and is not begun.
     ahead: Option<Work>,
+    metrics: LaneMetrics,
 }
 
 /// Whether the lane goes on.
@@ -83,10 +85,11 @@ impl Lane {
         let key = LaneKey { channel: channel.id, sink: outlet.name.clone() };
         let through = position.cursor.unwrap_or_default().through;
         let seat = shared.hub.add(outlet.name.clone(), through);
-        shared.handle.observe_lane(&outlet.name, |lane| *lane = SeenLane::default());
+        shared.handle.observe(|seen| seen.lane_begins(&outlet.name, through, seat.filled_by.clone()));
         let recorded = Recorded { channel, through, owed: position.owed };
         let (retry, patience) = (shared.machine.retry(outlet.retry), Patience::new(outlet.gives_up_after));
-        Self { shared, key, outlet, seat, recorded, retry, patience, held: BTreeSet::new(), ahead: None }
+        let metrics = shared.metrics.lane(&outlet.name);
+        Self { shared, key, outlet, seat, recorded, retry, patience, held: BTreeSet::new(), ahead: None, metrics }
     }
 
     /// Delivers what comes until there is no more, or `stop` fires.
@@ -144,7 +147,7 @@ impl Lane {
                 Taken::Stopped => return Ok(Flow::Stop),
             }
         }
-        self.shared.handle.observe_lane(&self.outlet.name, |lane| lane.reading = None);
+        self.shared.handle.observe(|seen| seen.lane_rejoins(&self.outlet.name));
         // What its proof came for meanwhile was offered to attached lanes only.
         self.shared.ask_for_owed(&self.key.sink)?;
         Ok(Flow::On)
@@ -215,7 +218,7 @@ impl Lane {
                 return Ok(Flow::Stop);
             }
             let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
-            match self.outlet.sink.deliver(&self.recorded.channel, offered).await {
+            match self.offer(offered).await {
                 Ok(()) if offered.len() == waiting.len() => break,
                 Ok(()) => {
                     let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
@@ -251,6 +254,20 @@ impl Lane {
         Ok(Flow::On)
     }
 
+    /// Offers events to the sink, and says and counts what comes of it.
+    async fn offer(&self, offered: &[Message]) -> Result<(), Undelivered> {
+        let first = offered.first().and_then(|message| message.record().time());
+        self.shared.handle.observe(|seen| seen.lane_offers(&self.outlet.name, first));
+        let began = std::time::Instant::now();
+        let answer = self.outlet.sink.deliver(&self.recorded.channel, offered).await;
+        let (taken, error) = match &answer {
+            Ok(()) => (offered.len(), None),
+            Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
+        };
+        self.metrics.offered(began.elapsed(), taken, error);
+        answer
+    }
+
     /// What the sink is given of a batch.
     fn messages(&self, batch: &Batch) -> Vec<Message> {
         self.fresh(batch).map(|record| Message::new(record, self.outlet.shape)).collect()
@@ -282,8 +299,7 @@ impl Lane {
                 return Ok(Flow::Stop);
             }
             let message = [Message::new(record, self.outlet.shape)];
-            while let Err(Undelivered { error, .. }) = self.outlet.sink.deliver(&self.recorded.channel, &message).await
-            {
+            while let Err(Undelivered { error, .. }) = self.offer(&message).await {
                 if let Some(letter) = self.gives_up(&message[0], &error) {
                     return self.settle(record.offset(), Some(letter)).await.map(|()| Flow::On);
                 }
@@ -306,6 +322,7 @@ impl Lane {
         let given_up = letter.into_iter().map(|letter| (self.key.clone(), letter)).collect();
         self.shared.state.commit(Commit { settled, given_up, ..Commit::default() }).await?;
         self.recorded.owed.remove(&offset);
+        self.shared.handle.observe(|seen| seen.lane_offers(&self.outlet.name, None));
         Ok(())
     }
 
@@ -317,6 +334,7 @@ impl Lane {
             return None;
         }
         let (channel, sink, facts) = (&self.recorded.channel.name, &self.outlet.name, &letter.facts);
+        self.metrics.gave_up();
         error!(%channel, %sink, offset = %facts.offset, attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
     }
@@ -357,6 +375,7 @@ impl Lane {
         let commit = Commit { cursor, pending, settled, quarantined, given_up, ..Commit::default() };
         self.shared.state.commit(commit).await?;
         self.recorded.through = Some(through);
+        self.shared.handle.observe(|seen| seen.lane_recorded(&self.outlet.name, Some(through)));
         self.held.retain(|offset| *offset > through);
         self.recorded.owed.retain(|offset| !repaid.contains(offset));
         self.recorded.owed.extend(owed.iter().map(|awaited| awaited.offset));

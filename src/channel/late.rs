@@ -29,7 +29,8 @@ use super::batch::Outcome;
 use super::judge::{Answer, Awaited, Judge, PROOF_RETRY};
 use super::machine::Machine;
 use super::shared::{Shared, changed};
-use super::status::{Activity, Teller};
+use super::status::Activity;
+use super::teller::Teller;
 use super::{ChannelError, MAX_LATE};
 
 /// The events of a channel that wait for their proof.

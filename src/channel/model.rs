@@ -162,7 +162,8 @@ impl Life {
             grace: GRACE,
         };
         let outlets = (0..history.sinks.len()).map(|lane| outlet(&self.world, lane)).collect();
-        let plan = Plan { settings, source: Arc::new(Memory::new(&self.world)), outlets };
+        let answers_within = Duration::from_secs(30);
+        let plan = Plan { settings, source: Arc::new(Memory::new(&self.world)), outlets, answers_within };
         Channel::by(plan, state.clone(), Arc::new(RecentEvents::of(1000)), handle, self.world.clone())
     }
 

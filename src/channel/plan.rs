@@ -79,6 +79,8 @@ pub(super) struct Plan {
     pub(super) settings: Settings,
     pub(super) source: Arc<dyn Source>,
     pub(super) outlets: Vec<Outlet>,
+    /// A request is answered, or given up, in this time.
+    pub(super) answers_within: Duration,
 }
 
 impl Plan {

@@ -68,6 +68,8 @@ pub(super) enum Alarm {
 pub(super) struct LetThrough {
     /// The later place at which its proof was let through already: that was a replay of this event.
     pub(super) replayed_at: Option<Place>,
+    /// Whether nothing is known of its having been let through like this before.
+    pub(super) is_news: bool,
 }
 
 #[derive(Debug)]
@@ -143,14 +145,15 @@ impl Index {
         {
             return Err(Alarm::Replayed(known));
         }
-        if self.places.get(&place).is_some_and(|known| !known.may_become(content)) {
+        let known = self.places.get(&place).copied();
+        if known.is_some_and(|known| !known.may_become(content)) {
             return Err(Alarm::Contradiction(place));
         }
         self.places.set(place, content);
         if let Some(proof) = proof {
             self.proofs.set(proof, place);
         }
-        Ok(LetThrough { replayed_at: elsewhere })
+        Ok(LetThrough { replayed_at: elsewhere, is_news: known != Some(content) })
     }
 }
 
@@ -174,11 +177,14 @@ impl Content {
 }
 
 impl Alarm {
+    pub(super) const REPLAYED: &str = "replayed";
+    pub(super) const CONTRADICTION: &str = "contradiction";
+
     /// A short constant name, beside those of [`verify::Reason`].
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Replayed(_) => "replayed",
-            Self::Contradiction(_) => "contradiction",
+            Self::Replayed(_) => Self::REPLAYED,
+            Self::Contradiction(_) => Self::CONTRADICTION,
         }
     }
 }

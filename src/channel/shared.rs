@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::metrics::ChannelMetrics;
 use crate::record::ChannelRef;
 use crate::state::State;
 
 use super::handle::Handle;
 use super::hub::Hub;
-use super::judge::{Awaited, Judge};
+use super::judge::{Awaited, Judge, Notes};
 use super::late::LateBook;
 use super::machine::Machine;
 use super::plan::{Plan, Settings};
@@ -25,6 +26,7 @@ pub(super) struct Shared {
     pub(super) hub: Arc<Hub>,
     pub(super) handle: Arc<Handle>,
     pub(super) machine: Arc<dyn Machine>,
+    pub(super) metrics: Arc<ChannelMetrics>,
     recent: Arc<RecentEvents>,
     way: watch::Sender<Arc<Way>>,
 }
@@ -39,7 +41,8 @@ pub(super) struct Way {
 impl Shared {
     /// What a run by `plan` shares, before it has lanes.
     pub(super) fn new(channel: &Channel, plan: &Plan) -> Result<Self, ChannelError> {
-        let Channel { state, recent, handle, machine, .. } = channel;
+        let Channel { state, recent, handle, machine, metrics, .. } = channel;
+        let way = Way::new(plan, handle, recent, machine, metrics);
         let channel = plan.settings.channel.clone();
         let earlier = state.late(channel.id)?.into_iter().map(Awaited::from);
         Ok(Self {
@@ -50,7 +53,8 @@ impl Shared {
             handle: handle.clone(),
             machine: machine.clone(),
             recent: recent.clone(),
-            way: watch::Sender::new(Arc::new(Way::new(plan, recent, machine))),
+            metrics: metrics.clone(),
+            way: watch::Sender::new(Arc::new(way)),
         })
     }
 
@@ -67,7 +71,8 @@ impl Shared {
     /// From now on, events are read by `newer`. Where that is another way, whoever reads begins anew where it is.
     pub(super) fn follow(&self, plan: &mut Plan, newer: Plan) {
         if !newer.reads_like(plan) {
-            self.way.send_replace(Arc::new(Way::new(&newer, &self.recent, &self.machine)));
+            let Self { handle, recent, machine, metrics, .. } = self;
+            self.way.send_replace(Arc::new(Way::new(&newer, handle, recent, machine, metrics)));
         }
         *plan = newer;
     }
@@ -86,8 +91,16 @@ impl Way {
         Reader::new(self.judge.source(), self.settings.page_limit)
     }
 
-    fn new(plan: &Plan, recent: &Arc<RecentEvents>, machine: &Arc<dyn Machine>) -> Self {
-        let judge = Judge::new(&plan.settings, plan.source.clone(), recent.clone(), machine.clone());
+    fn new(
+        plan: &Plan,
+        handle: &Handle,
+        recent: &Arc<RecentEvents>,
+        machine: &Arc<dyn Machine>,
+        metrics: &Arc<ChannelMetrics>,
+    ) -> Self {
+        handle.observe(|seen| seen.answers_within = plan.answers_within);
+        let notes = Notes::new(metrics.clone(), handle.sightings(plan.settings.verifier.signers()));
+        let judge = Judge::new(&plan.settings, plan.source.clone(), recent.clone(), machine.clone(), notes);
         Self { settings: plan.settings.clone(), judge }
     }
 }

@@ -4,12 +4,14 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 
 use crate::api::{ApiError, Client, Created, Filter, Page};
 use crate::comparable::Comparable;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::metrics::{ChannelMetrics, Endpoint};
 
 use super::handle::Handle;
 
@@ -32,13 +34,33 @@ pub(super) trait Source: Comparable + Send + Sync + fmt::Debug + Any {
 pub(super) struct Service {
     api: Client,
     channel: ChannelId,
-    /// Told of what the service shows.
-    handle: Arc<Handle>,
+    /// Nobody, where no channel runs.
+    told: Option<Told>,
+}
+
+/// Who is told of what is asked and answered.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) handle: Arc<Handle>,
+    pub(super) metrics: Arc<ChannelMetrics>,
 }
 
 impl Service {
-    pub(super) fn new(api: Client, channel: ChannelId, handle: Arc<Handle>) -> Self {
-        Self { api, channel, handle }
+    pub(super) fn new(api: Client, channel: ChannelId, told: Option<Told>) -> Self {
+        Self { api, channel, told }
+    }
+
+    async fn counted<T>(
+        &self,
+        endpoint: Endpoint,
+        asking: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let asked = Instant::now();
+        let answer = asking.await;
+        if let Some(told) = &self.told {
+            told.metrics.asked(endpoint, asked.elapsed(), answer.as_ref().err().map(ApiError::kind));
+        }
+        answer
     }
 }
 
@@ -52,17 +74,24 @@ impl PartialEq for Service {
 #[async_trait]
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let page = self.api.poll(self.channel, offset, limit).await?;
-        self.handle.polled(page.events.first().map(|event| event.offset));
+        let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await?;
+        if let Some(told) = &self.told {
+            told.handle.polled(page.events.iter().map(|event| event.offset));
+        }
         Ok(page)
     }
 
     async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {
         let created = Created { gt: after, lte: Some(through), ..Created::default() };
-        self.api.search(self.channel, &Filter { created, ..Filter::default() }, limit, None).await
+        let filter = Filter { created, ..Filter::default() };
+        let page = self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await?;
+        if let Some(told) = &self.told {
+            told.handle.answered();
+        }
+        Ok(page)
     }
 
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError> {
-        self.api.event(self.channel, id).await
+        self.counted(Endpoint::Event, self.api.event(self.channel, id)).await
     }
 }

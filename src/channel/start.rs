@@ -15,7 +15,7 @@ use crate::state::{Commit, Cursor, LaneKey, LaneState};
 use super::plan::Outlet;
 use super::reader::ReadError;
 use super::shared::{Shared, Way, changed};
-use super::status::Teller;
+use super::teller::Teller;
 use super::trouble::Trouble;
 use super::{ChannelError, pause};
 

@@ -12,22 +12,38 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::handle::Handle;
+use super::newest::Newest;
+use super::sightings::Sightings;
 use crate::event::Offset;
 
 /// A channel as it is now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Status {
     /// What its reading does.
     pub activity: Activity,
-    /// The highest offset that the service has shown. It is the service's word alone.
-    pub newest: Option<Offset>,
+    /// How far the service says that it goes.
+    pub newest: Newest,
     /// When the service last answered with a page.
     pub last_poll: Option<Timestamp>,
     /// What keeps late proofs from being asked for.
     pub late_proofs: Option<Problem>,
+    /// What went wrong last with its reading, be it over or not.
+    pub last_error: Option<Problem>,
+    /// When its signers were last seen.
+    pub signers: Arc<Sightings>,
     /// Its lanes, by sink. None where it does not run.
-    pub lanes: BTreeMap<String, LaneStatus>,
+    pub lanes: BTreeMap<String, LaneNow>,
+}
+
+/// A lane, and what it has to do.
+#[derive(Clone, Debug)]
+pub struct LaneNow {
+    /// What it does.
+    pub status: LaneStatus,
+    /// Batches that were read and wait for it.
+    pub queued: usize,
+    /// When the event happened that it offers its sink now, by the event's own word.
+    pub offers: Option<Timestamp>,
 }
 
 /// What reading does, or what it waits for.
@@ -87,6 +103,50 @@ pub struct Problem {
     pub needs_attention: bool,
 }
 
+impl Activity {
+    /// Every [`name`](Self::name) there is.
+    pub const NAMES: [&str; 11] = [
+        "stopped",
+        "paused",
+        "reading",
+        "delivering",
+        "idle",
+        "waiting",
+        "in_doubt",
+        "awaiting_proof",
+        "too_many_late",
+        "quarantine_full",
+        "gone",
+    ];
+
+    /// Its constant name, as in the JSON.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Paused => "paused",
+            Self::Reading => "reading",
+            Self::Delivering => "delivering",
+            Self::Idle => "idle",
+            Self::Waiting { .. } => "waiting",
+            Self::InDoubt { .. } => "in_doubt",
+            Self::AwaitingProof { .. } => "awaiting_proof",
+            Self::TooManyLate => "too_many_late",
+            Self::QuarantineFull => "quarantine_full",
+            Self::Gone => "gone",
+        }
+    }
+
+    /// What goes wrong.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Waiting { error } | Self::InDoubt { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// A lane as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneStatus {
@@ -119,6 +179,24 @@ pub enum LaneCondition {
     Paused,
 }
 
+impl LaneCondition {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Stopped, Self::Ok, Self::Behind, Self::Retrying, Self::Blocked, Self::Paused];
+
+    /// Its constant name, as in the JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Ok => "ok",
+            Self::Behind => "behind",
+            Self::Retrying => "retrying",
+            Self::Blocked => "blocked",
+            Self::Paused => "paused",
+        }
+    }
+}
+
 impl LaneStatus {
     /// A lane whose channel does not run.
     #[must_use]
@@ -137,50 +215,5 @@ impl LaneStatus {
             (None, None) => LaneCondition::Ok,
         };
         Self { state, error, reading }
-    }
-}
-
-/// The part of a channel's loop that tells what it does.
-#[derive(Clone, Debug)]
-pub(super) struct Teller {
-    handle: Arc<Handle>,
-    part: Part,
-}
-
-#[derive(Clone, Debug)]
-enum Part {
-    /// What reads for every lane that keeps up.
-    Channel,
-    /// What reads for one lane, the one of this sink.
-    Lane(Arc<str>),
-    /// What asks for late proofs.
-    Late,
-}
-
-impl Teller {
-    pub(super) fn channel(handle: &Arc<Handle>) -> Self {
-        Self { handle: handle.clone(), part: Part::Channel }
-    }
-
-    pub(super) fn lane(handle: &Arc<Handle>, sink: &Arc<str>) -> Self {
-        Self { handle: handle.clone(), part: Part::Lane(sink.clone()) }
-    }
-
-    pub(super) fn late(handle: &Arc<Handle>) -> Self {
-        Self { handle: handle.clone(), part: Part::Late }
-    }
-
-    /// What is done from now on.
-    pub(super) fn says(&self, activity: Activity) {
-        match &self.part {
-            Part::Channel => self.handle.observe(|seen| seen.activity = activity),
-            Part::Lane(sink) => self.handle.observe_lane(sink, |lane| lane.reading = Some(activity)),
-            Part::Late => self.handle.observe(|seen| {
-                seen.late_proofs = match activity {
-                    Activity::Waiting { error } | Activity::InDoubt { error, .. } => Some(error),
-                    _ => None,
-                };
-            }),
-        }
     }
 }

@@ -9,7 +9,8 @@ use crate::record::ChannelRef;
 use crate::telemetry::Chain;
 
 use super::reader::ReadError;
-use super::status::{Activity, Problem, Teller};
+use super::status::{Activity, Problem};
+use super::teller::Teller;
 
 /// The trouble that one thing of a channel is in. Logged here, and told to whoever asks for the channel's status.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl Trouble {
         } else {
             (self.since, self.times) = (Timestamp::now(), 1);
         }
-        self.tell(doing, what);
+        self.tell(doing, what, wait);
         if self.times == STUBBORN && what.heals() {
             error!(%channel, doing, kind, wait_ms, error = %said, "has failed many times in a row: somebody must look; trying again meanwhile");
         } else if self.times > 1 {
@@ -50,7 +51,7 @@ impl Trouble {
         }
     }
 
-    fn tell(&self, doing: &str, what: &ReadError) {
+    fn tell(&self, doing: &str, what: &ReadError, wait: Duration) {
         let error = Problem {
             kind: what.name().to_owned(),
             message: format!("{doing}: {}", Chain(what)),
@@ -58,10 +59,11 @@ impl Trouble {
             times: self.times,
             needs_attention: self.times >= STUBBORN || !what.heals(),
         };
-        self.teller.says(match what {
+        let activity = match what {
             ReadError::Api(_) => Activity::Waiting { error },
             ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error },
-        });
+        };
+        self.teller.waits(activity, wait);
     }
 
     /// Says that it is over, if there was any.

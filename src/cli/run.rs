@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::admin::{Admin, Sources};
 use crate::config::{Config, Loaded, Text};
 use crate::control::{Changes, Operations, Process, Refusal, Reloading, Reloads, Socket};
+use crate::liveness::Liveness;
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome, Wanted};
@@ -78,6 +81,8 @@ struct Daemon {
     reloads: mpsc::Receiver<Reloading>,
     asks: Reloads,
     signals: Signals,
+    liveness: Liveness,
+    _admin: Option<Admin>,
 }
 
 impl Daemon {
@@ -95,7 +100,27 @@ impl Daemon {
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
         let operations = watch::Sender::new(Arc::new(operations(process, &lasting, &asks, &in_force.config)));
-        Ok((Self { file, in_force, lasting, level, process, operations, reloads, asks, signals }, wanted))
+        let liveness = Liveness::new(lasting.handles.clone(), lasting.state.writes());
+        let metrics = lasting.handles.metrics().clone();
+        metrics.show(lasting.state.writes().durations());
+        metrics.show_process();
+        metrics.config_in_force();
+        let sources = Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics };
+        let admin = in_force.config.admin.listen.map(|address| Admin::start(address, sources)).transpose()?;
+        let daemon = Self {
+            file,
+            in_force,
+            lasting,
+            level,
+            process,
+            operations,
+            reloads,
+            asks,
+            signals,
+            liveness,
+            _admin: admin,
+        };
+        Ok((daemon, wanted))
     }
 
     /// Answers at the control socket, where there can be one. Does not end.
@@ -116,6 +141,8 @@ impl Daemon {
         let (stop, wanted) = (CancellationToken::new(), watch::Sender::new(wanted));
         let running = supervisor::run(wanted.subscribe(), stop.clone());
         tokio::pin!(running);
+        let mut watched = JoinSet::new();
+        watched.spawn(self.liveness.clone().beat());
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -150,7 +177,8 @@ impl Daemon {
     }
 
     async fn reload(&mut self, wanted: &watch::Sender<Wanted>) -> Result<Changes, StartError> {
-        let (changes, newer) = self.in_force.reload(self.file.as_deref(), &self.lasting).await?;
+        let reloaded = self.in_force.reload(self.file.as_deref(), &self.lasting).await;
+        let (changes, newer) = reloaded.inspect_err(|_| self.lasting.handles.metrics().config_rejected())?;
         self.put_in_force(newer, wanted);
         Ok(changes)
     }
@@ -160,6 +188,7 @@ impl Daemon {
         self.level.set(&config.log);
         self.operations.send_replace(Arc::new(operations(self.process, &self.lasting, &self.asks, config)));
         wanted.send_replace(newer);
+        self.lasting.handles.metrics().config_in_force();
     }
 }
 

@@ -119,6 +119,8 @@ fn table(report: &Report, now: Timestamp) -> Table {
         Cell::text("STATE"),
         right("PROCESSED"),
         right("NEWEST"),
+        right("LAG"),
+        right("OLDEST"),
         right("LAST POLL"),
         right("LATE"),
         right("QUARANTINED"),
@@ -130,6 +132,8 @@ fn table(report: &Report, now: Timestamp) -> Table {
             Cell::new(mood, state),
             Cell::quantity(channel.processed),
             Cell::quantity(channel.newest),
+            Cell::quantity(channel.lag_events),
+            Cell::quantity(oldest(channel.oldest_undelivered_seconds)),
             Cell::quantity(channel.last_poll.map(|at| ago(at, now))),
             Cell::quantity(Some(channel.late)),
             Cell::quantity(Some(channel.quarantined)),
@@ -151,10 +155,12 @@ fn lane_row(lane: &LaneReport, now: Timestamp) -> Vec<Cell> {
         (None, Some(reading)) => activity(reading, now).2,
         (None, None) => String::new(),
     };
-    let (mood, state) = condition(lane.status.state);
+    let (mood, state) = (mood(lane.status.state), lane.status.state.name());
     let name = format!("  {}", lane.sink);
-    let mut row = vec![Cell::text(name), Cell::new(mood, state), Cell::quantity(lane.cursor)];
-    row.resize(7, Cell::text(""));
+    let (lag, oldest) = (Cell::quantity(lane.lag_events), Cell::quantity(oldest(lane.oldest_undelivered_seconds)));
+    let mut row =
+        vec![Cell::text(name), Cell::new(mood, state), Cell::quantity(lane.cursor), Cell::text(""), lag, oldest];
+    row.resize(9, Cell::text(""));
     row.push(Cell::text(detail));
     row
 }
@@ -180,14 +186,12 @@ fn activity(activity: &Activity, now: Timestamp) -> (Mood, &'static str, String)
     }
 }
 
-fn condition(condition: LaneCondition) -> (Mood, &'static str) {
+fn mood(condition: LaneCondition) -> Mood {
     match condition {
-        LaneCondition::Stopped => (Mood::Bad, "stopped"),
-        LaneCondition::Ok => (Mood::Good, "ok"),
-        LaneCondition::Behind => (Mood::Passing, "behind"),
-        LaneCondition::Retrying => (Mood::Passing, "retrying"),
-        LaneCondition::Blocked => (Mood::Bad, "blocked"),
-        LaneCondition::Paused => (Mood::Aside, "paused"),
+        LaneCondition::Ok => Mood::Good,
+        LaneCondition::Behind | LaneCondition::Retrying => Mood::Passing,
+        LaneCondition::Stopped | LaneCondition::Blocked => Mood::Bad,
+        LaneCondition::Paused => Mood::Aside,
     }
 }
 
@@ -197,9 +201,17 @@ fn problem(problem: &Problem, now: Timestamp) -> String {
     format!("{} ({times}, for {since})", printable(&problem.message))
 }
 
+/// The age of what waits longest, where anything does.
+fn oldest(seconds: Option<u64>) -> Option<String> {
+    seconds.filter(|seconds| *seconds > 0).map(|seconds| span(i64::try_from(seconds).unwrap_or(i64::MAX)))
+}
+
 /// How long ago, in the largest whole unit. The clock may have been set meanwhile.
 fn ago(then: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(then.as_second()).max(0);
+    span(now.as_second().saturating_sub(then.as_second()).max(0))
+}
+
+fn span(seconds: i64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),

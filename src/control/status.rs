@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Known, Operations, Refusal};
-use crate::channel::{Activity, LaneCondition, LaneStatus, Problem};
+use crate::channel::{Activity, LaneCondition, LaneNow, LaneStatus, Newest, Problem, Status};
 use crate::event::{ChannelId, Offset};
 use crate::state::{Cursor, Held, LaneKey};
+use crate::verify::Address;
 
 /// Everything, for one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +38,7 @@ pub struct Process {
     /// Its process id.
     pub pid: u32,
     /// Since when it runs.
-    pub started: jiff::Timestamp,
+    pub started: Timestamp,
 }
 
 /// What the quarantine, or the dead letters, hold.
@@ -68,18 +70,36 @@ pub struct ChannelReport {
     pub activity: Activity,
     /// The last offset that every lane has dealt with; none before the first.
     pub processed: Option<Offset>,
-    /// The highest offset that the service has shown since the daemon started. It is the service's word alone.
+    /// The highest offset that the service has shown since the daemon started and that is believed: one that the service
+    /// does not confirm counts no more once it was judged.
     pub newest: Option<Offset>,
+    /// The newest offset less the processed: at most so many events are undelivered. None where the newest is not known.
+    pub lag_events: Option<u64>,
+    /// The age of the oldest event that some lane has not dealt with, see [`LaneReport`].
+    pub oldest_undelivered_seconds: Option<u64>,
     /// When the service last answered with a page.
-    pub last_poll: Option<jiff::Timestamp>,
+    pub last_poll: Option<Timestamp>,
     /// Events that wait for their proof.
     pub late: usize,
     /// What keeps late proofs from being asked for.
     pub late_error: Option<Problem>,
+    /// What went wrong last with its reading since the daemon started, be it over or not.
+    pub last_error: Option<Problem>,
     /// Events in the quarantine.
     pub quarantined: usize,
+    /// The configured signers.
+    pub signers: Vec<SignerReport>,
     /// In the order of the configuration.
     pub lanes: Vec<LaneReport>,
+}
+
+/// A signer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignerReport {
+    /// Its address.
+    pub signer: String,
+    /// When a signature of it was last counted; none before the first since the daemon started.
+    pub last_seen: Option<Timestamp>,
 }
 
 /// A lane.
@@ -91,13 +111,24 @@ pub struct LaneReport {
     pub cursor: Option<Offset>,
     /// Late events that it is owed.
     pub owed: usize,
+    /// The newest offset less the cursor: at most so many events are undelivered.
+    pub lag_events: Option<u64>,
+    /// The age of the oldest event that it has not dealt with; 0 where there is none. By the event's own time while it is
+    /// being offered, otherwise since the daemon has known that there is one.
+    pub oldest_undelivered_seconds: Option<u64>,
+    /// Batches that were read and wait for it.
+    pub queued_batches: usize,
     /// What it does.
     #[serde(flatten)]
     pub status: LaneStatus,
 }
 
 impl Operations {
-    pub(super) fn status(&self) -> Result<Answer, Refusal> {
+    /// Everything as it is now. Reads the state: off the async threads.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn report(&self) -> Result<Report, Refusal> {
         let cursors = self.state.cursors()?;
         let channels = self.channels.iter().map(|known| self.channel_status(known, &cursors));
         let channels = channels.collect::<Result<Vec<_>, _>>()?;
@@ -107,37 +138,78 @@ impl Operations {
         let reasons = reasons(self.daemon, quarantine, dead_letters, &channels);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (daemon, ready) = (self.daemon, reasons.is_empty());
-        Ok(Answer::Status(Box::new(Report { version, daemon, ready, reasons, quarantine, dead_letters, channels })))
+        Ok(Report { version, daemon, ready, reasons, quarantine, dead_letters, channels })
+    }
+
+    pub(super) async fn status(&self) -> Result<Answer, Refusal> {
+        let operations = self.clone();
+        let report = tokio::task::spawn_blocking(move || operations.report()).await;
+        let report = report.unwrap_or_else(|panic| Err(Refusal::Failed(panic.to_string())))?;
+        Ok(Answer::Status(Box::new(report)))
     }
 
     fn channel_status(&self, known: &Known, cursors: &BTreeMap<LaneKey, Cursor>) -> Result<ChannelReport, Refusal> {
         let (channel, handle) = (&known.channel, self.handles.of(known.channel.id));
         let (status, paused) = (handle.status(), handle.paused());
         let late = self.state.late(channel.id)?;
-        let lane = |sink: &Arc<str>| {
+        let cursor = |sink: &Arc<str>| {
             let cursor = cursors.get(&LaneKey { channel: channel.id, sink: sink.clone() });
+            cursor.and_then(|cursor| cursor.through)
+        };
+        let newest = newest(&status, known.sinks.iter().map(cursor).max().flatten());
+        let lane = |sink: &Arc<str>| {
             let standing = || LaneStatus::standing(paused.channel || paused.sinks.contains(&**sink));
+            let (cursor, now) = (cursor(sink), status.lanes.get(&**sink));
             LaneReport {
                 sink: sink.to_string(),
-                cursor: cursor.and_then(|cursor| cursor.through),
+                cursor,
                 owed: late.values().filter(|late| late.owed.contains(&**sink)).count(),
-                status: status.lanes.get(&**sink).cloned().unwrap_or_else(standing),
+                lag_events: newest.map(|newest| lag(newest, cursor)),
+                oldest_undelivered_seconds: newest.map(|newest| match lag(newest, cursor) {
+                    0 => 0,
+                    _ => age(now, &status.newest, cursor),
+                }),
+                queued_batches: now.map_or(0, |lane| lane.queued),
+                status: now.map_or_else(standing, |lane| lane.status.clone()),
             }
         };
         let lanes: Vec<_> = known.sinks.iter().map(lane).collect();
+        let signer = |(signer, last_seen): (Address, _)| SignerReport { signer: signer.to_string(), last_seen };
         Ok(ChannelReport {
             channel: channel.name.to_string(),
             channel_id: channel.id,
             activity: status.activity,
             processed: lanes.iter().map(|lane| lane.cursor).min().flatten(),
-            newest: status.newest,
+            newest,
+            lag_events: lanes.iter().map(|lane| lane.lag_events).max().flatten(),
+            oldest_undelivered_seconds: lanes.iter().map(|lane| lane.oldest_undelivered_seconds).max().flatten(),
             last_poll: status.last_poll,
             late: late.len(),
             late_error: status.late_proofs,
-            quarantined: self.state.quarantined(channel.id)?.len(),
+            last_error: status.last_error,
+            quarantined: self.state.count_quarantined(channel.id)?,
+            signers: status.signers.all().map(signer).collect(),
             lanes,
         })
     }
+}
+
+/// How far a channel goes that has been read up to `highest`: that far at the least, once the service has answered.
+fn newest(status: &Status, highest: Option<Offset>) -> Option<Offset> {
+    status.last_poll.and(status.newest.offset().max(highest))
+}
+
+/// How many offsets there are above `cursor`.
+fn lag(newest: Offset, cursor: Option<Offset>) -> u64 {
+    let processed = cursor.map_or(-1, Offset::get);
+    u64::try_from(newest.get().saturating_sub(processed)).unwrap_or(0)
+}
+
+/// The age of the oldest event above `cursor`.
+fn age(lane: Option<&LaneNow>, newest: &Newest, cursor: Option<Offset>) -> u64 {
+    let offered = lane.and_then(|lane| lane.offers);
+    let since = offered.or_else(|| newest.since(cursor));
+    since.map_or(0, |since| u64::try_from(Timestamp::now().as_second() - since.as_second()).unwrap_or(0))
 }
 
 /// Why not everything is as it should be. What an operator has paused is.

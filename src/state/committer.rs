@@ -1,10 +1,13 @@
 //! The one who writes: commits that arrive while another is being synced share the next sync.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, oneshot};
 
 use super::directory::DatabaseFiles;
 use super::mirror::{Contents, Mirror};
 use super::store::Store;
+use super::writes::Writes;
 use super::{Commit, StateError};
 
 /// A commit, and whom to tell that it is on disk.
@@ -42,6 +45,7 @@ pub(super) struct Committer {
     disk: Box<dyn Durable>,
     /// What is on disk after a write that failed is unknown: it was the last.
     failed: Option<StateError>,
+    writes: Arc<Writes>,
 }
 
 impl Committer {
@@ -52,7 +56,12 @@ impl Committer {
     }
 
     pub(super) fn over(store: Store, disk: Box<dyn Durable>) -> Self {
-        Self { store, disk, failed: None }
+        Self { store, disk, failed: None, writes: Arc::default() }
+    }
+
+    /// How the writing goes.
+    pub(super) fn writes(&self) -> Arc<Writes> {
+        self.writes.clone()
     }
 
     /// Serves until every sender is gone.
@@ -66,6 +75,10 @@ impl Committer {
     /// Makes commits durable, each with its own outcome. Nothing follows a failure: neither the mirror, which would be
     /// ahead of the database, nor another commit.
     pub(super) fn write(&mut self, commits: &[Commit]) -> Vec<Result<(), StateError>> {
+        self.writes.clone().watch(|| self.write_unwatched(commits))
+    }
+
+    fn write_unwatched(&mut self, commits: &[Commit]) -> Vec<Result<(), StateError>> {
         if let Some(failed) = &self.failed {
             return vec![Err(failed.clone()); commits.len()];
         }

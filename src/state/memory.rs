@@ -59,10 +59,11 @@ impl State {
         let database = InMemory { disk: disk.clone(), fate: fate.clone() };
         let store = Store::over(Arc::new(database)).unwrap();
         let committer = Committer::over(store.clone(), Box::new(NoSync(fate.clone())));
+        let writes = committer.writes();
         let (commits, requests) = mpsc::channel(QUEUE);
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(committer, fate, requests, gate));
-        Self { store: Some(store), commits, writer: Writer::Task(tasks) }
+        Self { store: Some(store), commits, writer: Writer::Task(tasks), writes }
     }
 }
 

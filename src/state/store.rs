@@ -122,6 +122,15 @@ impl Store {
         self.entries(Tree::Quarantine, channel.0.as_bytes(), entry)
     }
 
+    pub(super) fn count_quarantined(&self, channel: ChannelId) -> Result<usize, StateError> {
+        let mut count = 0;
+        self.database.scan(Tree::Quarantine, channel.0.as_bytes(), &mut |_, _| {
+            count += 1;
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
     pub(super) fn late_at(&self, channel: ChannelId, offset: Offset) -> Result<Option<Late>, StateError> {
         let stored = self.database.get(Tree::Late, &codec::event_key(channel, offset))?;
         stored.map(|value| codec::decode(&value)).transpose()

@@ -11,6 +11,15 @@ pub struct SignerSet {
     required: usize,
 }
 
+/// What the signatures of a proof that suffice have shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Distinct members, exactly as many as are required.
+    pub(super) signers: Vec<Address>,
+    /// Signatures among them by keys that are no members'.
+    pub(super) strangers: u32,
+}
+
 /// Why a list and a threshold are no signer set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignerSetError {
@@ -65,18 +74,20 @@ impl SignerSet {
     ///
     /// Signatures are read in order, and reading stops at the threshold: what comes after it is never looked at.
     /// Strangers and repeats are passed over.
-    pub(super) fn count(&self, digest: &Hash, signatures: &[Option<Box<str>>]) -> Result<Vec<Address>, Reason> {
-        let mut found = Vec::with_capacity(self.required);
+    pub(super) fn count(&self, digest: &Hash, signatures: &[Option<Box<str>>]) -> Result<Counted, Reason> {
+        let (mut found, mut strangers) = (Vec::with_capacity(self.required), 0);
         for (index, signature) in signatures.iter().enumerate() {
             let signer = signature.as_deref().and_then(|signature| signer_of(digest, signature));
             let signer = signer.ok_or(Reason::MalformedSignature { index })?;
-            if self.addresses.contains(&signer) && !found.contains(&signer) {
+            if !self.addresses.contains(&signer) {
+                strangers += 1;
+            } else if !found.contains(&signer) {
                 found.push(signer);
             }
             if found.len() == self.required {
-                return Ok(found);
+                return Ok(Counted { signers: found, strangers });
             }
         }
-        Err(Reason::TooFewSignatures { found: found.len(), required: self.required })
+        Err(Reason::TooFewSignatures { found: found.len(), required: self.required, strangers })
     }
 }

@@ -6,6 +6,7 @@
 
 mod support;
 
+mod admin;
 mod backlog;
 mod check;
 mod clock;
@@ -17,6 +18,7 @@ mod faults;
 mod files;
 mod isolation;
 mod kills;
+mod metrics;
 mod model;
 mod operate;
 mod receivers;

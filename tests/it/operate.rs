@@ -1,10 +1,9 @@
 //! What an operator sees and changes: the quarantine and the cursors, whether or not a daemon runs.
 
-use channeld::event::{ChannelId, Offset};
+use channeld::event::ChannelId;
 use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
-use channeld::state::{Commit, Evidence, MAX_QUARANTINED, Quarantined};
 
-use crate::support::{Receiver, Setup, deliverable, offsets, records};
+use crate::support::{Receiver, Setup, deliverable, fill_quarantine, offsets, records};
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 const FORGED: EventSpec = EventSpec::Forged(Tampering::ContentChanged);
@@ -218,7 +217,7 @@ async fn a_full_quarantine_stops_reading_and_says_so_until_there_is_room() {
     let simulator = service(&[PROVED, FORGED, PROVED]).await;
     let setup = Setup::reading(&simulator);
     let elsewhere: ChannelId = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
-    fill(&setup, elsewhere).await;
+    fill_quarantine(&setup, elsewhere).await;
 
     let mut daemon = setup.start();
     let full = "quarantine is full: reading stops, because evidence would be lost; look into it with `channeld \
@@ -234,18 +233,6 @@ async fn a_full_quarantine_stops_reading_and_says_so_until_there_is_room() {
     daemon.until_logged("batch recorded").await;
     assert_eq!(setup.tell(&["quarantine", "list", "c0", "--json"]).await.each("offset"), [2]);
     assert_eq!(daemon.stop().await.lines(full).len(), 1, "it is said once");
-}
-
-/// Leaves no room for anything more.
-async fn fill(setup: &Setup, channel: ChannelId) {
-    let evidence = |number| {
-        let offset = Offset::new(number).unwrap();
-        let (reason, detail) = ("malformed".to_owned(), "a test".to_owned());
-        let facts = Quarantined { offset, event_id: None, reason, detail, at: 0 };
-        (channel, Evidence { facts, json: "{}".into() })
-    };
-    let quarantined = (1..=i64::try_from(MAX_QUARANTINED).unwrap()).map(evidence).collect();
-    setup.state().commit(Commit { quarantined, ..Commit::default() }).await.unwrap();
 }
 
 #[tokio::test]

@@ -124,6 +124,8 @@ async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
     let setup = reading(&service).with("api.idle_wait", "100ms");
     let mut daemon = setup.start();
     daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+    daemon.until_logged("event rejected: quarantined, not delivered").await;
+    assert_eq!(setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["newest"], 3, "it is not believed");
     let (began, before) = (Instant::now(), service.requests());
     daemon.until("it idles", |_| service.requests() >= before + 12).await;
     assert!(began.elapsed() > Duration::from_millis(300), "twelve requests in {:?}", began.elapsed());

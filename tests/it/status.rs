@@ -41,7 +41,13 @@ async fn a_daemon_in_order_is_ready_and_one_that_does_not_run_shows_what_it_left
     assert_eq!((&report["ready"], &report["reasons"]), (&json!(true), &json!([])));
     assert_eq!(report["daemon"]["pid"], daemon.pid());
     assert_eq!(report["channels"][0]["newest"], 30);
-    assert_eq!(*lane(&report, 0), json!({"sink": "file", "cursor": 30, "owed": 0, "state": "ok"}));
+    assert_eq!(
+        *lane(&report, 0),
+        json!({
+            "sink": "file", "cursor": 30, "owed": 0, "lag_events": 0, "oldest_undelivered_seconds": 0, "queued_batches": 0,
+            "state": "ok"
+        })
+    );
 
     let table = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
     assert!(table.contains(": ready\n") && table.contains("\nc0 ") && table.contains("\n  file "), "{table}");

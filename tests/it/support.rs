@@ -1,7 +1,9 @@
 //! What the tests of the whole daemon stand on.
 
+mod admin;
 mod command;
 mod daemon;
+mod evidence;
 mod files;
 mod mount;
 mod programs;
@@ -15,8 +17,10 @@ mod tls;
 mod tracer;
 mod wait;
 
+pub(crate) use admin::{Admin, Answered, value};
 pub(crate) use command::Told;
 pub(crate) use daemon::Daemon;
+pub(crate) use evidence::fill_quarantine;
 pub(crate) use files::{Files, place};
 pub(crate) use mount::{Mount, fill};
 pub(crate) use programs::{programs, run};

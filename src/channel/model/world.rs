@@ -21,6 +21,9 @@ use super::totals::Totals;
 /// Unix seconds when a history begins.
 const BEGINNING: i64 = 1_750_000_000;
 
+/// What must not look like a hang, whatever the service and the sinks do.
+const STANDSTILL: Duration = Duration::from_secs(60);
+
 /// So much of the trace is shown.
 const TOLD: usize = 250;
 
@@ -72,7 +75,7 @@ struct RunInHand {
     /// Fires when nothing more may happen.
     over: CancellationToken,
     stop: CancellationToken,
-    handle: Arc<Handle>,
+    handle: Option<Arc<Handle>>,
     channel: Weak<Channel>,
 }
 
@@ -109,7 +112,7 @@ impl World {
         let mut inner = self.lock();
         inner.totals.runs += 1;
         let crash_at = ends.filter(|run| run.ends == End::Crash).map(|run| run.step);
-        inner.run = RunInHand { ends, crash_at, handle: handle.clone(), ..RunInHand::default() };
+        inner.run = RunInHand { ends, crash_at, handle: Some(handle.clone()), ..RunInHand::default() };
         (inner.run.over.clone(), inner.run.stop.clone())
     }
 
@@ -180,7 +183,8 @@ impl World {
         let pauses: Vec<_> = self.history.pauses.iter().filter(|(when, ..)| due(*when)).collect();
         let reloads: Vec<_> = self.history.reloads.iter().filter(|(when, _)| due(*when)).collect();
         inner.totals.reloads += reloads.len() as u64;
-        let (handle, channel) = (inner.run.handle.clone(), inner.run.channel.clone());
+        let handle = inner.run.handle.clone().expect("it was begun");
+        let channel = inner.run.channel.clone();
         match inner.run.ends {
             Some(Run { step, ends: End::Stop }) if step == at => inner.run.stop.cancel(),
             Some(Run { step, ends: End::CrashWhileStopping(later) }) if step == at => {
@@ -196,6 +200,9 @@ impl World {
             inner.run.over.cancel();
         }
         drop(inner);
+        if let Some(standstill) = handle.standstill(STANDSTILL) {
+            self.object(|| format!("it looks as if it hung: {standstill}"));
+        }
         if set_by != 0 {
             self.tell(|| format!("the clock is set {set_by:+} s"));
         }

@@ -5,7 +5,14 @@ use super::*;
 use crate::event::RawEvent;
 use crate::verify::{Address, SignerSet, Verdict, Verifier};
 
-const ALLOWED: Result<LetThrough, Alarm> = Ok(LetThrough { replayed_at: None });
+const ALLOWED: Result<Option<Place>, Alarm> = Ok(None);
+
+impl Index {
+    /// Whether that may go on, and what is a replay of it.
+    fn allow(&mut self, place: Place, content: Content, proof: Option<ProofPrint>) -> Result<Option<Place>, Alarm> {
+        self.let_through(place, content, proof).map(|let_through| let_through.replayed_at)
+    }
+}
 
 fn at(channel: u128, offset: i64) -> Place {
     Place { channel: ChannelId(Uuid::from_u128(channel)), offset: Offset::new(offset).unwrap() }
@@ -27,18 +34,18 @@ fn proof(number: u8) -> ProofPrint {
 fn the_same_event_at_the_same_place_is_no_alarm_however_often() {
     let mut index = Index::of(10);
     for _ in 0..3 {
-        assert_eq!(index.let_through(at(1, 5), signed(5, 50), Some(proof(5))), ALLOWED);
-        assert_eq!(index.let_through(at(1, 6), notice(6, 60), None), ALLOWED);
+        assert_eq!(index.allow(at(1, 5), signed(5, 50), Some(proof(5))), ALLOWED);
+        assert_eq!(index.allow(at(1, 6), notice(6, 60), None), ALLOWED);
     }
 }
 
 #[test]
 fn a_proof_in_another_place_is_a_replay_and_leaves_no_trace() {
     let mut index = Index::of(10);
-    assert_eq!(index.let_through(at(1, 5), signed(5, 50), Some(proof(5))), ALLOWED);
+    assert_eq!(index.allow(at(1, 5), signed(5, 50), Some(proof(5))), ALLOWED);
     for (number, place) in [(6, at(1, 6)), (7, at(2, 5)), (8, at(2, 3))] {
-        assert_eq!(index.let_through(place, signed(6, 50), Some(proof(5))), Err(Alarm::Replayed(at(1, 5))));
-        assert_eq!(index.let_through(place, signed(7, 70), Some(proof(number))), ALLOWED, "what rightly stands there");
+        assert_eq!(index.allow(place, signed(6, 50), Some(proof(5))), Err(Alarm::Replayed(at(1, 5))));
+        assert_eq!(index.allow(place, signed(7, 70), Some(proof(number))), ALLOWED, "what rightly stands there");
     }
 }
 
@@ -46,20 +53,20 @@ fn a_proof_in_another_place_is_a_replay_and_leaves_no_trace() {
 fn the_same_text_with_a_proof_of_its_own_is_no_replay() {
     let mut index = Index::of(10);
     for (offset, number) in [(5, 1), (6, 2), (7, 3)] {
-        assert_eq!(index.let_through(at(1, offset), signed(u64::from(number), 50), Some(proof(number))), ALLOWED);
+        assert_eq!(index.allow(at(1, offset), signed(u64::from(number), 50), Some(proof(number))), ALLOWED);
     }
-    assert_eq!(index.let_through(at(1, 5), signed(1, 50), Some(proof(4))), ALLOWED, "proved anew");
-    assert_eq!(index.let_through(at(1, 8), signed(8, 50), Some(proof(4))), Err(Alarm::Replayed(at(1, 5))));
+    assert_eq!(index.allow(at(1, 5), signed(1, 50), Some(proof(4))), ALLOWED, "proved anew");
+    assert_eq!(index.allow(at(1, 8), signed(8, 50), Some(proof(4))), Err(Alarm::Replayed(at(1, 5))));
 }
 
 #[test]
 fn the_lower_offset_of_a_channel_is_the_original_also_where_it_is_seen_later() {
     let mut index = Index::of(10);
-    assert_eq!(index.let_through(at(1, 9), signed(9, 50), Some(proof(5))), ALLOWED);
-    let first = index.let_through(at(1, 5), signed(5, 50), Some(proof(5)));
-    assert_eq!(first, Ok(LetThrough { replayed_at: Some(at(1, 9)) }));
-    assert_eq!(index.let_through(at(1, 5), signed(5, 50), Some(proof(5))), ALLOWED);
-    assert_eq!(index.let_through(at(1, 9), signed(9, 50), Some(proof(5))), Err(Alarm::Replayed(at(1, 5))));
+    assert_eq!(index.allow(at(1, 9), signed(9, 50), Some(proof(5))), ALLOWED);
+    let first = index.allow(at(1, 5), signed(5, 50), Some(proof(5)));
+    assert_eq!(first, Ok(Some(at(1, 9))));
+    assert_eq!(index.allow(at(1, 5), signed(5, 50), Some(proof(5))), ALLOWED);
+    assert_eq!(index.allow(at(1, 9), signed(9, 50), Some(proof(5))), Err(Alarm::Replayed(at(1, 5))));
 }
 
 #[test]
@@ -73,31 +80,31 @@ fn other_content_at_the_same_place_is_a_contradiction() {
         (notice(5, 50), signed(6, 50)),
     ] {
         let mut index = Index::of(10);
-        assert_eq!(index.let_through(at(1, 5), first, None), ALLOWED);
-        assert_eq!(index.let_through(at(1, 5), second, Some(proof(2))), Err(Alarm::Contradiction(at(1, 5))));
-        assert_eq!(index.let_through(at(1, 5), first, None), ALLOWED, "the first one stays");
-        assert_eq!(index.let_through(at(2, 5), second, Some(proof(2))), ALLOWED, "another channel has its own");
+        assert_eq!(index.allow(at(1, 5), first, None), ALLOWED);
+        assert_eq!(index.allow(at(1, 5), second, Some(proof(2))), Err(Alarm::Contradiction(at(1, 5))));
+        assert_eq!(index.allow(at(1, 5), first, None), ALLOWED, "the first one stays");
+        assert_eq!(index.allow(at(2, 5), second, Some(proof(2))), ALLOWED, "another channel has its own");
     }
 }
 
 #[test]
 fn a_notice_may_become_a_verified_event_of_the_same_id() {
     let mut index = Index::of(10);
-    assert_eq!(index.let_through(at(1, 5), notice(5, 1), None), ALLOWED);
-    assert_eq!(index.let_through(at(1, 5), signed(5, 2), Some(proof(5))), ALLOWED);
-    assert_eq!(index.let_through(at(1, 5), notice(5, 1), None), Err(Alarm::Contradiction(at(1, 5))));
+    assert_eq!(index.allow(at(1, 5), notice(5, 1), None), ALLOWED);
+    assert_eq!(index.allow(at(1, 5), signed(5, 2), Some(proof(5))), ALLOWED);
+    assert_eq!(index.allow(at(1, 5), notice(5, 1), None), Err(Alarm::Contradiction(at(1, 5))));
 }
 
 #[test]
 fn the_oldest_is_forgotten_and_nothing_grows() {
     let mut index = Index::of(3);
     for number in 0..50 {
-        assert_eq!(index.let_through(at(1, number.into()), signed(number.into(), 1), Some(proof(number))), ALLOWED);
+        assert_eq!(index.allow(at(1, number.into()), signed(number.into(), 1), Some(proof(number))), ALLOWED);
     }
     assert_eq!((index.places.entries.len(), index.places.order.len()), (3, 3));
     assert_eq!((index.proofs.entries.len(), index.proofs.order.len()), (3, 3));
-    assert_eq!(index.let_through(at(1, 60), signed(60, 1), Some(proof(47))), Err(Alarm::Replayed(at(1, 47))));
-    assert_eq!(index.let_through(at(1, 60), signed(60, 1), Some(proof(46))), ALLOWED, "forgotten");
+    assert_eq!(index.allow(at(1, 60), signed(60, 1), Some(proof(47))), Err(Alarm::Replayed(at(1, 47))));
+    assert_eq!(index.allow(at(1, 60), signed(60, 1), Some(proof(46))), ALLOWED, "forgotten");
 }
 
 #[test]
@@ -130,4 +137,12 @@ fn a_notice_is_told_by_its_payload_in_any_order_and_to_the_last_digit() {
         let channel = ChannelId(Uuid::from_u128(1));
         assert_eq!(recent.notice(channel, &notice).is_ok(), same, "{payload}");
     }
+}
+
+#[test]
+fn what_was_let_through_before_is_no_news_and_a_notice_that_is_proved_is() {
+    let mut index = Index::of(10);
+    let mut is_news = |content| index.let_through(at(1, 5), content, None).unwrap().is_news;
+    assert!(is_news(notice(5, 50)) && !is_news(notice(5, 50)));
+    assert!(is_news(signed(5, 50)) && !is_news(signed(5, 50)));
 }

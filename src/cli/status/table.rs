@@ -124,7 +124,10 @@ mod tests {
         table.push(vec![Cell::text("b"), Cell::quantity(None::<u8>), Cell::text("")]);
         table.push(vec![Cell::text("c"), Cell::text("what is said of it")]);
         let plain = anstream::adapter::strip_str(&table.to_string()).to_string();
-        assert_eq!(plain, "NAME             N\na-long-name  12345  why\nb                -\nc            what is said of it\n");
+        assert_eq!(
+            plain,
+            "NAME             N\na-long-name  12345  why\nb                -\nc            what is said of it\n"
+        );
         assert!(table.to_string().contains("\u{1b}[31ma-long-name\u{1b}[0m"));
     }
 }

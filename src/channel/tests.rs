@@ -1,0 +1,232 @@
+//! What can be told of a channel from outside, in hours that pass in a moment: whether it hangs, how far it is behind.
+
+use std::sync::OnceLock;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::source::Source;
+use super::*;
+use crate::api::{ApiError, Page};
+use crate::config::{Ordering, Start, UnsignedPolicy};
+use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::record::Message;
+use crate::retry::RetryPolicy;
+use crate::sink::{Sink, SinkError, Undelivered};
+use crate::state::Commit;
+use crate::state::memory::{Disk, Gate, Write};
+use crate::verify::{Address, SignerSet, Verifier};
+
+/// What a request takes, and what it may take.
+const TAKES: Duration = Duration::from_secs(1);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+const ALLOWANCE: Duration = Duration::from_secs(60);
+const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };
+
+/// What the service does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    /// It has so many events, oldest first.
+    Has(i64),
+    /// It never answers, and nobody gives up.
+    Hangs,
+    /// It asks for a long wait.
+    Wards(Duration),
+}
+
+#[derive(Debug)]
+struct Asked {
+    service: Service,
+    handle: Arc<Handle>,
+}
+
+impl PartialEq for Asked {
+    fn eq(&self, other: &Self) -> bool {
+        self.service == other.service
+    }
+}
+
+#[async_trait]
+impl Source for Asked {
+    async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
+        sleep(TAKES).await;
+        let all = match self.service {
+            Service::Has(events) => events,
+            Service::Hangs => std::future::pending().await,
+            Service::Wards(wait) => return Err(ApiError::RateLimited { retry_after: Some(wait) }),
+        };
+        let first = offset.map_or(all - i64::from(limit) + 1, |offset| offset.get() + 1).max(1);
+        let last = all.min(first + i64::from(limit) - 1);
+        let events: Vec<_> = (first..=last).rev().map(notice).collect();
+        self.handle.polled(events.iter().map(|event| event.offset));
+        Ok(Page { events, has_more: last < all })
+    }
+
+    async fn created(&self, _: Option<i64>, _: i64, _: u16) -> Result<Page, ApiError> {
+        Err(ApiError::RateLimited { retry_after: None })
+    }
+
+    async fn event(&self, _: EventId) -> Result<RawEvent, ApiError> {
+        Err(ApiError::RateLimited { retry_after: None })
+    }
+}
+
+fn notice(offset: i64) -> RawEvent {
+    let id = Uuid::from_u128(u128::try_from(offset).unwrap());
+    let headers = format!(r#"{{"type":"wallet.status","offset":{offset},"proofs":[]}}"#);
+    let json = format!(r#"{{"event_id":"{id}","headers":{headers},"payload":{{"status":"deployed"}}}}"#);
+    RawEvent { offset: Offset::new(offset).unwrap(), id: Some(EventId(id)), json: json.into() }
+}
+
+/// What the sink does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receives {
+    Everything,
+    /// It is asked, and never answers.
+    Nothing,
+    Refuses,
+}
+
+#[async_trait]
+impl Sink for Receives {
+    async fn deliver(&self, _: &ChannelRef, _: &[Message]) -> Result<(), Undelivered> {
+        match self {
+            Self::Everything => Ok(()),
+            Self::Nothing => std::future::pending().await,
+            Self::Refuses => {
+                let message = "answered 503".to_owned();
+                let refused = SinkError::Refused { message, retry_after: None, needs_attention: false };
+                Err(Undelivered::after(0, refused))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Open;
+
+#[async_trait]
+impl Gate for Open {
+    async fn before(&self, _: &[Commit]) -> Write {
+        Write::Done
+    }
+
+    async fn after(&self, _: &[Commit]) {}
+}
+
+/// A channel, and the handle that tells of it.
+fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
+    let signers = SignerSet::new(vec![Address([1; 20])], 1).unwrap();
+    let settings = Settings {
+        channel: ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(7)) },
+        start: Start::Earliest,
+        verifier: Arc::new(Verifier::new(signers, Address([2; 20]))),
+        unsigned: UnsignedPolicy::Deliver,
+        ordering: Ordering::Available,
+        proof_timeout: Duration::from_secs(60),
+        page_limit: 10,
+        retry: RETRY,
+        idle_wait: Duration::from_secs(5),
+        grace: Duration::from_secs(30),
+    };
+    let handle = Arc::<Handle>::default();
+    let plan = Plan {
+        settings,
+        source: Arc::new(Asked { service, handle: handle.clone() }),
+        outlets: vec![Outlet::new("sink", Arc::new(receives), RETRY)],
+        answers_within: ANSWERS_WITHIN,
+    };
+    let state = Arc::new(State::in_memory(&Arc::<Disk>::default(), Arc::new(Open)));
+    let (recent, machine) = (Arc::new(RecentEvents::of(1000)), Arc::new(ThisMachine::new()));
+    let channel = Channel::by(plan, state, recent, handle.clone(), machine);
+    (channel, handle)
+}
+
+/// Runs a channel for an hour, and gives what stood still at any time of it.
+async fn standstill(service: Service, receives: Receives, paused: bool) -> Option<Standstill> {
+    let (channel, handle) = channel(service, receives);
+    handle.change(|state| state.channel = paused);
+    let (stop, found) = (CancellationToken::new(), OnceLock::new());
+    let watch = async {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(3600) && found.get().is_none() {
+            sleep(Duration::from_secs(1)).await;
+            handle.standstill(ALLOWANCE).into_iter().for_each(|standstill| drop(found.set(standstill)));
+        }
+    };
+    tokio::select! {
+        () = watch => {}
+        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
+    }
+    found.into_inner()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_hangs_does_not_look_alive() {
+    let found = standstill(Service::Hangs, Receives::Everything, false).await.unwrap();
+    assert_eq!((&*found.part, found.doing), ("channel c", "reading"));
+    let longest = ANSWERS_WITHIN + ALLOWANCE + Duration::from_secs(2);
+    assert!((ANSWERS_WITHIN + ALLOWANCE..longest).contains(&found.lasted), "{found}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_waits_does_not_look_dead() {
+    for (service, receives, paused) in [
+        (Service::Has(30), Receives::Everything, false),
+        (Service::Has(3000), Receives::Everything, false),
+        (Service::Has(3000), Receives::Nothing, false),
+        (Service::Has(3000), Receives::Refuses, false),
+        (Service::Has(30), Receives::Everything, true),
+        (Service::Wards(Duration::from_secs(1800)), Receives::Everything, false),
+    ] {
+        let found = standstill(service, receives, paused).await;
+        assert_eq!(found, None, "{service:?}, {receives:?}, paused: {paused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_far_behind_it_is_shows_though_no_page_does() {
+    for receives in [Receives::Everything, Receives::Nothing] {
+        let (channel, handle) = channel(Service::Has(3000), receives);
+        let start = Start::Offset(Offset::new(1).unwrap());
+        channel.plan.send_modify(|plan| plan.settings.start = start);
+        run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
+        let status = handle.status();
+        assert_eq!(status.newest.offset(), Offset::new(3000), "{receives:?}");
+        assert!(status.newest.since(Offset::new(2999)).is_some());
+    }
+}
+
+/// Runs a channel that does not end by itself.
+async fn run_for(channel: &Channel, time: Duration, stop: &CancellationToken) {
+    tokio::select! {
+        () = sleep(time) => {}
+        ended = channel.run(stop) => panic!("it ended: {ended:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_has_ended_is_no_hang() {
+    let (channel, handle) = channel(Service::Has(30), Receives::Everything);
+    run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(handle.standstill(ALLOWANCE), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
+    let (channel, handle) = channel(Service::Has(20), Receives::Nothing);
+    let stop = CancellationToken::new();
+    let stopping = async {
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(handle.status().activity, Activity::Idle, "it has read everything");
+        stop.cancel();
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(handle.standstill(ALLOWANCE), None);
+    };
+    tokio::select! {
+        () = stopping => {}
+        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
+    }
+}

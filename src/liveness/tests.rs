@@ -1,0 +1,90 @@
+use std::sync::Barrier;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+
+/// Long enough for a busy machine, short enough to wait for.
+const SHORT: Duration = Duration::from_millis(500);
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const WORKERS: usize = 2;
+
+fn watched() -> Liveness {
+    Liveness::hasty(Arc::default(), Arc::default())
+}
+
+fn runtime(blocking_threads: usize) -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(WORKERS).max_blocking_threads(blocking_threads).enable_all().build().unwrap()
+}
+
+/// Asks until the answer is as it should be.
+fn until(liveness: &Liveness, what: &str, holds: impl Fn(&Result<(), Stuck>) -> bool) {
+    let asked = Instant::now();
+    while !holds(&liveness.check()) {
+        assert!(asked.elapsed() < PATIENCE, "{what}: {:?}", liveness.check());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Something that holds up whoever runs it until the other end is dropped.
+fn plug() -> (Sender<()>, Receiver<()>) {
+    channel()
+}
+
+fn wait_for_end(plug: &Receiver<()>) {
+    // The only message is that there will be none.
+    let _ = plug.recv();
+}
+
+#[test]
+fn a_runtime_whose_threads_are_all_stuck_is_noticed_and_one_that_turns_again_too() {
+    let (runtime, liveness) = (runtime(1), watched());
+    runtime.spawn(liveness.clone().beat());
+    until(&liveness, "it turns", Result::is_ok);
+    let (mut plugs, stuck) = (Vec::new(), Arc::new(Barrier::new(WORKERS + 1)));
+    for _ in 0..WORKERS {
+        let (open, plug) = plug();
+        plugs.push(open);
+        let stuck = stuck.clone();
+        runtime.spawn(async move {
+            stuck.wait();
+            wait_for_end(&plug);
+        });
+    }
+    stuck.wait();
+    until(&liveness, "it is stuck", |checked| matches!(checked, Err(Stuck::Runtime(silence)) if *silence > SHORT));
+    drop(plugs);
+    until(&liveness, "it turns again", Result::is_ok);
+}
+
+#[test]
+fn blocking_threads_that_are_all_stuck_are_noticed_while_the_runtime_turns() {
+    let (runtime, liveness) = (runtime(1), watched());
+    runtime.spawn(liveness.clone().beat());
+    let (open, plug) = plug();
+    runtime.spawn_blocking(move || wait_for_end(&plug));
+    until(&liveness, "they are stuck", |checked| matches!(checked, Err(Stuck::Blocking(silence)) if *silence > SHORT));
+    drop(open);
+    until(&liveness, "they work again", Result::is_ok);
+}
+
+#[test]
+fn a_write_that_hangs_is_noticed_and_named() {
+    let (runtime, liveness) = (runtime(1), watched());
+    runtime.spawn(liveness.clone().beat());
+    let (open, plug) = plug();
+    let writes = liveness.writes.clone();
+    let writing = std::thread::spawn(move || writes.watch(|| wait_for_end(&plug)));
+    until(&liveness, "it hangs", |checked| matches!(checked, Err(Stuck::Write(lasted)) if *lasted > SHORT));
+    let said = liveness.check().unwrap_err().to_string();
+    assert!(said.starts_with("a write of the state has been under way for "), "{said}");
+    drop(open);
+    writing.join().unwrap();
+    until(&liveness, "it is over", Result::is_ok);
+}
+
+#[test]
+fn without_a_beat_a_process_does_not_look_alive() {
+    until(&watched(), "nothing beats", |checked| matches!(checked, Err(Stuck::Runtime(_))));
+}

@@ -1,0 +1,248 @@
+//! What is counted, by the names that alert rules and dashboards are written against. They are stable: a metric may be
+//! added, none is renamed.
+//!
+//! Counters and histograms are kept here and counted where the thing happens, through handles that are made once:
+//! [`ChannelMetrics`] and [`LaneMetrics`]. Gauges tell how things are at the moment of the scrape: they are made of the
+//! same report that `channeld status` shows, see [`admin`](crate::admin).
+//!
+//! # Every metric
+//!
+//! A test holds this table against a scrape. `channel` and `sink` are names of the configuration. A gauge whose value is
+//! not known is left out.
+//!
+//! | name | type | labels | what it says |
+//! |---|---|---|---|
+//! | `channeld_api_request_duration_seconds` | histogram | channel, endpoint | how long the service took to answer, or to fail |
+//! | `channeld_api_requests_total` | counter | channel, endpoint, outcome | requests to the service: `poll`, `search`, `event`; `ok` or the kind of error |
+//! | `channeld_build_info` | gauge | version | always 1 |
+//! | `channeld_channel_panics_total` | counter | channel | panics after which a channel was started again: a defect |
+//! | `channeld_channel_state` | gauge | channel, state | 1 for the state that the channel's reading is in, 0 for the others |
+//! | `channeld_config_last_reload_success_timestamp_seconds` | gauge | | when the configuration in force was read |
+//! | `channeld_config_last_reload_successful` | gauge | | whether the last reading of the configuration succeeded |
+//! | `channeld_dead_letters_kept` | gauge | | events that sinks gave up on and that are kept |
+//! | `channeld_dead_letters_kept_bytes` | gauge | | their bytes |
+//! | `channeld_dead_letters_full` | gauge | | whether there is no room for more: no sink gives an event up then |
+//! | `channeld_dead_letters_total` | counter | channel, sink | events that a sink gave up on |
+//! | `channeld_deliveries_total` | counter | channel, sink, outcome | offers of one or more events to a sink: `ok`, `refused`, `gone`, `io`, `closed` |
+//! | `channeld_delivery_duration_seconds` | histogram | channel, sink | how long an offer took |
+//! | `channeld_events_delivered_total` | counter | channel, sink | events that a sink has taken |
+//! | `channeld_events_rejected_total` | counter | channel, reason | events rejected, by the reason |
+//! | `channeld_events_total` | counter | channel, type, verdict | events by type and verdict; one whose proof comes late counts as `pending` and again as `verified` |
+//! | `channeld_lag_events` | gauge | channel | the newest offset less the processed: at most so many events are undelivered |
+//! | `channeld_lane_lag_events` | gauge | channel, sink | the same for one sink |
+//! | `channeld_lane_oldest_undelivered_age_seconds` | gauge | channel, sink | the same for one sink |
+//! | `channeld_lane_processed_offset` | gauge | channel, sink | the last offset that this sink has dealt with |
+//! | `channeld_lane_queue_batches` | gauge | channel, sink | batches that were read and wait for this sink |
+//! | `channeld_lane_state` | gauge | channel, sink, state | 1 for the state that the lane is in, 0 for the others |
+//! | `channeld_late_proofs` | gauge | channel | events that are set aside because their proof has not come |
+//! | `channeld_live` | gauge | | whether nothing stands still that should move: what `/livez` says |
+//! | `channeld_newest_offset` | gauge | channel | the highest offset that the service has shown since the start and that is believed |
+//! | `channeld_oldest_undelivered_age_seconds` | gauge | channel | the age of the oldest event known that some sink has not got; 0 where there is none |
+//! | `channeld_processed_offset` | gauge | channel | the last offset that every sink has dealt with |
+//! | `channeld_quarantine_bytes` | gauge | | bytes of all quarantined events |
+//! | `channeld_quarantine_events` | gauge | | events in the quarantine, all channels together |
+//! | `channeld_quarantine_full` | gauge | | whether there is no room for more: reading stops where evidence would be lost |
+//! | `channeld_quarantined_events` | gauge | channel | events in the quarantine |
+//! | `channeld_ready` | gauge | | whether everything is as it should be: what `/readyz` says |
+//! | `channeld_signer_last_seen_timestamp_seconds` | gauge | channel, signer | when a signature of this configured signer was last counted; left out before the first |
+//! | `channeld_state_commit_duration_seconds` | histogram | | how long the state took to be on disk |
+//! | `channeld_unknown_signer_signatures_total` | counter | channel | signatures over our owner's events by keys that are not configured: how a rotation announces itself |
+//! | `process_cpu_seconds_total` | counter | | whole seconds of processor time |
+//! | `process_max_fds` | gauge | | file descriptors that the process may have open |
+//! | `process_open_fds` | gauge | | file descriptors that it has open |
+//! | `process_resident_memory_bytes` | gauge | | memory in use |
+//! | `process_start_time_seconds` | gauge | | when the process began |
+//! | `process_threads` | gauge | | its threads |
+//! | `process_virtual_memory_bytes` | gauge | | its address space |
+//!
+//! # Invariants
+//!
+//! * **Bounded labels.** Names of the configuration and closed sets of words: nothing that the service says becomes a
+//!   label.
+//! * **Counted for as long as the process lives.** Reading the configuration again resets nothing.
+//! * **No lookup an event.** What is counted for every event has a handle of its own.
+//! * **No globals.** The registry is the process's own and is handed on with the channels' handles.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricFamily;
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+
+use crate::record::ChannelRef;
+
+mod counted;
+
+pub use counted::{ChannelMetrics, Endpoint, LaneMetrics, Sort};
+
+/// From half a millisecond, which a file takes, to the half minute that is a request's default timeout.
+const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// Everything that this process counts. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Families>);
+
+#[derive(Debug)]
+struct Families {
+    registry: Registry,
+    requests: IntCounterVec,
+    request_duration: HistogramVec,
+    events: IntCounterVec,
+    rejected: IntCounterVec,
+    unknown_signers: IntCounterVec,
+    panics: IntCounterVec,
+    deliveries: IntCounterVec,
+    delivery_duration: HistogramVec,
+    delivered: IntCounterVec,
+    dead_letters: IntCounterVec,
+    reload_successful: IntGauge,
+    reloaded_at: IntGauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::new();
+        let families = Families {
+            requests: counters(
+                &registry,
+                "channeld_api_requests_total",
+                "Requests to the service.",
+                &["channel", "endpoint", "outcome"],
+            ),
+            request_duration: histograms(
+                &registry,
+                "channeld_api_request_duration_seconds",
+                "How long the service took to answer, or to fail.",
+                &["channel", "endpoint"],
+            ),
+            events: counters(
+                &registry,
+                "channeld_events_total",
+                "Events by type and verdict.",
+                &["channel", "type", "verdict"],
+            ),
+            rejected: counters(
+                &registry,
+                "channeld_events_rejected_total",
+                "Events rejected, by the reason.",
+                &["channel", "reason"],
+            ),
+            unknown_signers: counters(
+                &registry,
+                "channeld_unknown_signer_signatures_total",
+                "Signatures over our owner's events by keys that are not configured.",
+                &["channel"],
+            ),
+            panics: counters(
+                &registry,
+                "channeld_channel_panics_total",
+                "Panics after which a channel was started again.",
+                &["channel"],
+            ),
+            deliveries: counters(
+                &registry,
+                "channeld_deliveries_total",
+                "Offers of one or more events to a sink.",
+                &["channel", "sink", "outcome"],
+            ),
+            delivery_duration: histograms(
+                &registry,
+                "channeld_delivery_duration_seconds",
+                "How long an offer of one or more events took.",
+                &["channel", "sink"],
+            ),
+            delivered: counters(
+                &registry,
+                "channeld_events_delivered_total",
+                "Events that a sink has taken.",
+                &["channel", "sink"],
+            ),
+            dead_letters: counters(
+                &registry,
+                "channeld_dead_letters_total",
+                "Events that a sink gave up on.",
+                &["channel", "sink"],
+            ),
+            reload_successful: gauge(
+                &registry,
+                "channeld_config_last_reload_successful",
+                "Whether the last reading of the configuration succeeded.",
+            ),
+            reloaded_at: gauge(
+                &registry,
+                "channeld_config_last_reload_success_timestamp_seconds",
+                "When the configuration in force was read.",
+            ),
+            registry,
+        };
+        Self(Arc::new(families))
+    }
+}
+
+impl Metrics {
+    /// What is counted for one channel, from zero or on from where its last handle has got to.
+    #[must_use]
+    pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
+        ChannelMetrics::new(self.clone(), channel.name.clone())
+    }
+
+    /// Also shows what somebody else counts.
+    pub fn show(&self, other: impl Collector + 'static) {
+        register(&self.0.registry, Box::new(other));
+    }
+
+    /// Also shows what the system knows of this process.
+    pub fn show_process(&self) {
+        self.show(ProcessCollector::for_self());
+    }
+
+    /// The configuration was read, and is in force.
+    pub fn config_in_force(&self) {
+        self.0.reload_successful.set(1);
+        self.0.reloaded_at.set(Timestamp::now().as_second());
+    }
+
+    /// The configuration was read again, and is of no use.
+    pub fn config_rejected(&self) {
+        self.0.reload_successful.set(0);
+    }
+
+    /// Everything as it is now.
+    #[must_use]
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        self.0.registry.gather()
+    }
+}
+
+/// For whoever writes the state.
+pub(crate) fn commit_duration() -> Histogram {
+    let (name, help) = ("channeld_state_commit_duration_seconds", "How long the state took to be on disk.");
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec())).expect(WELL_FORMED)
+}
+
+const WELL_FORMED: &str = "names, labels and buckets are constants that the tests have seen accepted";
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    let counters = IntCounterVec::new(Opts::new(name, help), labels).expect(WELL_FORMED);
+    register(registry, Box::new(counters.clone()));
+    counters
+}
+
+fn histograms(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+    let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
+    let histograms = HistogramVec::new(options, labels).expect(WELL_FORMED);
+    register(registry, Box::new(histograms.clone()));
+    histograms
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    let gauge = IntGauge::new(name, help).expect(WELL_FORMED);
+    register(registry, Box::new(gauge.clone()));
+    gauge
+}
+
+fn register(registry: &Registry, collector: Box<dyn Collector>) {
+    registry.register(collector).expect("every name is registered once");
+}
