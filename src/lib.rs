@@ -37,7 +37,7 @@
 //! | [`cli`] | one file a subcommand | all |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!
-//! [`retry`], [`telemetry`], [`signals`] and [`http`] are small and stand beside.
+//! [`retry`], [`telemetry`], [`signals`], [`systemd`] and [`http`] are small and stand beside.
 //!
 //! # Invariants
 //!
@@ -70,4 +70,5 @@ pub mod simulator;
 pub mod http;
 pub mod retry;
 pub mod signals;
+pub mod systemd;
 pub mod telemetry;

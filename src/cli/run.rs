@@ -16,9 +16,12 @@ use crate::control::{Operations, Process, Socket};
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome};
+use crate::systemd::Notifier;
 use crate::telemetry::{self, Chain, LogLevel};
 
 use super::exit::Exit;
+
+mod supervision;
 
 /// Read the configured channels and deliver their verified events, until told to stop.
 ///
@@ -46,7 +49,13 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
     match Daemon::start(file, config, level, signals).await {
         Ok((daemon, channels)) => {
             let controlled = daemon.controlled();
-            tokio::select! { exit = daemon.serve(channels) => exit, () = controlled => Exit::Failed }
+            let notifier = Notifier::from_environment();
+            let told = supervision::tell(&notifier, daemon.operations.subscribe());
+            tokio::select! {
+                exit = daemon.serve(channels, &notifier) => exit,
+                () = controlled => Exit::Failed,
+                () = told => Exit::Failed,
+            }
         }
         Err(error) => {
             error!(error = %Chain(&*error), "channeld could not start");
@@ -114,9 +123,10 @@ impl Daemon {
         }
     }
 
-    async fn serve(mut self, mut channels: Vec<Channel>) -> Exit {
+    async fn serve(mut self, mut channels: Vec<Channel>, notifier: &Notifier) -> Exit {
         loop {
-            match self.run(channels).await {
+            notifier.ready();
+            match self.run(channels, notifier).await {
                 Ended::With(outcome) => return exit(outcome),
                 Ended::Killed => return Exit::Failed,
                 Ended::For(config, next) => {
@@ -131,7 +141,7 @@ impl Daemon {
         }
     }
 
-    async fn run(&mut self, channels: Vec<Channel>) -> Ended {
+    async fn run(&mut self, channels: Vec<Channel>, notifier: &Notifier) -> Ended {
         let stop = CancellationToken::new();
         let (mut next, mut stopping) = (None, false);
         let running = supervisor::run(channels, stop.clone(), self.config.shutdown_grace);
@@ -148,11 +158,19 @@ impl Daemon {
                 }
                 Signal::Stop => {
                     info!("stopping: the batch in hand is finished and recorded first");
+                    notifier.stopping(self.config.shutdown_grace);
                     (next, stopping) = (None, true);
                 }
                 Signal::Reload if stopping => continue,
                 // What was read last holds, also where an earlier reading is still being carried out.
-                Signal::Reload => next = self.read_again().await.or(next),
+                Signal::Reload => {
+                    notifier.reloading();
+                    let read = self.read_again().await;
+                    if read.is_none() {
+                        notifier.rejected();
+                    }
+                    next = read.or(next);
+                }
             }
             if stopping || next.is_some() {
                 stop.cancel();

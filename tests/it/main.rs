@@ -30,6 +30,7 @@ mod simulator;
 mod start;
 mod state;
 mod status;
+mod systemd;
 mod vectors;
 mod verdicts;
 mod webhooks;
