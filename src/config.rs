@@ -37,6 +37,8 @@ pub use secret::Secret;
 pub use sink::{Sink, Target, Webhook};
 pub use verification::{Ordering, UnsignedPolicy, Verification, VerificationFlags, verification_from_flags};
 
+pub(crate) use layers::DEFAULTS;
+
 use keys::{Key, Keys, Reported};
 
 use crate::record::Format;

@@ -37,7 +37,7 @@
 //! | [`cli`] | one file a subcommand | all |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!
-//! [`retry`], [`telemetry`], [`signals`], [`systemd`] and [`http`] are small and stand beside.
+//! [`retry`], [`telemetry`], [`signals`], [`systemd`], [`version`] and [`http`] are small and stand beside.
 //!
 //! # Invariants
 //!
@@ -72,3 +72,4 @@ pub mod retry;
 pub mod signals;
 pub mod systemd;
 pub mod telemetry;
+pub mod version;

@@ -18,6 +18,7 @@ use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome};
 use crate::systemd::Notifier;
 use crate::telemetry::{self, Chain, LogLevel};
+use crate::version;
 
 use super::exit::Exit;
 
@@ -42,7 +43,7 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
         }
     };
     let level = telemetry::init(&config.log);
-    info!(version = env!("CARGO_PKG_VERSION"), channels = config.channels.len(), "channeld starts");
+    info!(version = version::text(), channels = config.channels.len(), "channeld starts");
     for note in &config.notes {
         warn!(note, "configuration");
     }
