@@ -19,7 +19,9 @@ const HEAD: [&str; 3] = ["HEAD", "logs/HEAD", "packed-refs"];
 const SHOWN: usize = 7;
 
 fn main() {
-    SOURCES.iter().for_each(|source| println!("cargo::rerun-if-changed={source}"));
+    for source in SOURCES {
+        println!("cargo::rerun-if-changed={source}");
+    }
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     if is_repository()
         && let Some((commit, time)) = commit()

@@ -191,7 +191,8 @@ impl Manager {
 
     /// Sends one message. The address is looked up anew each time: the manager may have made its socket again.
     fn send(&self, states: &[NotifyState<'_>]) -> io::Result<()> {
-        let message: String = states.iter().map(|state| format!("{state}\n")).collect();
+        let message: Vec<_> = states.iter().map(ToString::to_string).collect();
+        let message = message.join("\n");
         self.socket.send_to_addr(message.as_bytes(), &self.address).map(drop)
     }
 }

@@ -63,7 +63,7 @@ mod tests {
 
         let still = Beat { last: beat.last.clone(), _task: JoinSet::new() };
         drop(beat);
-        tokio::time::advance(STILL_AFTER - EVERY).await;
+        tokio::time::advance(STILL_AFTER.saturating_sub(EVERY)).await;
         assert!(still.check().is_ok());
         tokio::time::advance(EVERY * 2).await;
         assert!(still.check().unwrap_err().to_string().starts_with("the runtime has stood still for 1"));

@@ -1,5 +1,5 @@
-//! What a service manager is told of the daemon, by the protocol that systemd speaks with its services; and that the units
-//! it is given say what they mean.
+//! What a service manager is told of the daemon, by the protocol that systemd speaks with its services; and that its two
+//! units agree. What the units do is tried by deploy/debian/test/run.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
@@ -227,6 +227,23 @@ async fn an_abstract_socket_will_do_and_one_that_nobody_hears_costs_nothing() {
     }
 }
 
+#[test]
+fn the_unit_of_several_says_what_the_one_of_one_says() {
+    let directives = |name: &str| {
+        let unit = std::fs::read_to_string(format!("{}/systemd/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let lines = unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let of_one = |line: String| {
+        let line = line.replace("/etc/channeld/%i.toml", "/etc/channeld/channeld.toml");
+        line.replace("%i.api-key", "api-key")
+            .replace("Directory=channeld@%i", "Directory=channeld")
+            .replace(" (%i)", "")
+    };
+    let of_several = directives("channeld@.service").into_iter().map(of_one).collect::<Vec<_>>();
+    assert_eq!(of_several, directives("channeld.service"));
+}
+
 /// Threads that do the work and have been stopped; they go on when this is dropped.
 struct Frozen {
     thaw: Option<mpsc::Sender<()>>,
@@ -253,7 +270,9 @@ impl Frozen {
             }
             froze.send(()).unwrap();
             let _ = thawed.recv();
-            threads.into_iter().for_each(|thread| ptrace::detach(thread, None).unwrap());
+            for thread in threads {
+                ptrace::detach(thread, None).unwrap();
+            }
         });
         frozen.recv().unwrap();
         Self { thaw: Some(thaw), tracer: Some(tracer) }

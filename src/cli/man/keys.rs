@@ -43,7 +43,7 @@ impl<'a> Line<'a> {
         match (line.trim(), line.split_once(" = ")) {
             ("", _) => Self::Empty,
             (_, Some((name, value))) => Self::Key(Key { name, value: shown(value) }),
-            (more, None) if more.starts_with("[") => Self::Table(more),
+            (more, None) if more.starts_with('[') => Self::Table(more),
             (more, None) => Self::More(more),
         }
     }

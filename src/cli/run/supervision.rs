@@ -32,7 +32,7 @@ async fn tell_status(notifier: &Notifier, operations: watch::Receiver<Arc<Operat
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// A line that tells whether to look, and nothing that only an operator may know.
