@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! * **Alive means progress.** The watchdog is fed only while whoever watches the work says that it goes on.
-//! * **Never in the way.** A manager that does not listen costs a wait of [`PATIENCE`] and a warning, nothing else.
+//! * **Never in the way.** A manager that does not listen costs a wait of a second and a warning, nothing else.
 //! * **One line.** What comes from elsewhere cannot put a line of its own into a message.
 //!
 //! # Cancellation
