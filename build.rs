@@ -1,8 +1,8 @@
 //! Tells the compiler which commit this is, for `src/version.rs`.
 //!
 //! Where there is no repository of this package's own (a tarball, `cargo package`), or git does not know it, nothing is
-//! told and the version is the bare one: a build never fails for it. Only the commit and whether the sources differ from
-//! it count, so that the same commit gives the same program. `SOURCE_DATE_EPOCH` goes before the commit's time.
+//! told and the version is the bare one: a build never fails for it. Only the commit and whether the sources differ
+//! from it count, so that the same commit gives the same program. `SOURCE_DATE_EPOCH` goes before the commit's time.
 
 use std::env;
 use std::fs;

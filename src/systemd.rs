@@ -1,4 +1,4 @@
-//! What the service manager is told: that we are ready, read our configuration again, stop, how we are, and that we live.
+//! What the service manager is told: that we are ready, read our configuration again, stop; how we are; that we live.
 //!
 //! By the protocol of `sd_notify(3)`: datagrams to the socket that `NOTIFY_SOCKET` names. Where it names none, nobody
 //! asked, and nothing is done.
@@ -118,7 +118,7 @@ impl Notifier {
 
     /// Everything ends, within `grace`. It is asked for, whatever the unit says of how long a stop may take.
     pub fn stopping(&self, grace: Duration) {
-        let longest = u32::try_from((grace + END).as_micros()).unwrap_or(u32::MAX);
+        let longest = u32::try_from(grace.saturating_add(END).as_micros()).unwrap_or(u32::MAX);
         self.enter(Phase::Stopping, &[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(longest)]);
     }
 
