@@ -13,14 +13,17 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 
 use crate::telemetry::Chain;
+use crate::version;
 
 pub mod check;
+pub mod completions;
 pub mod connect;
 pub mod cursor;
 pub mod dead_letters;
 pub mod demo;
 pub mod exit;
 pub mod get;
+pub mod man;
 mod operate;
 pub mod pause;
 pub mod quarantine;
@@ -43,7 +46,7 @@ use exit::Failure;
 ///
 /// Exit codes: 0 done, 64 wrong usage, 78 wrong configuration, 69 the service or every channel unavailable, 1 otherwise.
 #[derive(Debug, Parser)]
-#[command(name = "channeld", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "channeld", version = version::text(), max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
     /// The configuration file (TOML). Environment variables such as `CHANNELD_API__API_KEY` come on top of it.
     #[arg(long, global = true, value_name = "FILE")]
@@ -71,6 +74,9 @@ enum Command {
     Resume(pause::Resume),
     WaitWatcher(wait_watcher::Args),
     Simulate(simulate::Args),
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Man(man::Args),
 }
 
 /// Reads the arguments. Help and errors are printed here.
@@ -105,6 +111,8 @@ impl Cli {
             Command::Pause(args) => pause::pause(&args, self.config.as_deref(), &mut output()).await,
             Command::Resume(args) => pause::resume(&args, self.config.as_deref(), &mut output()).await,
             Command::WaitWatcher(args) => wait_watcher(&args, self.config.as_deref()).await,
+            Command::Completions(args) => completions::run(&args, &mut output()),
+            Command::Man(args) => man::run(&args),
         };
         ended.unwrap_or_else(|failure| {
             let exit = failure.exit();

@@ -41,6 +41,8 @@ pub use sink::Sink;
 pub use text::Text;
 pub use verification::{Ordering, UnsignedPolicy, Verification, VerificationFlags, verification_from_flags};
 
+pub(crate) use layers::DEFAULTS;
+
 use keys::{Key, Keys, Reported};
 
 use crate::record::Format;

@@ -40,7 +40,8 @@
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!
 //! [`metrics`], what is counted by which name, and [`liveness`], whether anything stands still, are the process's own.
-//! [`retry`], [`telemetry`], [`signals`], [`http`], [`comparable`] and `grace` are small and stand beside.
+//! [`retry`], [`telemetry`], [`signals`], [`systemd`], [`version`], [`http`], [`comparable`] and `grace` are small and stand
+//! beside.
 //!
 //! # Invariants
 //!
@@ -78,4 +79,6 @@ pub mod liveness;
 pub mod metrics;
 pub mod retry;
 pub mod signals;
+pub mod systemd;
 pub mod telemetry;
+pub mod version;

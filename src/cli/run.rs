@@ -19,11 +19,14 @@ use crate::liveness::Liveness;
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome, Wanted};
+use crate::systemd::Notifier;
 use crate::telemetry::{self, Chain, LogLevel};
+use crate::version;
 
 use super::exit::Exit;
 
 mod reload;
+mod supervision;
 
 use reload::{InForce, Lasting};
 
@@ -51,14 +54,19 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
     };
     let level = telemetry::init(&loaded.config.log);
     let channels = loaded.config.channels.len();
-    info!(version = env!("CARGO_PKG_VERSION"), channels, "channeld starts");
+    info!(version = version::text(), channels, "channeld starts");
     for note in &loaded.config.notes {
         warn!(note, "configuration");
     }
     match Daemon::start(file, text, loaded, level, signals).await {
         Ok((daemon, wanted)) => {
-            let controlled = daemon.controlled();
-            tokio::select! { exit = daemon.serve(wanted) => exit, () = controlled => Exit::Failed }
+            let (controlled, notifier) = (daemon.controlled(), Notifier::from_environment());
+            let told = supervision::tell(&notifier, daemon.liveness.clone(), daemon.operations.subscribe());
+            tokio::select! {
+                exit = daemon.serve(wanted, &notifier) => exit,
+                () = controlled => Exit::Failed,
+                () = told => Exit::Failed,
+            }
         }
         Err(error) => {
             error!(error = %Chain(&*error), "channeld could not start");
@@ -137,7 +145,7 @@ impl Daemon {
         }
     }
 
-    async fn serve(mut self, wanted: Wanted) -> Exit {
+    async fn serve(mut self, wanted: Wanted, notifier: &Notifier) -> Exit {
         let (stop, wanted) = (CancellationToken::new(), watch::Sender::new(wanted));
         let running = supervisor::run(wanted.subscribe(), stop.clone());
         tokio::pin!(running);
@@ -145,6 +153,7 @@ impl Daemon {
         watched.spawn(self.liveness.clone().beat());
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        notifier.ready();
         loop {
             tokio::select! {
                 outcome = &mut running => return exit(outcome),
@@ -155,15 +164,16 @@ impl Daemon {
                     }
                     Signal::Stop => {
                         info!("stopping: the batch in hand is finished and recorded first");
+                        notifier.stopping(self.in_force.config.shutdown_grace);
                         stop.cancel();
                         self.reloads.close();
                     }
                     Signal::Reload if stop.is_cancelled() => {}
                     // What is wrong with it has been logged.
-                    Signal::Reload => drop(self.reload(&wanted).await),
+                    Signal::Reload => drop(self.reload(&wanted, notifier).await),
                 },
                 Some(reply) = self.reloads.recv() => {
-                    let outcome = self.reload(&wanted).await;
+                    let outcome = self.reload(&wanted, notifier).await;
                     // Whoever asked may have left.
                     let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&*error).to_string())));
                 }
@@ -176,11 +186,20 @@ impl Daemon {
         }
     }
 
-    async fn reload(&mut self, wanted: &watch::Sender<Wanted>) -> Result<Changes, StartError> {
-        let reloaded = self.in_force.reload(self.file.as_deref(), &self.lasting).await;
-        let (changes, newer) = reloaded.inspect_err(|_| self.lasting.handles.metrics().config_rejected())?;
-        self.put_in_force(newer, wanted);
-        Ok(changes)
+    async fn reload(&mut self, wanted: &watch::Sender<Wanted>, notifier: &Notifier) -> Result<Changes, StartError> {
+        notifier.reloading();
+        match self.in_force.reload(self.file.as_deref(), &self.lasting).await {
+            Ok((changes, newer)) => {
+                self.put_in_force(newer, wanted);
+                notifier.ready();
+                Ok(changes)
+            }
+            Err(error) => {
+                self.lasting.handles.metrics().config_rejected();
+                notifier.rejected();
+                Err(error)
+            }
+        }
     }
 
     fn put_in_force(&self, newer: Wanted, wanted: &watch::Sender<Wanted>) {

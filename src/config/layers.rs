@@ -24,7 +24,7 @@ pub(super) const PREFIX: &str = "CHANNELD_";
 pub(super) const ENVIRONMENT: &str = "environment variable";
 
 /// The documented keys with their defaults.
-pub(super) const DEFAULTS: &str = include_str!("../../config/default.toml");
+pub(crate) const DEFAULTS: &str = include_str!("../../config/default.toml");
 
 /// Values from one place.
 pub(super) struct Layer {

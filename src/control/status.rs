@@ -12,11 +12,12 @@ use crate::channel::{Activity, LaneCondition, LaneNow, LaneStatus, Newest, Probl
 use crate::event::{ChannelId, Offset};
 use crate::state::{Cursor, Held, LaneKey};
 use crate::verify::Address;
+use crate::version;
 
 /// Everything, for one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The version that answered.
+    /// The version that answered, with its commit where that is known.
     pub version: String,
     /// The process; none where no daemon runs, and this is what it left.
     pub daemon: Option<Process>,
@@ -136,7 +137,7 @@ impl Operations {
         let quarantine = KeptReport::from(*self.state.held().borrow());
         let dead_letters = KeptReport::from(*self.state.dead().borrow());
         let reasons = reasons(self.daemon, quarantine, dead_letters, &channels);
-        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let version = version::text();
         let (daemon, ready) = (self.daemon, reasons.is_empty());
         Ok(Report { version, daemon, ready, reasons, quarantine, dead_letters, channels })
     }

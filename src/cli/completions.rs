@@ -1,0 +1,31 @@
+//! `channeld completions`: what a shell completes after `channeld`.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+use clap_complete::{Shell, generate};
+
+use super::Cli;
+use super::exit::{Exit, Failure};
+
+/// Print what a shell needs to complete the commands and options of channeld.
+///
+/// bash: channeld completions bash > /usr/share/bash-completion/completions/channeld
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints it.
+///
+/// # Errors
+/// [`Failure`], where the output cannot be written.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
+    // By way of memory: what cannot be written is then our own affair, and no panic.
+    let mut script = Vec::new();
+    generate(args.shell, &mut Cli::command(), "channeld", &mut script);
+    out.write_all(&script).and_then(|()| out.flush()).map_err(Failure::output)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,51 @@
+//! Which channeld this is.
+//!
+//! What `build.rs` found out becomes one text here, the same in `--version`, in `channeld status` and in the log.
+
+use jiff::Timestamp;
+
+/// The version and, where it was built from a commit that is known, which one: `0.1.0 (abc1234 2026-11-20)`. A commit that
+/// ends in `-dirty` is not quite what this was built from.
+#[must_use]
+pub fn text() -> String {
+    written(env!("CARGO_PKG_VERSION"), option_env!("CHANNELD_COMMIT"), date().as_deref())
+}
+
+/// The day of that commit in UTC, `2026-11-20`.
+#[must_use]
+pub fn date() -> Option<String> {
+    option_env!("CHANNELD_COMMIT_TIME").and_then(day)
+}
+
+fn written(version: &str, commit: Option<&str>, date: Option<&str>) -> String {
+    match (commit, date) {
+        (Some(commit), Some(date)) => format!("{version} ({commit} {date})"),
+        (Some(commit), None) => format!("{version} ({commit})"),
+        (None, _) => version.to_owned(),
+    }
+}
+
+/// Of a time in seconds since 1970.
+fn day(time: &str) -> Option<String> {
+    let time = Timestamp::from_second(time.parse().ok()?).ok()?;
+    Some(time.strftime("%Y-%m-%d").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_names_the_commit_and_its_day_where_they_are_known() {
+        assert_eq!(written("0.1.0", None, None), "0.1.0");
+        assert_eq!(written("0.1.0", Some("abc1234"), None), "0.1.0 (abc1234)");
+        assert_eq!(written("0.1.0", Some("abc1234-dirty"), Some("2026-11-20")), "0.1.0 (abc1234-dirty 2026-11-20)");
+    }
+
+    #[test]
+    fn a_day_is_that_of_utc() {
+        assert_eq!(day("1795132799").as_deref(), Some("2026-11-19"));
+        assert_eq!(day("1795132800").as_deref(), Some("2026-11-20"));
+        assert_eq!(day("soon"), None);
+    }
+}
