@@ -21,6 +21,7 @@ pub mod dead_letters;
 pub mod demo;
 pub mod exit;
 pub mod get;
+pub mod health;
 mod operate;
 pub mod pause;
 pub mod quarantine;
@@ -58,6 +59,7 @@ enum Command {
     Demo(demo::Args),
     Check(check::Args),
     Status(status::Args),
+    Health(health::Args),
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
@@ -92,6 +94,7 @@ impl Cli {
             Command::Simulate(args) => return simulate::run(args).await,
             Command::Check(args) => return check::run(self.config.as_deref(), &args),
             Command::Status(args) => status::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::Health(args) => health::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Search(args) => search(&args, self.config.as_deref()).await,
             Command::Get(args) => get(&args, self.config.as_deref()).await,
             Command::Verify(args) => verify(&args, self.config.as_deref()),

@@ -15,6 +15,7 @@ mod dead_letters;
 mod demonstration;
 mod faults;
 mod files;
+mod health;
 mod isolation;
 mod kills;
 mod metrics;
