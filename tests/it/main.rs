@@ -13,6 +13,7 @@ mod configuration;
 mod crash;
 mod dead_letters;
 mod demonstration;
+mod deploy;
 mod faults;
 mod files;
 mod health;
