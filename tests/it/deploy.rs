@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+mod container;
 mod watching;
 
 /// A file that is shipped.
