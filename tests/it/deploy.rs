@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 
 mod container;
+mod image;
+mod runbook;
 mod watching;
 
 /// A file that is shipped.
