@@ -37,13 +37,13 @@ async fn a_prometheus_answers_every_query_of_the_dashboard_and_the_rules() {
         return;
     }
     let simulator = Simulator::start(Options::default()).await.unwrap();
-    let (blocked, retrying) = (Receiver::start().await, Receiver::start().await);
+    let (blocked, given_up) = (Receiver::start().await, Receiver::start().await);
     blocked.always(Some(Reply::Refuse(404, None)));
-    retrying.always(Some(Reply::Refuse(503, None)));
+    given_up.always(Some(Reply::Refuse(503, None)));
     let setup = Setup::reading(&simulator)
         .with_webhook("blocked", &blocked)
-        .with("sinks.blocked.give_up_after", "300ms")
-        .with_webhook("retrying", &retrying)
+        .with_webhook("given_up", &given_up)
+        .with("sinks.given_up.give_up_after", "300ms")
         .with_admin();
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;
@@ -56,7 +56,7 @@ async fn a_prometheus_answers_every_query_of_the_dashboard_and_the_rules() {
 
     let dashboard: Value = serde_json::from_str(&read("grafana/dashboard.json")).unwrap();
     let variables = variables(&dashboard, &prometheus).await;
-    assert_eq!(variables["sink"], "blocked|file|retrying");
+    assert_eq!(variables["sink"], "blocked|file|given_up");
     let shown = queries(&dashboard["panels"]);
     assert!(shown.len() > 30, "{shown:?}");
     for query in shown {
