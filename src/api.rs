@@ -15,6 +15,7 @@
 //! Every call may be dropped at any point; the connection it used is then closed or drained by the pool.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,6 +47,7 @@ use transport::Transport;
 pub const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// How to reach the service.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
     /// `http` or `https`, with the version segment at its end (`…/v1`); a slash after it makes no difference.
     pub base_url: Url,
@@ -71,8 +73,17 @@ impl fmt::Debug for Settings {
 #[derive(Clone, Debug)]
 pub struct Client {
     transport: Transport,
-    request_timeout: Duration,
+    settings: Arc<Settings>,
 }
+
+/// Two clients are the same where they ask the same service in the same way.
+impl PartialEq for Client {
+    fn eq(&self, other: &Self) -> bool {
+        self.settings == other.settings
+    }
+}
+
+impl Eq for Client {}
 
 impl Client {
     /// A client by these settings. Nothing is asked of the service yet.
@@ -85,14 +96,14 @@ impl Client {
 
     /// The same with another bound on bodies, which a test can reach.
     pub(crate) fn with_max_body(settings: Settings, max_body: usize) -> Result<Self, SettingsError> {
-        let request_timeout = settings.request_timeout;
-        Transport::new(settings, max_body).map(|transport| Self { transport, request_timeout })
+        let transport = Transport::new(settings.clone(), max_body)?;
+        Ok(Self { transport, settings: Arc::new(settings) })
     }
 
     /// How long a request may take until it is given up.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
-        self.request_timeout
+        self.settings.request_timeout
     }
 
     /// Reads a page of a channel's newest events, or of those after `offset` (spec/wire.md, "`offset` on poll", says

@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::{self, Client};
 use crate::channel::{Channel, Handles, Outlet, RecentEvents, Settings};
-use crate::config::{self, Config, Target};
+use crate::config::{self, Config};
 use crate::retry::RetryPolicy;
-use crate::sink::{File, SinkError, Stdout, Webhook, WebhookSettings};
+use crate::sink::SinkError;
 use crate::state::State;
-
-/// Waits of a sink that has no schedule of its own in the configuration.
-const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
 /// A configuration that is right in itself, but not on this machine.
 #[derive(Debug, thiserror::Error)]
@@ -47,37 +43,30 @@ pub fn client(api: &config::Api) -> Result<Client, AssemblyError> {
     })?)
 }
 
-/// The configured sinks. Nothing is opened or sent yet.
+/// The configured sinks. Nothing is opened or sent yet. One that is no different from before is the one of before.
 ///
 /// # Errors
 /// If one cannot be made.
-pub fn sinks(config: &Config) -> Result<Sinks, AssemblyError> {
+pub fn sinks(config: &Config, before: Option<(&Config, &Sinks)>) -> Result<Sinks, AssemblyError> {
+    let unchanged = |name: &String, sink: &config::Sink| {
+        let (config, sinks) = before?;
+        let same = config.sinks.get(name).is_some_and(|before| *before.target == *sink.target);
+        same.then(|| sinks.get(name))?.map(|outlet| outlet.sink.clone())
+    };
     let sink = |(name, sink): (&String, &config::Sink)| {
-        let failed = |source| AssemblyError::Sink { name: name.clone(), source };
-        let outlet = match &sink.target {
-            Target::Stdout => Outlet::new(name, Arc::new(Stdout::new().map_err(failed)?), SINK_RETRY),
-            Target::File(file) => Outlet::new(name, Arc::new(File::new(file.clone())), SINK_RETRY),
-            Target::Webhook(settings) => {
-                let retry = RetryPolicy { wait: settings.retry_wait, max_wait: settings.retry_wait_max };
-                let outlet = Outlet::new(name, Arc::new(webhook(settings).map_err(failed)?), retry);
-                Outlet { gives_up_after: settings.give_up_after, ..outlet }
-            }
+        let built = match unchanged(name, sink) {
+            Some(built) => built,
+            None => sink.target.build().map_err(|source| AssemblyError::Sink { name: name.clone(), source })?,
         };
-        let (shape, filter) = (sink.shape, sink.filter.clone().map(Arc::new));
-        Ok((name.clone(), Outlet { shape, filter, ..outlet }))
+        let outlet = Outlet {
+            shape: sink.shape,
+            filter: sink.filter.clone().map(Arc::new),
+            gives_up_after: sink.target.gives_up_after(),
+            ..Outlet::new(name, built, sink.target.retry())
+        };
+        Ok((name.clone(), outlet))
     };
     config.sinks.iter().map(sink).collect()
-}
-
-fn webhook(settings: &config::Webhook) -> Result<Webhook, SinkError> {
-    Webhook::new(WebhookSettings {
-        url: settings.url.clone(),
-        keys: settings.keys.clone(),
-        headers: settings.headers.clone(),
-        connection: settings.connection.clone(),
-        timeout: settings.timeout,
-        dispatch: settings.dispatch,
-    })
 }
 
 /// The configured channels, each with its outlets. `state` and `recent` are the process's own: they stay when the
@@ -90,7 +79,7 @@ pub fn channels(
     state: &Arc<State>,
     recent: &Arc<RecentEvents>,
     handles: &Handles,
-) -> Vec<Channel> {
+) -> Vec<Arc<Channel>> {
     let channel = |channel: &config::Channel| {
         let outlet = |name: &String| {
             let mut outlet = sinks.get(name)?.clone();
@@ -100,19 +89,14 @@ pub fn channels(
             Some(outlet)
         };
         let outlets = channel.sinks.iter().filter_map(outlet).collect();
-        Channel::new(
-            settings(&config.api, channel),
-            client.clone(),
-            state.clone(),
-            recent.clone(),
-            outlets,
-            handles.of(channel.channel.id),
-        )
+        let (settings, handle) = (settings(config, channel), handles.of(channel.channel.id));
+        Arc::new(Channel::new(settings, client.clone(), state.clone(), recent.clone(), outlets, handle))
     };
     config.channels.iter().map(channel).collect()
 }
 
-fn settings(api: &config::Api, channel: &config::Channel) -> Settings {
+fn settings(config: &Config, channel: &config::Channel) -> Settings {
+    let api = &config.api;
     let verification = &channel.verification;
     Settings {
         channel: channel.channel.clone(),
@@ -124,5 +108,6 @@ fn settings(api: &config::Api, channel: &config::Channel) -> Settings {
         page_limit: api.page_limit,
         retry: RetryPolicy { wait: api.retry_wait, max_wait: api.retry_wait_max },
         idle_wait: api.idle_wait,
+        grace: config.shutdown_grace,
     }
 }

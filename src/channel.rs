@@ -16,6 +16,8 @@
 //! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
 //! * **One writer a cursor.** Only a lane moves its cursor, whoever feeds it.
 //! * **A slow sink holds up nobody.** See the hub.
+//! * **Who did not change goes on.** Another plan (see [`Channel::become_like`]) ends and begins only what it changes: the
+//!   way of reading, and the lanes whose sink is used differently.
 //! * **Bounded.** At most `QUEUE_BATCHES` batches wait for a lane, and at most `MAX_LATE` events for their proof; then
 //!   reading waits.
 //!
@@ -29,20 +31,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::watch;
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::api::{ApiError, Client, Page};
-use crate::config::{Ordering, Start, UnsignedPolicy};
-use crate::event::Offset;
+use crate::api::Client;
 use crate::metrics::ChannelMetrics;
-use crate::record::{ChannelRef, Filter, Shape};
-use crate::retry::RetryPolicy;
-use crate::sink::Sink;
-use crate::state::{Commit, Cursor, LaneKey, LaneState, State, StateError};
-use crate::telemetry::Chain;
-use crate::verify::Verifier;
+use crate::record::ChannelRef;
+use crate::state::{State, StateError};
 
 mod batch;
 mod handle;
@@ -51,18 +48,23 @@ mod hub;
 mod intake;
 mod judge;
 mod lane;
+mod lanes;
 mod late;
 mod machine;
 #[cfg(test)]
 mod model;
 mod newest;
 mod pace;
+mod plan;
 mod reader;
 mod replay;
 mod seen;
+mod shared;
 mod sightings;
 mod source;
+mod start;
 mod status;
+mod teller;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -72,74 +74,26 @@ pub use handle::{Handle, Handles, Paused, StandingStill};
 pub use history::History;
 pub use newest::Newest;
 pub use pace::Standstill;
+pub use plan::{Outlet, Settings};
 pub use reader::ReadError;
 pub use replay::RecentEvents;
 pub use sightings::Sightings;
 pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
 
-use hub::Hub;
 use intake::{Intake, Taken};
-use judge::{Awaited, Judge, Notes};
-use lane::Lane;
-use late::LateBook;
+use judge::Awaited;
+use lanes::Lanes;
 use machine::{Machine, ThisMachine};
-use source::{Service, Source, Told};
-use status::Teller;
-use trouble::Trouble;
+use plan::Plan;
+use shared::{Shared, Way, changed};
+use source::{Service, Told};
+use teller::Teller;
 
 /// Batches that wait for one lane before reading waits for it.
 const QUEUE_BATCHES: usize = 2;
 
 /// Events of one channel that may wait for their proof at the same time before reading waits for them.
 pub const MAX_LATE: usize = 10_000;
-
-/// How a channel is read.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Which one.
-    pub channel: ChannelRef,
-    /// Where lanes begin that have no cursor yet.
-    pub start: Start,
-    /// What proves its events.
-    pub verifier: Arc<Verifier>,
-    /// What becomes of notices that nobody signs.
-    pub unsigned: UnsignedPolicy,
-    /// Whether later events wait for a late proof.
-    pub ordering: Ordering,
-    /// After this time without its proof an event is quarantined.
-    pub proof_timeout: Duration,
-    /// Events asked for at once.
-    pub page_limit: u16,
-    /// Waits after an error.
-    pub retry: RetryPolicy,
-    /// The wait when there is no more.
-    pub idle_wait: Duration,
-}
-
-/// A sink as one channel uses it.
-#[derive(Clone, Debug)]
-pub struct Outlet {
-    /// Its name in the configuration.
-    pub name: Arc<str>,
-    /// Where the events go.
-    pub sink: Arc<dyn Sink>,
-    /// The shape that it wants them in.
-    pub shape: Shape,
-    /// Which of them it is given; without one, all.
-    pub filter: Option<Arc<Filter>>,
-    /// Waits while it refuses.
-    pub retry: RetryPolicy,
-    /// After this time of refusals an event becomes a dead letter; without it, never.
-    pub gives_up_after: Option<Duration>,
-}
-
-impl Outlet {
-    /// A sink that is given every event as a record, and that is never given up.
-    #[must_use]
-    pub fn new(name: &str, sink: Arc<dyn Sink>, retry: RetryPolicy) -> Self {
-        Self { name: name.into(), sink, shape: Shape::default(), filter: None, retry, gives_up_after: None }
-    }
-}
 
 /// Why a channel's loop ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -164,26 +118,10 @@ pub enum ChannelError {
 /// One channel, ready to run.
 #[derive(Debug)]
 pub struct Channel {
-    settings: Settings,
-    source: Arc<dyn Source>,
+    identity: ChannelRef,
+    plan: watch::Sender<Plan>,
     state: Arc<State>,
     recent: Arc<RecentEvents>,
-    outlets: Vec<Outlet>,
-    handle: Arc<Handle>,
-    machine: Arc<dyn Machine>,
-    metrics: Arc<ChannelMetrics>,
-    /// A request is answered, or given up, in this time.
-    answers_within: Duration,
-}
-
-/// What the parts of one run of a channel share.
-#[derive(Debug)]
-struct Shared {
-    settings: Settings,
-    state: Arc<State>,
-    judge: Judge,
-    book: LateBook,
-    hub: Hub,
     handle: Arc<Handle>,
     machine: Arc<dyn Machine>,
     metrics: Arc<ChannelMetrics>,
@@ -200,11 +138,23 @@ impl Channel {
         outlets: Vec<Outlet>,
         handle: Arc<Handle>,
     ) -> Self {
-        let (machine, metrics) = (Arc::new(ThisMachine::new()), Arc::new(handle.metrics().channel(&settings.channel)));
-        let answers_within = api.request_timeout();
-        let told = Told { handle: handle.clone(), metrics: metrics.clone() };
+        let metrics = Arc::new(handle.metrics().channel(&settings.channel));
+        let (told, answers_within) = (Told { handle: handle.clone(), metrics }, api.request_timeout());
         let source = Arc::new(Service::new(api, settings.channel.id, Some(told)));
-        Self { settings, source, state, recent, outlets, handle, machine, metrics, answers_within }
+        let plan = Plan { settings, source, outlets, answers_within };
+        Self::by(plan, state, recent, handle, Arc::new(ThisMachine::new()))
+    }
+
+    fn by(
+        plan: Plan,
+        state: Arc<State>,
+        recent: Arc<RecentEvents>,
+        handle: Arc<Handle>,
+        machine: Arc<dyn Machine>,
+    ) -> Self {
+        let identity = plan.settings.channel.clone();
+        let metrics = Arc::new(handle.metrics().channel(&identity));
+        Self { identity, plan: watch::Sender::new(plan), state, recent, handle, machine, metrics }
     }
 
     /// Notes that a run of it panicked.
@@ -215,7 +165,13 @@ impl Channel {
     /// Which channel it is.
     #[must_use]
     pub fn channel(&self) -> &ChannelRef {
-        &self.settings.channel
+        &self.identity
+    }
+
+    /// Goes on as `newer`, which is the same channel, would: reading begins anew if it is to be different, and the lanes
+    /// that are different. The others do not notice.
+    pub fn become_like(&self, newer: &Self) {
+        self.plan.send_replace(newer.plan.borrow().clone());
     }
 
     /// Runs until `stop` fires or the channel ends by itself, and returns when every lane has finished the batch in
@@ -231,36 +187,50 @@ impl Channel {
             tokio::select! {
                 biased;
                 ended = &mut running => return ended,
-                true = self.handle.until_channel(true, stop) => {}
+                paused = self.handle.until_channel(true, stop) => if paused { pausing.cancel() },
             }
-            pausing.cancel();
             running.await?;
-            info!(channel = %self.settings.channel.name, "channel paused");
+            info!(channel = %self.identity.name, "channel paused");
         }
         Ok(())
     }
 
     async fn run_once(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        let _running = self.handle.run(&self.settings.channel.name, self.answers_within).await;
-        let Some(positions) = self.positions(stop).await? else { return Ok(()) };
-        let cursors = || positions.iter().filter_map(|position| position.cursor);
-        let (lowest, highest) = (cursors().min().unwrap_or_default(), cursors().max().unwrap_or_default());
-        let shared = Arc::new(self.shared(highest)?);
-        info!(channel = %self.settings.channel.name, after = %lowest, "channel started");
+        let answers_within = self.plan.borrow().answers_within;
+        let _running = self.handle.run(&self.identity.name, answers_within).await;
+        let (mut plans, stop) = (self.plan.subscribe(), stop.child_token());
+        let mut plan = plans.borrow_and_update().clone();
+        let shared = Arc::new(Shared::new(self, &plan)?);
+        let positions = loop {
+            tokio::select! {
+                biased;
+                positions = start::positions(&shared, &plan.outlets, &stop) => break positions?,
+                newer = next(&mut plans) => shared.follow(&mut plan, newer),
+            }
+        };
+        let Some(positions) = positions else { return Ok(()) };
+        let after = positions.iter().filter_map(|position| position.cursor).min().unwrap_or_default();
+        info!(channel = %self.identity.name, %after, "channel started");
 
-        let stop = stop.child_token();
-        let mut lanes = JoinSet::new();
-        for (outlet, position) in self.outlets.iter().zip(positions) {
-            lanes.spawn(Lane::new(shared.clone(), outlet.clone(), position).run(stop.clone()));
-        }
-        let ended = tokio::select! {
-            biased;
-            ended = feed(&shared, highest.through, &stop) => ended,
-            ended = late::settle(&shared, &stop) => ended,
-            Some(lane) = lanes.join_next() => lane.unwrap_or_else(|panic| Err(ChannelError::Panicked(panic))),
+        let mut lanes = Lanes::new(shared.clone(), stop.clone());
+        lanes.begin(&plan, positions);
+        let ended = {
+            let reading = read(&shared, &stop);
+            tokio::pin!(reading);
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = &mut reading => break ended,
+                    ended = lanes.ended() => break ended,
+                    newer = next(&mut plans) => {
+                        shared.follow(&mut plan, newer);
+                        lanes.follow(&plan);
+                    }
+                }
+            }
         };
         if let Err(ChannelError::Gone) = ended {
-            let (channel, channel_id) = (&self.settings.channel.name, self.settings.channel.id);
+            let (channel, channel_id) = (&self.identity.name, self.identity.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
             self.handle.observe(|seen| seen.says(Activity::Gone, Duration::ZERO));
         } else {
@@ -270,94 +240,53 @@ impl Channel {
         shared.hub.close();
         // Whatever is waited for now, it is the lanes and their sinks.
         self.handle.observe(|seen| seen.pace.rest());
-        drain(lanes, ended).await
+        lanes.drain(ended).await
     }
+}
 
-    /// What a run shares whose lanes are fed from `highest` on.
-    fn shared(&self, highest: Cursor) -> Result<Shared, ChannelError> {
-        let earlier = self.state.late(self.settings.channel.id)?;
-        Ok(Shared {
-            settings: self.settings.clone(),
-            state: self.state.clone(),
-            judge: self.judge(),
-            book: LateBook::new(self.machine.clone(), earlier.into_iter().map(Awaited::from)),
-            hub: Hub::new(self.settings.channel.clone(), highest.through),
-            handle: self.handle.clone(),
-            machine: self.machine.clone(),
-            metrics: self.metrics.clone(),
-        })
+/// The next plan, when there is one.
+async fn next(plans: &mut watch::Receiver<Plan>) -> Plan {
+    match plans.changed().await {
+        Ok(()) => plans.borrow_and_update().clone(),
+        // The channel itself has gone, and with it who asks.
+        Err(_) => std::future::pending().await,
     }
+}
 
-    fn judge(&self) -> Judge {
-        let signers = self.handle.sightings(self.settings.verifier.signers());
-        let notes = Notes { metrics: self.metrics.clone(), signers };
-        Judge::new(&self.settings, self.source.clone(), self.recent.clone(), self.machine.clone(), notes)
+/// Reads on, feeds the lanes, and asks for late proofs.
+async fn read(shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    tokio::select! {
+        biased;
+        ended = feed(shared, stop) => ended,
+        ended = late::settle(shared, stop) => ended,
     }
+}
 
-    /// Where every lane is, after `start` has been applied, and recorded, where it had no cursor.
-    async fn positions(&self, stop: &CancellationToken) -> Result<Option<Vec<LaneState>>, ChannelError> {
-        let mut positions = Vec::with_capacity(self.outlets.len());
-        for outlet in &self.outlets {
-            let lane = LaneKey { channel: self.settings.channel.id, sink: outlet.name.clone() };
-            let mut position = self.state.lane(&lane)?;
-            if position.cursor.is_none() {
-                let Some(cursor) = self.start(stop).await? else { return Ok(None) };
-                self.state.commit(Commit { cursor: Some((lane, cursor)), ..Commit::default() }).await?;
-                position.cursor = Some(cursor);
-            }
-            positions.push(position);
-        }
-        Ok(Some(positions))
-    }
-
-    /// The cursor that `start` means; `None` where `stop` fired before the service said what the latest event is.
-    async fn start(&self, stop: &CancellationToken) -> Result<Option<Cursor>, ChannelError> {
-        let through = match self.settings.start {
-            Start::Earliest => None,
-            Start::Offset(first) => first.before(),
-            Start::Latest => match self.latest(stop).await? {
-                None => return Ok(None),
-                Some(page) => page.events.first().map(|event| event.offset),
-            },
-        };
-        Ok(Some(Cursor { through }))
-    }
-
-    /// Asks the service for its latest event until it answers; `None` where `stop` fired first.
-    async fn latest(&self, stop: &CancellationToken) -> Result<Option<Page>, ChannelError> {
-        let mut trouble = Trouble::new(&self.settings.channel, &Teller::channel(&self.handle));
-        let mut retry = self.machine.retry(self.settings.retry);
-        loop {
-            let answer = tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(None),
-                answer = self.source.poll(None, 1) => answer,
-            };
-            let error = match answer {
-                Ok(page) => return Ok(Some(page)),
-                Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
-                Err(error) => error,
-            };
-            let wait = retry.next_wait(error.retry_after());
-            trouble.report("asking for the latest event", &ReadError::Api(error), wait);
-            if !pause(wait, stop).await {
-                return Ok(None);
-            }
+/// Reads on, and feeds every lane that keeps up: in whichever way is in force, and from where the lanes are.
+async fn feed(shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    let mut ways = shared.ways();
+    loop {
+        let way = ways.borrow_and_update().clone();
+        tokio::select! {
+            biased;
+            ended = feed_by(way, shared, stop) => return ended,
+            () = changed(&mut ways) => {}
         }
     }
 }
 
-/// Reads on, and feeds every lane that keeps up.
-async fn feed(shared: &Arc<Shared>, from: Option<Offset>, stop: &CancellationToken) -> Result<(), ChannelError> {
-    let teller = Teller::channel(&shared.handle);
-    let mut intake = Intake::new(shared.clone(), from, teller.clone());
+async fn feed_by(way: Arc<Way>, shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    let (teller, idle_wait) = (Teller::channel(&shared.handle), way.settings.idle_wait);
+    let mut intake = Intake::new(shared.clone(), way, shared.hub.position(), teller.clone());
     loop {
         let go_on = match intake.next(stop).await? {
             Taken::Batch(batch) => {
                 let awaited = batch.pending.iter().map(Awaited::from).collect();
-                shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, &teller, stop).await
+                let handing_on =
+                    async { shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, &teller, stop).await };
+                intake.meanwhile(handing_on).await
             }
-            Taken::Nothing => pause(shared.settings.idle_wait, stop).await,
+            Taken::Nothing => pause(idle_wait, stop).await,
             Taken::Stopped => false,
         };
         if !go_on {
@@ -365,41 +294,10 @@ async fn feed(shared: &Arc<Shared>, from: Option<Offset>, stop: &CancellationTok
         }
     }
 }
-
 /// Waits; `false` where `stop` fired first.
 async fn pause(wait: Duration, stop: &CancellationToken) -> bool {
     if wait.is_zero() {
         return !stop.is_cancelled();
     }
     tokio::select! { biased; () = stop.cancelled() => false, () = tokio::time::sleep(wait) => true }
-}
-
-/// Waits for every lane to end. Of several errors the gravest counts.
-async fn drain(
-    mut lanes: JoinSet<Result<(), ChannelError>>,
-    mut ended: Result<(), ChannelError>,
-) -> Result<(), ChannelError> {
-    while let Some(lane) = lanes.join_next().await {
-        let lane = lane.unwrap_or_else(|panic| Err(ChannelError::Panicked(panic)));
-        if let Err(error) = &lane
-            && gravity(&lane) <= gravity(&ended)
-        {
-            error!(error = %Chain(error), "another lane failed too");
-        }
-        if gravity(&lane) > gravity(&ended) {
-            ended = lane;
-        }
-    }
-    ended
-}
-
-/// The more parts of the daemon an end concerns, the graver it is.
-fn gravity(ended: &Result<(), ChannelError>) -> u8 {
-    match ended {
-        Ok(()) => 0,
-        Err(ChannelError::Gone) => 1,
-        Err(ChannelError::Panicked(_)) => 2,
-        Err(ChannelError::SinkClosed { .. }) => 3,
-        Err(ChannelError::State(_)) => 4,
-    }
 }

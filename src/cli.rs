@@ -25,6 +25,7 @@ pub mod health;
 mod operate;
 pub mod pause;
 pub mod quarantine;
+pub mod reload;
 pub mod replay;
 pub mod run;
 pub mod search;
@@ -60,6 +61,7 @@ enum Command {
     Check(check::Args),
     Status(status::Args),
     Health(health::Args),
+    Reload(reload::Args),
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
@@ -92,9 +94,10 @@ impl Cli {
             Command::Run(run::Args {}) => return run::run(self.config).await,
             Command::Demo(args) => return demo::run(args).await,
             Command::Simulate(args) => return simulate::run(args).await,
-            Command::Check(args) => return check::run(self.config.as_deref(), &args),
-            Command::Status(args) => status::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::Check(args) => return check::run(self.config.as_deref(), &args).await,
+            Command::Status(args) => status::run(&args, self.config.as_deref()).await,
             Command::Health(args) => health::run(&args, self.config.as_deref(), &mut output()).await,
+            Command::Reload(args) => reload::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Search(args) => search(&args, self.config.as_deref()).await,
             Command::Get(args) => get(&args, self.config.as_deref()).await,
             Command::Verify(args) => verify(&args, self.config.as_deref()),

@@ -18,23 +18,27 @@ mod api;
 mod channel;
 mod daemon;
 mod environment;
-mod file;
+pub(crate) mod file;
+mod files;
 mod filter;
-mod keys;
+pub(crate) mod keys;
 mod layers;
 mod problem;
-mod secret;
+pub(crate) mod secret;
 mod sink;
+mod text;
 mod unknown;
-mod values;
+pub(crate) mod values;
 mod verification;
 
 pub use api::Api;
 pub use channel::{Channel, Start};
 pub use daemon::{Admin, Log, LogFormat, LogLevel, State};
+pub use files::Files;
 pub use problem::{ConfigError, Problem};
 pub use secret::Secret;
-pub use sink::{Sink, Target, Webhook};
+pub use sink::Sink;
+pub use text::Text;
 pub use verification::{Ordering, UnsignedPolicy, Verification, VerificationFlags, verification_from_flags};
 
 use keys::{Key, Keys, Reported};
@@ -62,6 +66,15 @@ pub struct Config {
     pub notes: Vec<String>,
 }
 
+/// A configuration, and the files beside the operator's own that it was read from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What they say.
+    pub config: Config,
+    /// Where secrets, certificates and keys came from.
+    pub files: Files,
+}
+
 impl Config {
     /// Loads the defaults, `file` where there is one, and the environment.
     ///
@@ -79,9 +92,18 @@ impl Config {
         file: Option<&Path>,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let mut keys = layers::merge(file, variables)?;
+        Self::of(&Text::read(file)?, variables).map(|loaded| loaded.config)
+    }
+
+    /// Checks the defaults, the operator's `text` and `variables`.
+    ///
+    /// # Errors
+    /// Every problem there is; where the text is not TOML, that one.
+    pub fn of(text: &Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
+        let mut keys = layers::merge(text, variables)?;
         let config = Self::read(&mut keys);
-        keys.finish(config)
+        let files = keys.files();
+        keys.finish(config).map(|config| Loaded { config, files })
     }
 
     fn read(keys: &mut Keys) -> Result<Self, Reported> {
@@ -110,7 +132,7 @@ impl Config {
 
 /// The service's event does not say which channel it is of: after a crash nobody could tell whose lines a file holds.
 fn check_raw_files(keys: &mut Keys, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
-    let raw = |sink: &Sink| sink.shape.format == Format::Raw && matches!(sink.target, Target::File(_));
+    let raw = |sink: &Sink| sink.shape.format == Format::Raw && sink.target.reads_back();
     for (name, _) in sinks.iter().filter(|(_, sink)| raw(sink)) {
         if channels.iter().filter(|channel| channel.sinks.contains(name)).count() > 1 {
             let message = "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \

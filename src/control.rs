@@ -28,10 +28,12 @@ mod cursors;
 mod dead_letters;
 mod pauses;
 mod quarantine;
+mod reload;
 mod socket;
 mod status;
 mod words;
 
+pub use reload::{Changes, Difference, Reloading, Reloads};
 pub use socket::{Socket, ask};
 pub use status::{ChannelReport, KeptReport, LaneReport, Process, Report, SignerReport};
 pub use words::{
@@ -47,6 +49,7 @@ pub struct Operations {
     state: Arc<State>,
     handles: Arc<Handles>,
     daemon: Option<Process>,
+    reloads: Option<Reloads>,
     channels: Arc<[Known]>,
 }
 
@@ -62,13 +65,21 @@ impl Operations {
     /// Over the state of the channels of a configuration that no daemon runs.
     #[must_use]
     pub fn offline(state: Arc<State>, config: &Config) -> Self {
-        Self { state, handles: Arc::default(), daemon: None, channels: config.channels.iter().map(Known::of).collect() }
+        let channels = config.channels.iter().map(Known::of).collect();
+        Self { state, handles: Arc::default(), daemon: None, reloads: None, channels }
     }
 
-    /// Over those that `daemon` runs, and that are reached by their handles.
+    /// Over those that `daemon` runs, and that are reached by their handles. It reads its configuration again for whoever
+    /// asks `reloads`.
     #[must_use]
-    pub fn of_daemon(daemon: Process, state: Arc<State>, handles: Arc<Handles>, config: &Config) -> Self {
-        Self { handles, daemon: Some(daemon), ..Self::offline(state, config) }
+    pub fn of_daemon(
+        daemon: Process,
+        state: Arc<State>,
+        handles: Arc<Handles>,
+        reloads: Reloads,
+        config: &Config,
+    ) -> Self {
+        Self { handles, daemon: Some(daemon), reloads: Some(reloads), ..Self::offline(state, config) }
     }
 
     /// Does what is asked.
@@ -78,6 +89,7 @@ impl Operations {
     pub async fn answer(&self, request: Request) -> Result<Answer, Refusal> {
         match request {
             Request::Status => self.status().await,
+            Request::Reload => self.reload().await,
             Request::QuarantineList { channel } => self.list(channel.as_deref()),
             Request::QuarantineShow { channel, offset } => self.show(&channel, offset),
             Request::QuarantineRetry { channel, which } => self.retry(&channel, &which).await,

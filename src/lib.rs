@@ -16,7 +16,8 @@
 //! [`record`] and goes to the channel's lanes; what waits for its proof, or was rejected, goes along in the same batch. A
 //! lane delivers to its [`sink`], and then records the batch in [`state`] as one transaction: its cursor, the events set
 //! aside, the events quarantined. A crash at any point repeats at most what was in hand. A lane that falls behind leaves
-//! the others, reads for itself from its own cursor, and rejoins. Each sink has its filter and its shape; what it gives up
+//! the others, reads for itself from its own cursor, and rejoins. Another configuration replaces the lanes that it changes,
+//! and the way of reading if it changes that, while the rest goes on. Each sink has its filter and its shape; what it gives up
 //! on is kept as a dead letter.
 //!
 //! # Code map, in reading order
@@ -27,19 +28,19 @@
 //! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
 //! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, verify |
 //! | [`api`] | the client of the service: pages, errors by what to do next | event, [`http`] |
-//! | [`sink`] | the trait, and one file a sink | record, [`http`] |
+//! | [`sink`] | the trait, and one file a sink: what can be set of it, and what it does | record, [`http`], the keys of config |
 //! | [`state`] | sled behind the few operations that the rest needs, and its readable mirror | event |
 //! | [`channel`] | the loop: poll, verify, order, deliver, record | all above |
-//! | [`supervisor`] | a task per channel; restart, drain, outcome | channel |
-//! | [`config`] | from the operator's text to a checked `Config`, every mistake at once | event, record, sink, verify, [`http`] |
+//! | [`supervisor`] | a task per channel; restart, drain, outcome; another configuration | channel |
+//! | [`config`] | from the operator's text to a checked `Config`, every mistake at once | event, record, sink, verify |
 //! | [`assembly`] | from a `Config` to the parts that run | all above |
-//! | [`control`] | what an operator sees and changes: status, quarantine, dead letters, cursors, pauses | channel, config, state |
+//! | [`control`] | what an operator sees and changes: status, quarantine, dead letters, cursors, pauses, reloads | channel, config, state |
 //! | [`admin`] | health, metrics and status over HTTP, on a thread of its own | control, [`liveness`], [`metrics`] |
 //! | [`cli`] | one file a subcommand | all |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!
 //! [`metrics`], what is counted by which name, and [`liveness`], whether anything stands still, are the process's own.
-//! [`retry`], [`telemetry`], [`signals`] and [`http`] are small and stand beside.
+//! [`retry`], [`telemetry`], [`signals`], [`http`], [`comparable`] and `grace` are small and stand beside.
 //!
 //! # Invariants
 //!
@@ -70,6 +71,8 @@ pub mod config;
 pub mod cli;
 pub mod simulator;
 
+pub mod comparable;
+pub(crate) mod grace;
 pub mod http;
 pub mod liveness;
 pub mod metrics;

@@ -8,10 +8,16 @@
 //!
 //! # Adding a sink
 //!
-//! Write one file here with a type that implements [`Sink`], and its line in this one. So that it can be configured: its
-//! word and its keys in `config::sink` (every key documented in `config/default.toml`, which a test enforces), its line in
-//! [`assembly::sinks`](crate::assembly::sinks), and what `channeld check` says of it. Order, retries, cursors, filters,
-//! formats, dead letters and status are the lane's, and the same for every sink.
+//! Write one file beside `stdout.rs`, the shortest example, and a line for it in `KINDS`, below its `mod`. In the file:
+//!
+//! * a type that implements [`Sink`]: it takes batches;
+//! * a type that implements [`Target`]: what an operator decides about it, how `channeld check` shows that, and how the
+//!   sink is made of it;
+//! * a `Kind`: the word that `type` is set to, and how the keys of its table are read. `Keys` notes what is wrong under
+//!   the key that it is wrong with. Document the table in `config/default.toml`: tests ask for the type and each key.
+//!
+//! That is all: order, retries, cursors, filters, formats, dead letters, status and metrics are the lane's, and the same
+//! for every sink.
 //!
 //! # Cancellation
 //!
@@ -31,14 +37,20 @@ mod file;
 #[cfg(test)]
 mod sample;
 mod stdout;
+mod target;
 mod webhook;
+
+/// Every type of sinks.
+pub(crate) const KINDS: [Kind; 3] = [stdout::KIND, file::KIND, webhook::KIND];
 
 #[doc = include_str!("sink/webhook/receivers.md")]
 pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
 pub use stdout::Stdout;
-pub use webhook::{Batching, Dispatch, SecretError, Settings as WebhookSettings, SigningKeys, Webhook};
+pub(crate) use target::Kind;
+pub use target::Target;
+pub use webhook::{Batching, Dispatch, SecretError, SigningKeys, Webhook, WebhookSettings};
 
 /// Somewhere events go.
 ///
@@ -55,6 +67,22 @@ pub trait Sink: Send + Sync + fmt::Debug {
     async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
         let _ = recorded;
         Ok(BTreeSet::new())
+    }
+
+    /// Looks whether it could be used, without giving it anything, and says what it has seen.
+    ///
+    /// # Errors
+    /// If it could not, as far as can be seen.
+    async fn probe(&self) -> Result<String, SinkError> {
+        Ok("not looked at: only a delivery can tell".to_owned())
+    }
+
+    /// Begins anew what another program may have moved away or replaced: SIGHUP asks for it.
+    ///
+    /// # Errors
+    /// If the sink cannot be used now. Nothing follows from it: it is used again when there is something to deliver.
+    async fn reopen(&self) -> Result<(), SinkError> {
+        Ok(())
     }
 
     /// How many records are offered at once. A sink that takes its time over each wants few: what has arrived is recorded

@@ -6,20 +6,25 @@
 //! * **What concerns all ends all.** A state that cannot be written, or a reader of standard output that has gone, ends
 //!   every channel: cleanly, each after the batch in hand.
 //!
+//! * **Who did not change goes on.** Of another configuration each channel takes what concerns it; see
+//!   [`Channel::become_like`].
+//!
 //! # Cancellation
 //!
-//! When `stop` fires, channels have `shutdown_grace` to finish what they have in hand; then they are dropped. Nothing
-//! that was not recorded is lost: it is read again.
+//! When `stop` fires, channels have `shutdown_grace` to finish what they have in hand; then they are dropped. So has a
+//! channel that the configuration has no more. Nothing that was not recorded is lost: it is read again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::channel::{Channel, ChannelError};
+use crate::grace::within_grace;
 use crate::retry::{Retry, RetryPolicy};
 use crate::telemetry::Chain;
 
@@ -41,59 +46,128 @@ pub enum Outcome {
     StateFailed,
 }
 
-/// Runs channels until they end or `stop` fires.
-pub async fn run(channels: Vec<Channel>, stop: CancellationToken, grace: Duration) -> Outcome {
+/// The channels that are to run.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Each with what it is to do.
+    pub channels: Vec<Arc<Channel>>,
+    /// How long a channel may go on with what it has in hand when it is to end.
+    pub grace: Duration,
+}
+
+/// Runs the channels that are wanted until they end or `stop` fires.
+pub async fn run(mut wanted: watch::Receiver<Wanted>, stop: CancellationToken) -> Outcome {
     let stop = stop.child_token();
-    let mut supervisor = Supervisor { tasks: JoinSet::new(), running: HashMap::new(), stop: stop.clone() };
-    for channel in channels {
-        supervisor.spawn(Arc::new(channel), Retry::new(RESTART), Duration::ZERO);
-    }
+    let mut supervisor =
+        Supervisor { tasks: JoinSet::new(), running: HashMap::new(), outcome: None, stop: stop.clone() };
+    supervisor.follow(&wanted.borrow_and_update().clone());
+    let grace = wanted.clone();
+    let ended = async {
+        loop {
+            tokio::select! {
+                biased;
+                outcome = supervisor.join() => return outcome,
+                newer = next(&mut wanted) => supervisor.follow(&newer),
+            }
+        }
+    };
     let expired = async {
         stop.cancelled().await;
+        let grace = grace.borrow().grace;
         tokio::time::sleep(grace).await;
+        grace
     };
     tokio::select! {
-        outcome = supervisor.join() => outcome,
-        () = expired => {
+        outcome = ended => outcome,
+        grace = expired => {
             warn!(grace_ms = grace.as_millis(), "not everything in hand finished in time: it is offered again at the next start");
             Outcome::GraceExpired
         }
     }
 }
 
+/// The next that are wanted, when there are others.
+async fn next(wanted: &mut watch::Receiver<Wanted>) -> Wanted {
+    match wanted.changed().await {
+        Ok(()) => wanted.borrow_and_update().clone(),
+        // It stays at these.
+        Err(_) => std::future::pending().await,
+    }
+}
+
 struct Supervisor {
     tasks: JoinSet<Result<(), ChannelError>>,
-    running: HashMap<Id, (Arc<Channel>, Retry)>,
+    running: HashMap<Id, Running>,
+    outcome: Option<Outcome>,
     stop: CancellationToken,
 }
 
+/// A channel that runs, that is to run again after a wait, or that is to end.
+struct Running {
+    channel: Arc<Channel>,
+    retry: Retry,
+    grace: Duration,
+    leave: CancellationToken,
+}
+
 impl Supervisor {
-    fn spawn(&mut self, channel: Arc<Channel>, retry: Retry, after: Duration) {
-        let (task, stop) = (channel.clone(), self.stop.clone());
-        let handle = self.tasks.spawn(async move {
+    /// From now on the channels run that are wanted: those that do go on as they are wanted now.
+    fn follow(&mut self, wanted: &Wanted) {
+        let is_wanted = |channel: &Channel| wanted.channels.iter().any(|wanted| wanted.channel() == channel.channel());
+        for running in self.running.values().filter(|running| !is_wanted(&running.channel)) {
+            running.leave.cancel();
+        }
+        for channel in &wanted.channels {
+            let runs =
+                |running: &&Running| !running.leave.is_cancelled() && running.channel.channel() == channel.channel();
+            match self.running.values().find(runs) {
+                Some(running) => running.channel.become_like(channel),
+                None => self.spawn(
+                    Running {
+                        channel: channel.clone(),
+                        retry: Retry::new(RESTART),
+                        grace: wanted.grace,
+                        leave: self.stop.child_token(),
+                    },
+                    Duration::ZERO,
+                ),
+            }
+        }
+    }
+
+    fn spawn(&mut self, running: Running, after: Duration) {
+        let Running { channel, grace, leave, .. } = &running;
+        let (task, name, stop) = (channel.clone(), channel.channel().name.clone(), leave.clone());
+        let work = async move {
             tokio::select! { () = tokio::time::sleep(after) => {}, () = stop.cancelled() => return Ok(()) }
             task.run(&stop).await
+        };
+        let work = Box::pin(within_grace(work, leave.clone(), self.stop.clone(), *grace));
+        let handle = self.tasks.spawn(async move {
+            work.await.unwrap_or_else(|| {
+                warn!(channel = %name, "channel did not end in time: what it had in hand was not recorded");
+                Ok(())
+            })
         });
-        self.running.insert(handle.id(), (channel, retry));
+        self.running.insert(handle.id(), running);
     }
 
     /// Waits for every channel to end, and says how.
     async fn join(&mut self) -> Outcome {
-        let mut outcome = None;
         while let Some(ended) = self.tasks.join_next_with_id().await {
             let (id, ended) = match ended {
                 Ok((id, ended)) => (id, ended),
                 Err(panic) => (panic.id(), Err(ChannelError::Panicked(panic))),
             };
-            let Some((channel, retry)) = self.running.remove(&id) else { continue };
-            outcome = outcome.max(self.ended(&channel, retry, ended));
+            let Some(running) = self.running.remove(&id) else { continue };
+            self.outcome = self.outcome.max(self.ended(running, ended));
         }
-        outcome.unwrap_or(if self.stop.is_cancelled() { Outcome::Drained } else { Outcome::AllGone })
+        self.outcome.unwrap_or(if self.stop.is_cancelled() { Outcome::Drained } else { Outcome::AllGone })
     }
 
     /// What follows for the others from the end of one: an outcome where it ends them all.
-    fn ended(&mut self, channel: &Arc<Channel>, mut retry: Retry, ended: Result<(), ChannelError>) -> Option<Outcome> {
-        let name = &channel.channel().name;
+    fn ended(&mut self, mut running: Running, ended: Result<(), ChannelError>) -> Option<Outcome> {
+        let name = running.channel.channel().name.clone();
         let error = match ended {
             Ok(()) => {
                 info!(channel = %name, "channel stopped");
@@ -104,10 +178,10 @@ impl Supervisor {
         match error {
             ChannelError::Gone => None,
             ChannelError::Panicked(_) => {
-                channel.panicked();
-                let wait = retry.next_wait(None);
+                running.channel.panicked();
+                let wait = running.retry.next_wait(None);
                 error!(channel = %name, wait_ms = wait.as_millis(), error = %Chain(&error), "channel panicked: starting it again");
-                self.spawn(channel.clone(), retry, wait);
+                self.spawn(running, wait);
                 None
             }
             ChannelError::SinkClosed { .. } => {

@@ -197,6 +197,11 @@ impl Handle {
         observed(self.seen().lane(sink))
     }
 
+    /// The lane of a sink does not run any more.
+    pub(super) fn forget_lane(&self, sink: &str) {
+        self.seen().lanes.remove(sink);
+    }
+
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,7 +21,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -33,11 +33,14 @@ use crate::state::{Blocker, Commit, Evidence, Held, Pending, Quarantined};
 use super::batch::{Batch, Outcome, Sorted};
 use super::judge::PROOF_TIMEOUT;
 use super::reader::{Range, ReadError, Reader};
-use super::status::{Activity, Teller};
+use super::shared::{Shared, Way};
+use super::status::Activity;
+use super::teller::Teller;
 use super::trouble::Trouble;
-use super::{ChannelError, Shared, pause};
+use super::{ChannelError, pause};
 
-/// While there is more than a page to read, the service is asked so often how far it goes: a page may not show it.
+/// While there is more than a page to read, or nobody takes what was read, the service is asked so often how far it goes:
+/// no page shows it.
 const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
 /// How long reading waits for the answer, which it does without as well.
@@ -45,6 +48,7 @@ const LOOK_AHEAD_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Intake {
     shared: Arc<Shared>,
+    way: Arc<Way>,
     reader: Reader,
     position: Option<Offset>,
     /// Judged, and not handed on yet.
@@ -74,20 +78,21 @@ pub(super) enum Taken {
 }
 
 impl Intake {
-    /// Begins above `position`.
-    pub(super) fn new(shared: Arc<Shared>, position: Option<Offset>, teller: Teller) -> Self {
+    /// Begins above `position`, and reads in one way.
+    pub(super) fn new(shared: Arc<Shared>, way: Arc<Way>, position: Option<Offset>, teller: Teller) -> Self {
         Self {
-            reader: Reader::new(shared.judge.source(), shared.settings.page_limit),
+            reader: way.reader(),
             position,
             waiting: Vec::new(),
             held: None,
             shown_above: None,
             caught_up: false,
             looked_ahead: Instant::now(),
-            retry: shared.machine.retry(shared.settings.retry),
-            trouble: Trouble::new(&shared.settings.channel, &teller),
+            retry: shared.machine.retry(way.settings.retry),
+            trouble: Trouble::new(&shared.channel, &teller),
             teller,
             shared,
+            way,
         }
     }
 
@@ -97,7 +102,7 @@ impl Intake {
         let taken = self.take(stop).await?;
         if let Taken::Nothing = taken {
             self.teller.has_read_all();
-            self.teller.waits(Activity::Idle, self.shared.settings.idle_wait);
+            self.teller.waits(Activity::Idle, self.way.settings.idle_wait);
         } else {
             self.teller.says(Activity::Delivering);
         }
@@ -137,7 +142,7 @@ impl Intake {
 
     /// Waits for the proof of the event that everything after it waits for; `None` where `stop` fired first.
     async fn hold(&self, mut pending: Pending, stop: &CancellationToken) -> Result<Option<Outcome>, ChannelError> {
-        let (state, channel, offset) = (&self.shared.state, self.shared.settings.channel.id, pending.offset);
+        let (state, channel, offset) = (&self.shared.state, self.shared.channel.id, pending.offset);
         let timed_out = |facts: &Quarantined| facts.reason == PROOF_TIMEOUT;
         if let Some(facts) = state.quarantined_at(channel, offset)?.filter(timed_out) {
             // Those who are ahead have waited for it already.
@@ -149,7 +154,7 @@ impl Intake {
             let blocker = Some((channel, Blocker { offset, first_seen: pending.first_seen }));
             state.commit(Commit { blocker, ..Commit::default() }).await?;
         }
-        self.shared.judge.hold(pending, &self.teller, stop).await
+        self.way.judge.hold(pending, &self.teller, stop).await
     }
 
     /// Waits until the quarantine takes more; `false` where `stop` fired first.
@@ -160,7 +165,7 @@ impl Intake {
             return true;
         }
         self.teller.says(Activity::QuarantineFull);
-        let channel = &self.shared.settings.channel.name;
+        let channel = &self.shared.channel.name;
         error!(%channel, events, bytes, "quarantine is full: reading stops, because evidence would be lost; look into it with `channeld quarantine list`, then retry or drop");
         let room = tokio::select! {
             biased;
@@ -176,7 +181,7 @@ impl Intake {
     /// Sorts what waits, as far as it may go on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
         let Sorted { mut batch, mut unplaced, held, rest } =
-            Batch::sort(&self.shared.settings, std::mem::take(&mut self.waiting));
+            Batch::sort(&self.way.settings, std::mem::take(&mut self.waiting));
         (self.held, self.waiting) = (held, rest);
         let top = unplaced.last().map(|evidence| evidence.facts.offset);
         if let Some(top) = top.filter(|top| batch.is_none() && Some(*top) <= self.shown_above) {
@@ -193,14 +198,14 @@ impl Intake {
         if unplaced.is_empty() {
             return Ok(());
         }
-        let quarantined = unplaced.into_iter().map(|evidence| (self.shared.settings.channel.id, evidence)).collect();
+        let quarantined = unplaced.into_iter().map(|evidence| (self.shared.channel.id, evidence)).collect();
         Ok(self.shared.state.commit(Commit { quarantined, ..Commit::default() }).await?)
     }
 
     /// Whether anything that has its place stands above nonsense that fills its range, which is then worth reading again.
     /// Nonsense that is found instead is evidence too.
     async fn look_above(&mut self, top: Option<Offset>, stop: &CancellationToken) -> Result<bool, ChannelError> {
-        let mut reader = Reader::new(self.shared.judge.source(), self.shared.settings.page_limit);
+        let mut reader = self.way.reader();
         let mut above = top;
         loop {
             let range = tokio::select! {
@@ -214,13 +219,13 @@ impl Intake {
                 // What is wrong will be said when the range itself is read.
                 Err(_) => return Ok(false),
             };
-            let Some(judged) = self.shared.judge.page(events, &self.teller, stop).await? else {
+            let Some(judged) = self.way.judge.page(events, &self.teller, stop).await? else {
                 return Ok(false);
             };
             if judged.iter().any(|outcome| !matches!(outcome, Outcome::Unplaced(_))) {
                 self.shown_above = above;
                 // What it has read of the range already is from before.
-                self.reader = Reader::new(self.shared.judge.source(), self.shared.settings.page_limit);
+                self.reader = self.way.reader();
                 return Ok(true);
             }
             above = judged.last().map(Outcome::offset).or(above);
@@ -228,12 +233,26 @@ impl Intake {
                 if !self.room(stop).await {
                     return Ok(false);
                 }
-                self.quarantine(Batch::sort(&self.shared.settings, judged).unplaced).await?;
+                self.quarantine(Batch::sort(&self.way.settings, judged).unplaced).await?;
             }
             if !more {
                 return Ok(false);
             }
         }
+    }
+
+    /// Waits for what may take long, and asks now and then how far the channel goes meanwhile.
+    pub(super) async fn meanwhile<T>(&self, doing: impl Future<Output = T>) -> T {
+        let source = self.way.judge.source();
+        let looking = async {
+            let mut wait = LOOK_AHEAD;
+            loop {
+                sleep(wait).await;
+                let asked = source.poll(None, 1).await.err().and_then(|error| error.retry_after());
+                wait = LOOK_AHEAD.max(asked.unwrap_or_default());
+            }
+        };
+        tokio::select! { biased; done = doing => done, never = looking => never }
     }
 
     /// Asks how far the channel goes, where a page has not said so for a while; `false` where `stop` fired first.
@@ -245,7 +264,7 @@ impl Intake {
             return true;
         }
         self.looked_ahead = Instant::now();
-        let source = self.shared.judge.source();
+        let source = self.way.judge.source();
         tokio::select! {
             biased;
             () = stop.cancelled() => false,
@@ -271,7 +290,7 @@ impl Intake {
                 if !self.look_ahead(stop).await {
                     return Ok(Read::Stopped);
                 }
-                let Some(judged) = self.shared.judge.page(range.events, &self.teller, stop).await? else {
+                let Some(judged) = self.way.judge.page(range.events, &self.teller, stop).await? else {
                     return Ok(Read::Stopped);
                 };
                 self.waiting = judged;

@@ -24,8 +24,7 @@ use tracing::{debug, error, warn};
 
 use crate::api::ApiError;
 use crate::config::UnsignedPolicy;
-use crate::event::{Event, EventId, EventType, Offset, RawEvent};
-use crate::metrics::{ChannelMetrics, Sort};
+use crate::event::{Event, EventId, Offset, RawEvent};
 use crate::record::{ChannelRef, Record};
 use crate::retry::RetryPolicy;
 use crate::state::{Evidence, Late, Pending, Quarantined};
@@ -36,11 +35,17 @@ use super::batch::Outcome;
 use super::machine::Machine;
 use super::reader::ReadError;
 use super::replay::{Alarm, LetThrough, RecentEvents};
-use super::sightings::Sightings;
 use super::source::Source;
-use super::status::{Activity, Teller};
+use super::status::Activity;
+use super::teller::Teller;
 use super::trouble::Trouble;
 use super::{ChannelError, Settings, pause};
+
+mod notes;
+
+pub(super) use notes::Notes;
+
+use notes::Grounds;
 
 /// Rejected events of one page that are read again at the same time.
 const SECOND_LOOKS: usize = 8;
@@ -60,9 +65,6 @@ pub(super) const PROOF_TIMEOUT: &str = "proof-timeout";
 
 /// The reason of an event whose proof can never come.
 const PENDING_WITHOUT_ID: &str = "pending-without-id";
-
-/// Reasons beside those of [`Reason`].
-const OTHER_REASONS: [&str; 4] = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::REPLAYED, Alarm::CONTRADICTION];
 
 /// An event whose proof is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,40 +106,6 @@ enum Judged {
     Unplaced(RawEvent, Reason),
 }
 
-/// Where it is noted what was found.
-#[derive(Debug)]
-pub(super) struct Notes {
-    pub(super) metrics: Arc<ChannelMetrics>,
-    pub(super) signers: Arc<Sightings>,
-}
-
-/// What an event is condemned for.
-struct Grounds {
-    /// A short constant name.
-    reason: &'static str,
-    detail: String,
-    /// Signatures by keys outside the signer set.
-    strangers: u32,
-}
-
-impl From<&Reason> for Grounds {
-    fn from(reason: &Reason) -> Self {
-        Self { reason: reason.name(), detail: reason.to_string(), strangers: reason.strangers() }
-    }
-}
-
-impl From<Alarm> for Grounds {
-    fn from(alarm: Alarm) -> Self {
-        Self::new(alarm.name(), &alarm.to_string())
-    }
-}
-
-impl Grounds {
-    fn new(reason: &'static str, detail: &str) -> Self {
-        Self { reason, detail: detail.to_owned(), strangers: 0 }
-    }
-}
-
 /// Gives a channel's events their outcome.
 #[derive(Debug)]
 pub(super) struct Judge {
@@ -162,7 +130,6 @@ impl Judge {
         machine: Arc<dyn Machine>,
         notes: Notes,
     ) -> Self {
-        notes.metrics.may_reject(Reason::NAMES.into_iter().chain(OTHER_REASONS));
         Self {
             source,
             recent,
@@ -199,23 +166,10 @@ impl Judge {
         for judged in judged {
             let Some(judged) = judged? else { return Ok(None) };
             let Some(outcome) = self.let_through(judged, teller, stop).await? else { return Ok(None) };
-            self.note(&outcome, teller);
+            self.notes.page(&outcome, teller);
             outcomes.push(outcome);
         }
         Ok(Some(outcomes))
-    }
-
-    /// Notes where an event of a page stands, and that its proof is missing.
-    fn note(&self, outcome: &Outcome, teller: &Teller) {
-        match outcome {
-            Outcome::Unplaced(evidence) => teller.disbelieves(evidence.facts.offset),
-            placed => teller.placed(placed.offset()),
-        }
-        if let Outcome::Pending(pending) = outcome
-            && teller.reads_first()
-        {
-            self.notes.metrics.judged(kind_of(&pending.json).as_ref(), Sort::Pending);
-        }
     }
 
     /// Waits for the proof of an event that everything else waits for; `None` where `stop` fired first.
@@ -405,19 +359,17 @@ impl Judge {
         Ok(match verdict {
             Verdict::Verified(verified) => {
                 if self.check(verified.event(), self.recent.verified(channel, &verified))? {
-                    self.count(verified.event(), Sort::Verified);
-                    self.notes.metrics.strangers(verified.proof().strangers);
-                    self.notes.signers.saw(&verified.proof().signers, self.machine.now());
+                    self.notes.verified(&verified, self.machine.now());
                 }
                 Outcome::Deliver(Record::verified(&self.channel, &verified))
             }
             Verdict::Unsigned(unsigned) if self.unsigned == UnsignedPolicy::Drop => {
-                self.count(unsigned.event(), Sort::Unsigned);
+                self.notes.unsigned(&unsigned);
                 Outcome::Dropped(unsigned.event().offset())
             }
             Verdict::Unsigned(unsigned) => {
                 if self.check(unsigned.event(), self.recent.notice(channel, &unsigned))? {
-                    self.count(unsigned.event(), Sort::Unsigned);
+                    self.notes.unsigned(&unsigned);
                 }
                 Outcome::Deliver(Record::unsigned(&self.channel, &unsigned))
             }
@@ -434,10 +386,6 @@ impl Judge {
             error!(channel = %self.channel.name, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
         }
         Ok(is_news)
-    }
-
-    fn count(&self, event: &Event, sort: Sort) {
-        self.notes.metrics.judged(Some(event.kind()), sort);
     }
 
     /// Without an id there is nothing to ask for again by.
@@ -478,21 +426,15 @@ impl Judge {
     }
 
     fn condemn(&self, raw: RawEvent, grounds: Grounds) -> Evidence {
-        let (RawEvent { offset, id, json }, Grounds { reason, detail, strangers }) = (raw, grounds);
+        let RawEvent { offset, id, json } = raw;
         let at = self.machine.now();
         let event_id = id.map(tracing::field::display);
         if self.is_news(offset) {
-            let metrics = &self.notes.metrics;
-            metrics.judged(kind_of(&json).as_ref(), Sort::Rejected);
-            metrics.rejected(reason);
-            metrics.strangers(strangers);
+            self.notes.rejected(&json, &grounds);
+            let Grounds { reason, detail, .. } = &grounds;
             error!(channel = %self.channel.name, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
         }
-        Evidence { facts: Quarantined { offset, event_id: id, reason: reason.to_owned(), detail, at }, json }
+        let (reason, detail) = (grounds.reason.to_owned(), grounds.detail);
+        Evidence { facts: Quarantined { offset, event_id: id, reason, detail, at }, json }
     }
-}
-
-/// The type of an event that is set aside or condemned, where it can be read.
-fn kind_of(json: &Bytes) -> Option<EventType> {
-    Event::parse(json.clone()).ok().map(|event| event.kind().clone())
 }

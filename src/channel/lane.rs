@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -35,13 +35,17 @@ use super::batch::{Batch, Work};
 use super::hub::Seat;
 use super::intake::{Intake, Taken};
 use super::judge::Awaited;
-use super::status::{Problem, Teller};
+use super::plan::Outlet;
+use super::shared::{Shared, Way, changed};
+use super::status::Problem;
+use super::teller::Teller;
 use super::trouble::STUBBORN;
-use super::{ChannelError, Outlet, Shared, pause};
+use super::{ChannelError, pause};
 
 mod patience;
 
 use patience::Patience;
+
 /// Events held while a lane waits for more of them: a filter may leave few of many to offer.
 const MAX_GATHERED: usize = 4_000;
 
@@ -77,7 +81,7 @@ async fn next(ahead: &mut Option<Work>, queue: &mut mpsc::Receiver<Work>) -> Opt
 
 impl Lane {
     pub(super) fn new(shared: Arc<Shared>, outlet: Outlet, position: LaneState) -> Self {
-        let channel = shared.settings.channel.clone();
+        let channel = shared.channel.clone();
         let key = LaneKey { channel: channel.id, sink: outlet.name.clone() };
         let through = position.cursor.unwrap_or_default().through;
         let seat = shared.hub.add(outlet.name.clone(), through);
@@ -119,9 +123,18 @@ impl Lane {
     /// Reads for itself from its own cursor until it has come as far as the others.
     async fn catch_up(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
         let teller = Teller::lane(&self.shared.handle, &self.outlet.name);
-        let mut intake = Intake::new(self.shared.clone(), self.recorded.through, teller.clone());
+        let mut ways = self.shared.ways();
+        let mut intake = self.intake(&mut ways, &teller);
         while !self.shared.hub.rejoin(&self.seat, self.recorded.through) {
-            match intake.next(stop).await? {
+            let taken = tokio::select! {
+                biased;
+                taken = intake.next(stop) => taken?,
+                () = changed(&mut ways) => {
+                    intake = self.intake(&mut ways, &teller);
+                    continue;
+                }
+            };
+            match taken {
                 Taken::Batch(batch) => {
                     if self.batch(&batch, stop).await? == Flow::Stop {
                         return Ok(Flow::Stop);
@@ -129,17 +142,21 @@ impl Lane {
                     self.shared.book.add(batch.pending.iter().map(Awaited::from).collect(), &teller, stop).await;
                 }
                 Taken::Nothing => {
-                    pause(self.shared.settings.idle_wait, stop).await;
+                    pause(self.shared.way().settings.idle_wait, stop).await;
                 }
                 Taken::Stopped => return Ok(Flow::Stop),
             }
         }
         self.shared.handle.observe(|seen| seen.lane_rejoins(&self.outlet.name));
         // What its proof came for meanwhile was offered to attached lanes only.
-        let owed = self.shared.state.late(self.key.channel)?.into_iter();
-        let owed = owed.filter(|(_, late)| late.owed.contains(&*self.key.sink)).map(Awaited::from);
-        self.shared.book.insert(owed);
+        self.shared.ask_for_owed(&self.key.sink)?;
         Ok(Flow::On)
+    }
+
+    /// Reading of its own, from its own cursor.
+    fn intake(&self, ways: &mut watch::Receiver<Arc<Way>>, teller: &Teller) -> Intake {
+        let way = ways.borrow_and_update().clone();
+        Intake::new(self.shared.clone(), way, self.recorded.through, teller.clone())
     }
 
     /// Adds further batches to a batch that offers less than the sink takes at once, for as long as the sink waits for

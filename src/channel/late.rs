@@ -26,10 +26,12 @@ use crate::retry::Retry;
 use crate::state::{Commit, Evidence, LaneKey};
 
 use super::batch::Outcome;
-use super::judge::{Answer, Awaited, PROOF_RETRY};
+use super::judge::{Answer, Awaited, Judge, PROOF_RETRY};
 use super::machine::Machine;
-use super::status::{Activity, Teller};
-use super::{ChannelError, MAX_LATE, Shared};
+use super::shared::{Shared, changed};
+use super::status::Activity;
+use super::teller::Teller;
+use super::{ChannelError, MAX_LATE};
 
 /// The events of a channel that wait for their proof.
 #[derive(Debug)]
@@ -134,11 +136,20 @@ struct Late<'a> {
 
 impl Late<'_> {
     async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        let Shared { judge, book, .. } = self.shared;
+        let (book, mut ways) = (&self.shared.book, self.shared.ways());
         while let Some(awaited) = self.next_due(stop).await? {
-            match self.ask(&awaited, stop).await? {
+            let way = ways.borrow_and_update().clone();
+            let answer = tokio::select! {
+                biased;
+                answer = self.ask(&way.judge, &awaited, stop) => answer?,
+                // It is still due.
+                () = changed(&mut ways) => continue,
+            };
+            match answer {
                 Answer::Stopped => return Ok(()),
-                Answer::NotYet(json) if judge.timed_out(&awaited) => self.time_out(&awaited, json).await?,
+                Answer::NotYet(json) if way.judge.timed_out(&awaited) => {
+                    self.time_out(&way.judge, &awaited, json).await?;
+                }
                 Answer::NotYet(_) => book.ask_later(awaited.offset),
                 Answer::Settled(outcome) => self.settle(&awaited, outcome).await?,
             }
@@ -146,9 +157,9 @@ impl Late<'_> {
         Ok(())
     }
 
-    async fn ask(&self, awaited: &Awaited, stop: &CancellationToken) -> Result<Answer, ChannelError> {
-        let Shared { judge, state, settings, .. } = self.shared;
-        if let Some(kept) = state.json(settings.channel.id, awaited.offset)?
+    async fn ask(&self, judge: &Judge, awaited: &Awaited, stop: &CancellationToken) -> Result<Answer, ChannelError> {
+        let Shared { state, channel, .. } = self.shared;
+        if let Some(kept) = state.json(channel.id, awaited.offset)?
             && let Some(outcome) = judge.by_kept_bytes(awaited, kept).await?
         {
             return Ok(Answer::Settled(outcome));
@@ -175,7 +186,7 @@ impl Late<'_> {
                 awaited = due => return Ok(Some(awaited)),
                 () = came => {}
                 () = self.shared.handle.acquitted.notified() => {
-                    let late = self.shared.state.late(self.shared.settings.channel.id)?;
+                    let late = self.shared.state.late(self.shared.channel.id)?;
                     self.shared.book.insert_due(late.into_iter().map(Awaited::from));
                 }
             }
@@ -183,12 +194,12 @@ impl Late<'_> {
     }
 
     /// Quarantines an event that has waited too long, as it was set aside or, failing that, as it was last read.
-    async fn time_out(&self, awaited: &Awaited, last_read: Option<Bytes>) -> Result<(), ChannelError> {
+    async fn time_out(&self, judge: &Judge, awaited: &Awaited, last_read: Option<Bytes>) -> Result<(), ChannelError> {
         if self.is_quarantine_full() {
             self.shared.book.ask_later(awaited.offset);
             return Ok(());
         }
-        let (state, channel) = (&self.shared.state, self.shared.settings.channel.id);
+        let (state, channel) = (&self.shared.state, self.shared.channel.id);
         self.shared.book.remove(awaited.offset);
         if state.late_at(channel, awaited.offset)?.is_none() {
             // Nobody has passed it yet: the batch that sets it aside is still in a queue. Who passes it has it asked for
@@ -200,7 +211,7 @@ impl Late<'_> {
             self.shared.book.insert([*awaited]);
             return Ok(());
         };
-        self.quarantine(self.shared.judge.proof_timeout(awaited, json)).await
+        self.quarantine(judge.proof_timeout(awaited, json)).await
     }
 
     async fn settle(&self, awaited: &Awaited, outcome: Outcome) -> Result<(), ChannelError> {
@@ -229,16 +240,16 @@ impl Late<'_> {
     }
 
     async fn quarantine(&self, evidence: Evidence) -> Result<(), ChannelError> {
-        let quarantined = vec![(self.shared.settings.channel.id, evidence)];
+        let quarantined = vec![(self.shared.channel.id, evidence)];
         Ok(self.shared.state.commit(Commit { quarantined, ..Commit::default() }).await?)
     }
 
     /// Nobody is owed it any more: what was due a proof has become a notice that the configuration leaves out.
     async fn forget(&self, offset: Offset) -> Result<(), ChannelError> {
-        let Some(late) = self.shared.state.late_at(self.shared.settings.channel.id, offset)? else {
+        let Some(late) = self.shared.state.late_at(self.shared.channel.id, offset)? else {
             return Ok(());
         };
-        let lane = |sink: String| LaneKey { channel: self.shared.settings.channel.id, sink: sink.into() };
+        let lane = |sink: String| LaneKey { channel: self.shared.channel.id, sink: sink.into() };
         let settled = late.owed.into_iter().map(|sink| (lane(sink), offset)).collect();
         Ok(self.shared.state.commit(Commit { settled, ..Commit::default() }).await?)
     }

@@ -22,14 +22,16 @@ use crate::retry::RetryPolicy;
 use crate::state::State;
 use crate::state::memory::Disk;
 
+use super::plan::Plan;
 use super::replay::RecentEvents;
-use super::{Channel, ChannelError, Handle, Outlet, Settings};
+use super::{Channel, ChannelError, Handle, Settings};
 
 mod expect;
 mod found;
 mod history;
 mod machine;
 mod pool;
+mod reload;
 mod service;
 mod sink;
 mod story;
@@ -38,13 +40,15 @@ mod totals;
 mod world;
 
 use history::{End, History, Run};
+use reload::outlet;
 use service::Memory;
-use sink::Book;
 use strategy::histories;
 use totals::Totals;
 use world::World;
 
 const IDLE: Duration = Duration::from_secs(10);
+/// Longer than any sink of a history takes over anything.
+const GRACE: Duration = Duration::from_secs(10_000);
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(8) };
 
 fn sink_name(number: usize) -> Arc<str> {
@@ -95,7 +99,8 @@ impl Life {
         let (over, stop) = self.world.begin(run, &handle);
         self.world.tell(|| format!("-- a run begins, which ends with {run:?}"));
         self.world.check_between(&state, before == Ended::InOrder)?;
-        let channel = self.channel(&state, handle);
+        let channel = Arc::new(self.channel(&state, handle));
+        self.world.runs(&channel);
         let ended = {
             let running = channel.run(&stop);
             tokio::pin!(running);
@@ -154,23 +159,12 @@ impl Life {
             page_limit: history.page,
             retry: RETRY,
             idle_wait: IDLE,
+            grace: GRACE,
         };
-        let outlet = |lane| {
-            let sink = Arc::new(Book { world: self.world.clone(), lane });
-            Outlet::new(&sink_name(lane), sink, RETRY)
-        };
-        let metrics = Arc::new(handle.metrics().channel(&settings.channel));
-        Channel {
-            settings,
-            source: Arc::new(Memory::new(&self.world)),
-            state: state.clone(),
-            recent: Arc::new(RecentEvents::of(1000)),
-            outlets: (0..history.sinks.len()).map(outlet).collect(),
-            handle,
-            machine: self.world.clone(),
-            metrics,
-            answers_within: Duration::from_secs(30),
-        }
+        let outlets = (0..history.sinks.len()).map(|lane| outlet(&self.world, lane)).collect();
+        let answers_within = Duration::from_secs(30);
+        let plan = Plan { settings, source: Arc::new(Memory::new(&self.world)), outlets, answers_within };
+        Channel::by(plan, state.clone(), Arc::new(RecentEvents::of(1000)), handle, self.world.clone())
     }
 
     /// Waits until a run has lasted long enough that is not ended by a step.

@@ -1,6 +1,7 @@
 //! The service as one channel's loop sees it: three questions. A trait, so that the loop can be held against a service
 //! in memory that answers each of them in every way that is possible.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,6 +9,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 
 use crate::api::{ApiError, Client, Created, Filter, Page};
+use crate::comparable::Comparable;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use crate::metrics::{ChannelMetrics, Endpoint};
 
@@ -15,7 +17,7 @@ use super::handle::Handle;
 
 /// Where a channel's events come from.
 #[async_trait]
-pub(super) trait Source: Send + Sync + fmt::Debug {
+pub(super) trait Source: Comparable + Send + Sync + fmt::Debug + Any {
     /// At most `limit` events, newest first: the latest, or those that `offset` asks for, whatever that means.
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError>;
 
@@ -59,6 +61,13 @@ impl Service {
             told.metrics.asked(endpoint, asked.elapsed(), answer.as_ref().err().map(ApiError::kind));
         }
         answer
+    }
+}
+
+/// The handle is the channel's own, always the same.
+impl PartialEq for Service {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.api, self.channel) == (&other.api, other.channel)
     }
 }
 

@@ -6,12 +6,17 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::source::Source;
 use super::*;
-use crate::event::{ChannelId, EventId, RawEvent};
+use crate::api::{ApiError, Page};
+use crate::config::{Ordering, Start, UnsignedPolicy};
+use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use crate::record::Message;
-use crate::sink::{SinkError, Undelivered};
+use crate::retry::RetryPolicy;
+use crate::sink::{Sink, SinkError, Undelivered};
+use crate::state::Commit;
 use crate::state::memory::{Disk, Gate, Write};
-use crate::verify::{Address, SignerSet};
+use crate::verify::{Address, SignerSet, Verifier};
 
 /// What a request takes, and what it may take.
 const TAKES: Duration = Duration::from_secs(1);
@@ -34,6 +39,12 @@ enum Service {
 struct Asked {
     service: Service,
     handle: Arc<Handle>,
+}
+
+impl PartialEq for Asked {
+    fn eq(&self, other: &Self) -> bool {
+        self.service == other.service
+    }
 }
 
 #[async_trait]
@@ -117,19 +128,18 @@ fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
         page_limit: 10,
         retry: RETRY,
         idle_wait: Duration::from_secs(5),
+        grace: Duration::from_secs(30),
     };
     let handle = Arc::<Handle>::default();
-    let channel = Channel {
-        metrics: Arc::new(handle.metrics().channel(&settings.channel)),
+    let plan = Plan {
         settings,
         source: Arc::new(Asked { service, handle: handle.clone() }),
-        state: Arc::new(State::in_memory(&Arc::<Disk>::default(), Arc::new(Open))),
-        recent: Arc::new(RecentEvents::of(1000)),
         outlets: vec![Outlet::new("sink", Arc::new(receives), RETRY)],
-        handle: handle.clone(),
-        machine: Arc::new(ThisMachine::new()),
         answers_within: ANSWERS_WITHIN,
     };
+    let state = Arc::new(State::in_memory(&Arc::<Disk>::default(), Arc::new(Open)));
+    let (recent, machine) = (Arc::new(RecentEvents::of(1000)), Arc::new(ThisMachine::new()));
+    let channel = Channel::by(plan, state, recent, handle.clone(), machine);
     (channel, handle)
 }
 
@@ -177,12 +187,15 @@ async fn a_loop_that_waits_does_not_look_dead() {
 
 #[tokio::test(start_paused = true)]
 async fn how_far_behind_it_is_shows_though_no_page_does() {
-    let (mut channel, handle) = channel(Service::Has(3000), Receives::Everything);
-    channel.settings.start = Start::Offset(Offset::new(1).unwrap());
-    run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
-    let status = handle.status();
-    assert_eq!(status.newest.offset(), Offset::new(3000));
-    assert!(status.newest.since(Offset::new(2999)).is_some());
+    for receives in [Receives::Everything, Receives::Nothing] {
+        let (channel, handle) = channel(Service::Has(3000), receives);
+        let start = Start::Offset(Offset::new(1).unwrap());
+        channel.plan.send_modify(|plan| plan.settings.start = start);
+        run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
+        let status = handle.status();
+        assert_eq!(status.newest.offset(), Offset::new(3000), "{receives:?}");
+        assert!(status.newest.since(Offset::new(2999)).is_some());
+    }
 }
 
 /// Runs a channel that does not end by itself.

@@ -9,7 +9,8 @@ use crate::record::ChannelRef;
 use crate::telemetry::Chain;
 
 use super::reader::ReadError;
-use super::status::{Activity, Problem, Teller};
+use super::status::{Activity, Problem};
+use super::teller::Teller;
 
 /// The trouble that one thing of a channel is in. Logged here, and told to whoever asks for the channel's status.
 #[derive(Debug)]

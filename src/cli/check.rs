@@ -2,40 +2,51 @@
 //!
 //! # Invariants
 //!
-//! * **No effects.** Nothing is opened but the configuration, and the secrets and certificates that it names.
+//! * **No effects.** Nothing is opened but the configuration, and the secrets and certificates that it names. With
+//!   `--connect`, the service and the sinks are asked, and nothing is delivered or recorded.
 //! * **No secrets.** Neither the summary nor the JSON has a place for one.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
 
-use jiff::fmt::friendly::SpanPrinter;
 use serde_json::{Value, json};
 
 use super::Exit;
-use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, Target, UnsignedPolicy};
+use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, UnsignedPolicy};
 use crate::record::Format;
-use crate::sink::{Compression, FileSettings};
 
-mod webhook;
+mod connect;
+
+use connect::Asked;
 
 /// Check the configuration without starting anything.
 ///
-/// Prints what would run, or every problem there is, and exits with 78 if there is one.
+/// Prints what would run, or every problem there is, and exits with 78 if there is one. With --connect, the service is
+/// asked with the key, the newest events of each channel are read and verified, and each sink is looked at without giving
+/// it anything: exits with 69 where one of them fails.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
     #[arg(long)]
     json: bool,
+    /// Ask the service, each channel and each sink too, and say yes or what to do.
+    #[arg(long)]
+    connect: bool,
 }
 
 /// Loads the configuration and prints what came of it: problems to standard error, the rest to standard output.
-pub fn run(file: Option<&Path>, args: &Args) -> Exit {
+pub async fn run(file: Option<&Path>, args: &Args) -> Exit {
     let loaded = Config::load(file);
-    match print(&loaded, args.json, &mut anstream::stdout().lock(), &mut anstream::stderr().lock()) {
-        Ok(()) if loaded.is_ok() => Exit::Done,
-        Ok(()) => Exit::Config,
+    let asked = match &loaded {
+        Ok(config) if args.connect => Some(connect::ask(config).await),
+        _ => None,
+    };
+    let (mut out, mut errors) = (anstream::stdout().lock(), anstream::stderr().lock());
+    match print(&loaded, asked.as_deref(), args.json, &mut out, &mut errors) {
+        Ok(()) if loaded.is_err() => Exit::Config,
+        Ok(()) if asked.is_some_and(|asked| asked.iter().any(|asked| !asked.ok)) => Exit::Unavailable,
+        Ok(()) => Exit::Done,
         // Nobody reads.
         Err(_) => Exit::Failed,
     }
@@ -43,13 +54,25 @@ pub fn run(file: Option<&Path>, args: &Args) -> Exit {
 
 fn print(
     loaded: &Result<Config, ConfigError>,
+    asked: Option<&[Asked]>,
     json: bool,
     out: &mut impl Write,
     errors: &mut impl Write,
 ) -> io::Result<()> {
     match loaded {
-        Ok(config) if json => writeln!(out, "{}", json_of(config)),
-        Ok(config) => write!(out, "{}", Summary(config)),
+        Ok(config) if json => {
+            let mut shown = json_of(config);
+            if let Some(asked) = asked {
+                shown["asked"] = json!(asked);
+            }
+            writeln!(out, "{shown}")
+        }
+        Ok(config) => {
+            write!(out, "{}", Summary(config))?;
+            let Some(asked) = asked else { return Ok(()) };
+            writeln!(out)?;
+            asked.iter().try_for_each(|asked| writeln!(out, "{asked}"))
+        }
         Err(error) => {
             writeln!(errors, "{error}")?;
             if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems()})) } else { Ok(()) }
@@ -113,72 +136,10 @@ fn shown_ordering(ordering: Ordering) -> &'static str {
 }
 
 fn shown_sink(sink: &Sink) -> String {
-    let target = match &sink.target {
-        Target::Stdout => "stdout".to_owned(),
-        Target::File(file) => shown_file(file),
-        Target::Webhook(webhook) => webhook::shown(webhook),
-    };
+    let decided = sink.target.shown();
+    let space = if decided.is_empty() { "" } else { " " };
     let filtered = if sink.filter.is_some() { ", filtered" } else { "" };
-    format!("{target}, as {}{filtered}", shown_format(sink.shape.format))
-}
-
-fn shown_file(file: &FileSettings) -> String {
-    let mut shown = format!("file {}", file.path.display());
-    let Some(rotation) = &file.rotation else { return shown };
-    let size = rotation.size.map(|size| format!("at {}", shown_size(size)));
-    let every = rotation.every.map(|every| format!("every {}", shown_duration(every)));
-    let when: Vec<_> = [size, every].into_iter().flatten().collect();
-    let _ = write!(shown, ", closed {} as {}", when.join(" and "), rotation.name);
-    if let Some(compression) = rotation.compression {
-        let _ = write!(shown, ", compressed with {}", shown_compression(compression));
-    }
-    let keep = rotation.keep;
-    let files = keep.files.map(|files| format!("{files} files"));
-    let time = keep.time.map(|time| format!("for {}", shown_duration(time)));
-    let size = keep.size.map(|size| format!("up to {}", shown_size(size)));
-    let kept: Vec<_> = [files, time, size].into_iter().flatten().collect();
-    if !kept.is_empty() {
-        let _ = write!(shown, ", kept: {}", kept.join(", "));
-    }
-    shown
-}
-
-fn shown_size(bytes: u64) -> String {
-    bytesize::ByteSize(bytes).display().iec().to_string()
-}
-
-fn shown_duration(duration: Duration) -> String {
-    SpanPrinter::new().unsigned_duration_to_string(&duration)
-}
-
-fn shown_compression(compression: Compression) -> &'static str {
-    match compression {
-        Compression::Gzip => "gzip",
-        Compression::Zstd => "zstd",
-    }
-}
-
-fn json_file(file: &FileSettings) -> Value {
-    let rotation = file.rotation.as_ref().map(|rotation| {
-        json!({
-            "size": rotation.size,
-            "every_seconds": rotation.every.map(|every| every.as_secs()),
-            "name": rotation.name.to_string(),
-            "compress": rotation.compression.map(shown_compression),
-            "keep_files": rotation.keep.files,
-            "keep_seconds": rotation.keep.time.map(|time| time.as_secs()),
-            "keep_size": rotation.keep.size,
-            "latest_link": rotation.latest_link,
-        })
-    });
-    json!({
-        "type": "file",
-        "path": file.path.display().to_string(),
-        "mode": file.access.mode.map(|mode| format!("{mode:04o}")),
-        "owner": file.access.owner,
-        "group": file.access.group,
-        "rotation": rotation,
-    })
+    format!("{}{space}{decided}, as {}{filtered}", sink.kind, shown_format(sink.shape.format))
 }
 
 fn shown_format(format: Format) -> &'static str {
@@ -224,11 +185,8 @@ fn json_channel(channel: &Channel) -> Value {
 }
 
 fn json_sink(sink: &Sink) -> Value {
-    let mut shown = match &sink.target {
-        Target::Stdout => json!({"type": "stdout"}),
-        Target::File(file) => json_file(file),
-        Target::Webhook(webhook) => webhook::json(webhook),
-    };
+    let mut shown = Value::Object(sink.target.json());
+    shown["type"] = sink.kind.into();
     shown["format"] = shown_format(sink.shape.format).into();
     shown["include_proof"] = sink.shape.include_proof.into();
     shown["filtered"] = sink.filter.is_some().into();
@@ -256,7 +214,7 @@ mod tests {
         let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let (mut out, mut errors) = (Vec::new(), Vec::new());
         let loaded = Config::load_with(None, variables);
-        print(&loaded, json, &mut out, &mut errors).expect("memory takes it");
+        print(&loaded, None, json, &mut out, &mut errors).expect("memory takes it");
         (loaded.is_ok(), String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
     }
 

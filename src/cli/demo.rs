@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::assembly;
@@ -12,7 +13,7 @@ use crate::retry::RetryPolicy;
 use crate::signals::Signals;
 use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
 use crate::state::{State, StateError};
-use crate::supervisor::{self, Outcome};
+use crate::supervisor::{self, Outcome, Wanted};
 use crate::telemetry::{self, Chain};
 
 use super::exit::Exit;
@@ -73,7 +74,8 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
 
     let began = Instant::now();
     let stop = CancellationToken::new();
-    let running = supervisor::run(channels, stop.clone(), config.shutdown_grace);
+    let (_wanted, wanted) = watch::channel(Wanted { channels, grace: config.shutdown_grace });
+    let running = supervisor::run(wanted, stop.clone());
     tokio::pin!(running);
     let outcome = tokio::select! {
         outcome = &mut running => outcome,

@@ -107,6 +107,7 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Usage(message) => Self::Usage(message),
+            Refusal::Config(message) => Self::Config(message),
             Refusal::Failed(message) => Self::Failed(message),
         }
     }

@@ -3,25 +3,32 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Sources};
-use crate::assembly;
-use crate::channel::{Channel, Handles, RecentEvents};
-use crate::config::Config;
-use crate::control::{Operations, Process, Socket};
+use crate::config::{Config, Loaded, Text};
+use crate::control::{Changes, Operations, Process, Refusal, Reloading, Reloads, Socket};
 use crate::liveness::Liveness;
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
-use crate::supervisor::{self, Outcome};
+use crate::supervisor::{self, Outcome, Wanted};
 use crate::telemetry::{self, Chain, LogLevel};
 
 use super::exit::Exit;
+
+mod reload;
+
+use reload::{InForce, Lasting};
+
+/// How long it takes at most until a secret that has changed on the disk is noticed.
+const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 
 /// Read the configured channels and deliver their verified events, until told to stop.
 ///
@@ -34,22 +41,24 @@ pub struct Args {}
 pub async fn run(file: Option<PathBuf>) -> Exit {
     // First, so that a signal that comes while we start ends us in good order too.
     let signals = Signals::listen();
-    let config = match Config::load(file.as_deref()) {
-        Ok(config) => config,
+    let loaded = Text::read(file.as_deref()).and_then(|text| Ok((Config::of(&text, std::env::vars_os())?, text)));
+    let (loaded, text) = match loaded {
+        Ok(loaded) => loaded,
         Err(problems) => {
             eprintln!("{problems}");
             return Exit::Config;
         }
     };
-    let level = telemetry::init(&config.log);
-    info!(version = env!("CARGO_PKG_VERSION"), channels = config.channels.len(), "channeld starts");
-    for note in &config.notes {
+    let level = telemetry::init(&loaded.config.log);
+    let channels = loaded.config.channels.len();
+    info!(version = env!("CARGO_PKG_VERSION"), channels, "channeld starts");
+    for note in &loaded.config.notes {
         warn!(note, "configuration");
     }
-    match Daemon::start(file, config, level, signals).await {
-        Ok((daemon, channels)) => {
+    match Daemon::start(file, text, loaded, level, signals).await {
+        Ok((daemon, wanted)) => {
             let controlled = daemon.controlled();
-            tokio::select! { exit = daemon.serve(channels) => exit, () = controlled => Exit::Failed }
+            tokio::select! { exit = daemon.serve(wanted) => exit, () = controlled => Exit::Failed }
         }
         Err(error) => {
             error!(error = %Chain(&*error), "channeld could not start");
@@ -62,62 +71,61 @@ type StartError = Box<dyn std::error::Error + Send + Sync>;
 
 struct Daemon {
     file: Option<PathBuf>,
-    config: Config,
+    in_force: InForce,
+    lasting: Lasting,
     level: LogLevel,
     process: Process,
-    state: Arc<State>,
-    recent: Arc<RecentEvents>,
-    handles: Arc<Handles>,
     /// What the control socket answers with: over the configuration in force.
     operations: watch::Sender<Arc<Operations>>,
+    /// Where commands ask for the configuration to be read again.
+    reloads: mpsc::Receiver<Reloading>,
+    asks: Reloads,
     signals: Signals,
     liveness: Liveness,
     _admin: Option<Admin>,
 }
 
-/// A configuration that was read again, and its channels, ready to run.
-type Reloaded = Option<(Config, Vec<Channel>)>;
-
-/// What ended the channels of one configuration.
-enum Ended {
-    /// They themselves, or a signal.
-    With(Outcome),
-    /// The next configuration.
-    For(Box<Config>, Vec<Channel>),
-    /// A second signal.
-    Killed,
-}
-
 impl Daemon {
     async fn start(
         file: Option<PathBuf>,
-        config: Config,
+        text: Text,
+        loaded: Loaded,
         level: LogLevel,
         signals: io::Result<Signals>,
-    ) -> Result<(Self, Vec<Channel>), StartError> {
+    ) -> Result<(Self, Wanted), StartError> {
         let signals = signals?;
-        let state = Arc::new(open_state(config.state.path.clone()).await?);
-        let (recent, handles) = (Arc::default(), Arc::<Handles>::default());
-        let channels = assemble(&config, &state, &recent, &handles)?;
+        let state = Arc::new(open_state(loaded.config.state.path.clone()).await?);
+        let lasting = Lasting { state, recent: Arc::default(), handles: Arc::default() };
+        let (in_force, wanted) = InForce::first(text, loaded, &lasting)?;
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
-        let operations = Operations::of_daemon(process, state.clone(), handles.clone(), &config);
-        let operations = watch::Sender::new(Arc::new(operations));
-        let liveness = Liveness::new(handles.clone(), state.writes());
-        let metrics = handles.metrics();
-        metrics.show(state.writes().durations());
+        let (asks, reloads) = mpsc::channel(1);
+        let operations = watch::Sender::new(Arc::new(operations(process, &lasting, &asks, &in_force.config)));
+        let liveness = Liveness::new(lasting.handles.clone(), lasting.state.writes());
+        let metrics = lasting.handles.metrics().clone();
+        metrics.show(lasting.state.writes().durations());
         metrics.show_process();
         metrics.config_in_force();
-        let sources =
-            Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: metrics.clone() };
-        let admin = config.admin.listen.map(|address| Admin::start(address, sources)).transpose()?;
-        let daemon =
-            Self { file, config, level, process, state, recent, handles, operations, signals, liveness, _admin: admin };
-        Ok((daemon, channels))
+        let sources = Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics };
+        let admin = in_force.config.admin.listen.map(|address| Admin::start(address, sources)).transpose()?;
+        let daemon = Self {
+            file,
+            in_force,
+            lasting,
+            level,
+            process,
+            operations,
+            reloads,
+            asks,
+            signals,
+            liveness,
+            _admin: admin,
+        };
+        Ok((daemon, wanted))
     }
 
     /// Answers at the control socket, where there can be one. Does not end.
     fn controlled(&self) -> impl Future<Output = ()> + use<> {
-        let socket = Socket::listen(&self.config.state.path).inspect_err(
+        let socket = Socket::listen(&self.in_force.config.state.path).inspect_err(
             |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
         );
         let operations = self.operations.subscribe();
@@ -129,94 +137,63 @@ impl Daemon {
         }
     }
 
-    async fn serve(mut self, mut channels: Vec<Channel>) -> Exit {
+    async fn serve(mut self, wanted: Wanted) -> Exit {
+        let (stop, wanted) = (CancellationToken::new(), watch::Sender::new(wanted));
+        let running = supervisor::run(wanted.subscribe(), stop.clone());
+        tokio::pin!(running);
         let mut watched = JoinSet::new();
         watched.spawn(self.liveness.clone().beat());
+        let mut look = tokio::time::interval(LOOK_AT_FILES);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            match self.run(channels).await {
-                Ended::With(outcome) => return exit(outcome),
-                Ended::Killed => return Exit::Failed,
-                Ended::For(config, next) => {
-                    self.level.set(&config.log);
-                    info!(channels = next.len(), "configuration read again: in force");
-                    self.handles.metrics().config_in_force();
-                    let operations =
-                        Operations::of_daemon(self.process, self.state.clone(), self.handles.clone(), &config);
-                    self.operations.send_replace(Arc::new(operations));
-                    (self.config, channels) = (*config, next);
+            tokio::select! {
+                outcome = &mut running => return exit(outcome),
+                signal = self.signals.next() => match signal {
+                    Signal::Stop if stop.is_cancelled() => {
+                        warn!("second signal: ending at once");
+                        return Exit::Failed;
+                    }
+                    Signal::Stop => {
+                        info!("stopping: the batch in hand is finished and recorded first");
+                        stop.cancel();
+                        self.reloads.close();
+                    }
+                    Signal::Reload if stop.is_cancelled() => {}
+                    // What is wrong with it has been logged.
+                    Signal::Reload => drop(self.reload(&wanted).await),
+                },
+                Some(reply) = self.reloads.recv() => {
+                    let outcome = self.reload(&wanted).await;
+                    // Whoever asked may have left.
+                    let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&*error).to_string())));
+                }
+                _ = look.tick(), if !stop.is_cancelled() => {
+                    if let Some(newer) = self.in_force.follow_files(&self.lasting).await {
+                        self.put_in_force(newer, &wanted);
+                    }
                 }
             }
         }
     }
 
-    async fn run(&mut self, channels: Vec<Channel>) -> Ended {
-        let stop = CancellationToken::new();
-        let (mut next, mut stopping) = (None, false);
-        let running = supervisor::run(channels, stop.clone(), self.config.shutdown_grace);
-        tokio::pin!(running);
-        let outcome = loop {
-            let signal = tokio::select! {
-                outcome = &mut running => break outcome,
-                signal = self.signals.next() => signal,
-            };
-            match signal {
-                Signal::Stop if stopping => {
-                    warn!("second signal: ending at once");
-                    return Ended::Killed;
-                }
-                Signal::Stop => {
-                    info!("stopping: the batch in hand is finished and recorded first");
-                    (next, stopping) = (None, true);
-                }
-                Signal::Reload if stopping => continue,
-                // What was read last holds, also where an earlier reading is still being carried out.
-                Signal::Reload => next = self.read_again().await.or(next),
-            }
-            if stopping || next.is_some() {
-                stop.cancel();
-            }
-        };
-        match next {
-            // A sink that hangs must not turn a new configuration into an end: what it has not taken in time is offered
-            // again, as it would be at a start.
-            Some((config, channels)) if matches!(outcome, Outcome::Drained | Outcome::GraceExpired) => {
-                Ended::For(Box::new(config), channels)
-            }
-            _ => Ended::With(outcome),
-        }
+    async fn reload(&mut self, wanted: &watch::Sender<Wanted>) -> Result<Changes, StartError> {
+        let reloaded = self.in_force.reload(self.file.as_deref(), &self.lasting).await;
+        let (changes, newer) = reloaded.inspect_err(|_| self.lasting.handles.metrics().config_rejected())?;
+        self.put_in_force(newer, wanted);
+        Ok(changes)
     }
 
-    /// Reads everything again; `None`, and nothing changes, where any of it is wrong.
-    async fn read_again(&self) -> Reloaded {
-        let file = self.file.clone();
-        let loaded = tokio::task::spawn_blocking(move || Config::load(file.as_deref())).await;
-        let read = loaded.map_err(StartError::from).and_then(|config| {
-            let config = config?;
-            if config.state.path != self.config.state.path {
-                return Err("state.path cannot change while channeld runs".into());
-            }
-            if config.admin != self.config.admin {
-                return Err("admin.listen cannot change while channeld runs".into());
-            }
-            let channels = assemble(&config, &self.state, &self.recent, &self.handles)?;
-            Ok((config, channels))
-        });
-        read.inspect(|_| info!("configuration read again: the batches in hand are finished first"))
-            .inspect_err(|error| error!(error = %Chain(&**error), "configuration rejected: nothing changes"))
-            .inspect_err(|_| self.handles.metrics().config_rejected())
-            .ok()
+    fn put_in_force(&self, newer: Wanted, wanted: &watch::Sender<Wanted>) {
+        let config = &self.in_force.config;
+        self.level.set(&config.log);
+        self.operations.send_replace(Arc::new(operations(self.process, &self.lasting, &self.asks, config)));
+        wanted.send_replace(newer);
+        self.lasting.handles.metrics().config_in_force();
     }
 }
 
-fn assemble(
-    config: &Config,
-    state: &Arc<State>,
-    recent: &Arc<RecentEvents>,
-    handles: &Handles,
-) -> Result<Vec<Channel>, StartError> {
-    let client = assembly::client(&config.api)?;
-    let sinks = assembly::sinks(config)?;
-    Ok(assembly::channels(config, &client, &sinks, state, recent, handles))
+fn operations(process: Process, lasting: &Lasting, asks: &Reloads, config: &Config) -> Operations {
+    Operations::of_daemon(process, lasting.state.clone(), lasting.handles.clone(), asks.clone(), config)
 }
 
 /// Opens the state off the async threads.

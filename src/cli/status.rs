@@ -1,7 +1,9 @@
 //! `channeld status`: how the daemon, its channels and their lanes are, in a table that is read in five seconds.
 
-use std::io::{self, Write};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -9,9 +11,17 @@ use super::connect::load;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, unexpected, write_json};
 use super::shown::printable;
-use crate::channel::{Activity, Problem};
-use crate::control::{Answer, ChannelReport, LaneReport, Report, Request};
-use crate::event::Offset;
+use crate::channel::{Activity, LaneCondition, Problem};
+use crate::control::{Answer, LaneReport, Report, Request};
+use crate::signals::Signals;
+use crate::telemetry::Chain;
+
+mod table;
+
+use table::{Cell, Mood, Table, styled};
+
+/// From the first column of the first line on, nothing.
+const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Show how the daemon, its channels and their sinks are.
 ///
@@ -22,98 +32,166 @@ pub struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    /// Show it again every so many seconds, in place, until Ctrl-C: 2 if no number is given
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    watch: Option<u16>,
 }
 
 /// Shows it.
 ///
 /// # Errors
 /// [`Failure`], where it cannot be told.
-pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
     let config = load(config)?;
-    let answer = Operator::new(&config).ask(Request::Status).await?;
+    let operator = Operator::new(&config);
+    if let Some(seconds) = args.watch {
+        return watch(args, &operator, Duration::from_secs(seconds.into())).await;
+    }
+    let answer = operator.ask(Request::Status).await?;
     let Answer::Status(report) = answer else { return Err(unexpected()) };
+    let mut out = anstream::stdout().lock();
     if args.json {
-        write_json(out, &[&*report])?;
+        write_json(&mut out, &[&*report])?;
     } else {
-        write(out, &report, Timestamp::now()).and_then(|()| out.flush()).map_err(Failure::output)?;
+        let shown = Shown { report: &report, now: Timestamp::now() };
+        write!(out, "{shown}").and_then(|()| out.flush()).map_err(Failure::output)?;
     }
     Ok(Exit::Done)
 }
 
-fn write(out: &mut impl Write, report: &Report, now: Timestamp) -> io::Result<()> {
-    match report.daemon {
-        Some(daemon) => {
-            let (ready, up) = (if report.ready { "ready" } else { "not ready" }, ago(daemon.started, now));
-            writeln!(out, "channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid)?;
+/// Shows it again and again, each time over the time before where somebody watches.
+async fn watch(args: &Args, operator: &Operator<'_>, every: Duration) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen().map_err(Failure::output)?;
+    let in_place = io::stdout().is_terminal() && !args.json;
+    loop {
+        let shown = match operator.ask_the_daemon(Request::Status).await {
+            Ok(Answer::Status(report)) if args.json => {
+                format!("{}\n", serde_json::to_string(&report).expect("a report is JSON"))
+            }
+            Ok(Answer::Status(report)) => Shown { report: &report, now: Timestamp::now() }.to_string(),
+            Ok(_) => return Err(unexpected()),
+            // It may come, or come back.
+            Err(failure) => format!("{}\n", Chain(&failure)),
+        };
+        let mut out = anstream::stdout().lock();
+        let clear = if in_place { CLEAR } else { "" };
+        write!(out, "{clear}{shown}").and_then(|()| out.flush()).map_err(Failure::output)?;
+        drop(out);
+        tokio::select! { () = tokio::time::sleep(every) => {}, _ = signals.next() => return Ok(Exit::Done) }
+    }
+}
+
+/// A report for a terminal.
+struct Shown<'a> {
+    report: &'a Report,
+    now: Timestamp,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { report, now } = self;
+        match report.daemon {
+            Some(daemon) => {
+                let ready = if report.ready { styled(Mood::Good, "ready") } else { styled(Mood::Bad, "not ready") };
+                let up = ago(daemon.started, *now);
+                writeln!(f, "channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid)?;
+            }
+            None => writeln!(f, "no daemon runs; this is what the last one left")?,
         }
-        None => writeln!(out, "no daemon runs; this is what the last one left")?,
+        for reason in report.reasons.iter().filter(|_| report.daemon.is_some()) {
+            writeln!(f, "  {}", styled(Mood::Bad, &printable(reason)))?;
+        }
+        for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
+            if kept.events > 0 {
+                let full = if kept.full { ", full" } else { "" };
+                writeln!(f, "{what}: {} events, {} bytes{full}", kept.events, kept.bytes)?;
+            }
+        }
+        write!(f, "\n{}", table(report, *now))
     }
-    for reason in report.reasons.iter().filter(|_| report.daemon.is_some()) {
-        writeln!(out, "  {}", printable(reason))?;
-    }
-    for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
-        if kept.events > 0 {
-            let full = if kept.full { ", full" } else { "" };
-            writeln!(out, "{what}: {} events, {} bytes{full}", kept.events, kept.bytes)?;
+}
+
+fn table(report: &Report, now: Timestamp) -> Table {
+    let right = |text: &str| Cell::quantity(Some(text));
+    let mut table = Table::new(vec![
+        Cell::text("CHANNEL"),
+        Cell::text("STATE"),
+        right("PROCESSED"),
+        right("NEWEST"),
+        right("LAG"),
+        right("OLDEST"),
+        right("LAST POLL"),
+        right("LATE"),
+        right("QUARANTINED"),
+    ]);
+    for channel in &report.channels {
+        let (mood, state, detail) = activity(&channel.activity, now);
+        table.push(vec![
+            Cell::text(&channel.channel),
+            Cell::new(mood, state),
+            Cell::quantity(channel.processed),
+            Cell::quantity(channel.newest),
+            Cell::quantity(channel.lag_events),
+            Cell::quantity(oldest(channel.oldest_undelivered_seconds)),
+            Cell::quantity(channel.last_poll.map(|at| ago(at, now))),
+            Cell::quantity(Some(channel.late)),
+            Cell::quantity(Some(channel.quarantined)),
+            Cell::text(detail),
+        ]);
+        if let Some(error) = &channel.late_error {
+            table.push(vec![Cell::text("  late proofs"), Cell::text(problem(error, now))]);
+        }
+        for lane in &channel.lanes {
+            table.push(lane_row(lane, now));
         }
     }
-    let width = report.channels.iter().flat_map(names).map(|name| name.chars().count()).max().unwrap_or(0).max(7);
-    writeln!(
-        out,
-        "\n{:width$}  {:15}  {:>12}  {:>12}  {:>9}  {:>6}  {:>11}",
-        "CHANNEL", "STATE", "PROCESSED", "NEWEST", "LAST POLL", "LATE", "QUARANTINED"
-    )?;
-    report.channels.iter().try_for_each(|channel| write_channel(out, channel, width, now))
+    table
 }
 
-/// What stands in the first column: the channel, and its sinks below it.
-fn names(channel: &ChannelReport) -> impl Iterator<Item = String> {
-    let sinks = channel.lanes.iter().map(|lane| format!("  {}", lane.sink));
-    std::iter::once(channel.channel.clone()).chain(sinks)
-}
-
-fn write_channel(out: &mut impl Write, channel: &ChannelReport, width: usize, now: Timestamp) -> io::Result<()> {
-    let (state, detail) = activity(&channel.activity, now);
-    let last_poll = channel.last_poll.map_or_else(|| "-".to_owned(), |at| ago(at, now));
-    writeln!(
-        out,
-        "{:width$}  {state:15}  {:>12}  {:>12}  {last_poll:>9}  {:>6}  {:>11}{detail}",
-        channel.channel,
-        offset(channel.processed),
-        offset(channel.newest),
-        channel.late,
-        channel.quarantined,
-    )?;
-    if let Some(error) = &channel.late_error {
-        writeln!(out, "{:width$}  {}", "  late proofs", problem(error, now))?;
-    }
-    channel.lanes.iter().try_for_each(|lane| write_lane(out, lane, width, now))
-}
-
-fn write_lane(out: &mut impl Write, lane: &LaneReport, width: usize, now: Timestamp) -> io::Result<()> {
+fn lane_row(lane: &LaneReport, now: Timestamp) -> Vec<Cell> {
     let detail = match (&lane.status.error, &lane.status.reading) {
-        (Some(error), _) => format!("  {}", problem(error, now)),
-        (None, Some(reading)) => activity(reading, now).1,
+        (Some(error), _) => problem(error, now),
+        (None, Some(reading)) => activity(reading, now).2,
         (None, None) => String::new(),
     };
-    let (name, state) = (format!("  {}", lane.sink), lane.status.state.name());
-    writeln!(out, "{name:width$}  {state:15}  {:>12}{detail}", offset(lane.cursor))
+    let (mood, state) = (mood(lane.status.state), lane.status.state.name());
+    let name = format!("  {}", lane.sink);
+    let (lag, oldest) = (Cell::quantity(lane.lag_events), Cell::quantity(oldest(lane.oldest_undelivered_seconds)));
+    let mut row =
+        vec![Cell::text(name), Cell::new(mood, state), Cell::quantity(lane.cursor), Cell::text(""), lag, oldest];
+    row.resize(9, Cell::text(""));
+    row.push(Cell::text(detail));
+    row
 }
 
-/// A word, and what there is to say beside it.
-fn activity(activity: &Activity, now: Timestamp) -> (&'static str, String) {
+/// A word, how it is meant, and what there is to say beside it.
+fn activity(activity: &Activity, now: Timestamp) -> (Mood, &'static str, String) {
+    let plain = |mood, state| (mood, state, String::new());
     match activity {
-        Activity::Stopped => ("stopped", String::new()),
-        Activity::Paused => ("paused", String::new()),
-        Activity::Reading => ("reading", String::new()),
-        Activity::Delivering => ("delivering", String::new()),
-        Activity::Idle => ("idle", String::new()),
-        Activity::Waiting { error } => ("waiting", format!("  {}", problem(error, now))),
-        Activity::InDoubt { error, .. } => ("in doubt", format!("  {}", problem(error, now))),
-        Activity::AwaitingProof { offset } => ("awaiting proof", format!("  of the event at {offset}")),
-        Activity::TooManyLate => ("too many late", String::new()),
-        Activity::QuarantineFull => ("quarantine full", String::new()),
-        Activity::Gone => ("gone", String::new()),
+        Activity::Stopped => plain(Mood::Bad, "stopped"),
+        Activity::Paused => plain(Mood::Aside, "paused"),
+        Activity::Reading => plain(Mood::Good, "reading"),
+        Activity::Delivering => plain(Mood::Good, "delivering"),
+        Activity::Idle => plain(Mood::Good, "idle"),
+        Activity::Waiting { error } => {
+            let mood = if error.needs_attention { Mood::Bad } else { Mood::Passing };
+            (mood, "waiting", problem(error, now))
+        }
+        Activity::InDoubt { error, .. } => (Mood::Bad, "in doubt", problem(error, now)),
+        Activity::AwaitingProof { offset } => (Mood::Passing, "awaiting proof", format!("of the event at {offset}")),
+        Activity::TooManyLate => plain(Mood::Bad, "too many late"),
+        Activity::QuarantineFull => plain(Mood::Bad, "quarantine full"),
+        Activity::Gone => plain(Mood::Bad, "gone"),
+    }
+}
+
+fn mood(condition: LaneCondition) -> Mood {
+    match condition {
+        LaneCondition::Ok => Mood::Good,
+        LaneCondition::Behind | LaneCondition::Retrying => Mood::Passing,
+        LaneCondition::Stopped | LaneCondition::Blocked => Mood::Bad,
+        LaneCondition::Paused => Mood::Aside,
     }
 }
 
@@ -123,13 +201,17 @@ fn problem(problem: &Problem, now: Timestamp) -> String {
     format!("{} ({times}, for {since})", printable(&problem.message))
 }
 
-fn offset(offset: Option<Offset>) -> String {
-    offset.map_or_else(|| "-".to_owned(), |offset| offset.to_string())
+/// The age of what waits longest, where anything does.
+fn oldest(seconds: Option<u64>) -> Option<String> {
+    seconds.filter(|seconds| *seconds > 0).map(|seconds| span(i64::try_from(seconds).unwrap_or(i64::MAX)))
 }
 
 /// How long ago, in the largest whole unit. The clock may have been set meanwhile.
 fn ago(then: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(then.as_second()).max(0);
+    span(now.as_second().saturating_sub(then.as_second()).max(0))
+}
+
+fn span(seconds: i64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),

@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::keys::{Key, Keys, Reported};
 use super::values::{choice, path};
-use super::{ConfigError, layers};
+use super::{ConfigError, Text, layers};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -75,7 +75,7 @@ impl Admin {
     /// # Errors
     /// What is wrong with it; where the file cannot be read at all, that.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
-        let mut keys = layers::merge(file, std::env::vars_os())?;
+        let mut keys = layers::merge(&Text::read(file)?, std::env::vars_os())?;
         let admin = Self::read(&mut keys);
         keys.settle(admin)
     }

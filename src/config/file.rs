@@ -8,12 +8,12 @@ use std::path::Path;
 const FILE_LIMIT: usize = 64 * 1024;
 
 /// Reads a whole file as text. The error continues the sentence "the file …".
-pub(super) fn read_bounded(path: &Path) -> Result<String, String> {
+pub(crate) fn read_bounded(path: &Path) -> Result<String, String> {
     read_up_to(path, FILE_LIMIT)
 }
 
 /// As [`read_bounded`], with another bound: a number of bytes, a multiple of 1024.
-pub(super) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
+pub(crate) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
     let mut bytes = Vec::new();
     file.take(bound as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;

@@ -8,43 +8,45 @@
 //!   keys to keep in step.
 
 use std::fmt;
+use std::path::Path;
 
 use figment::value::{Dict, Value};
 use figment::{Figment, Profile, Provider};
 
+use super::files::Files;
 use super::layers::{ENVIRONMENT, PREFIX};
 use super::problem::{ConfigError, Problem};
 use super::unknown::Known;
 
 /// A value is wrong, and the problem has been noted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reported;
+pub(crate) struct Reported;
 
 /// A key's value; `None` where it is not set.
-pub(super) type Reading<T> = Result<Option<T>, Reported>;
+pub(crate) type Reading<T> = Result<Option<T>, Reported>;
 
 /// The place of a value or table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(Vec<String>);
+pub(crate) struct Key(Vec<String>);
 
 impl Key {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self(vec![name.to_owned()])
     }
 
     /// The key `name` of this table.
-    pub(super) fn at(&self, name: &str) -> Self {
+    pub(crate) fn at(&self, name: &str) -> Self {
         let mut names = self.0.clone();
         names.push(name.to_owned());
         Self(names)
     }
 
-    pub(super) fn names(&self) -> &[String] {
+    pub(crate) fn names(&self) -> &[String] {
         &self.0
     }
 
     /// The environment variable that sets it.
-    pub(super) fn variable(&self) -> String {
+    pub(crate) fn variable(&self) -> String {
         format!("{PREFIX}{}", self.0.join("__").replace('-', "_").to_ascii_uppercase())
     }
 }
@@ -67,10 +69,11 @@ impl fmt::Display for Key {
 }
 
 /// The merged configuration, what was asked of it, and what was found wrong.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     figment: Figment,
     root: Dict,
     known: Known,
+    files: Files,
     problems: Vec<Problem>,
 }
 
@@ -78,18 +81,18 @@ impl Keys {
     /// `problems` are those found while merging.
     pub(super) fn new(figment: Figment, problems: Vec<Problem>) -> Self {
         let root = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
-        Self { figment, root, known: Known::default(), problems }
+        Self { figment, root, known: Known::default(), files: Files::default(), problems }
     }
 
     /// A value written as text or as a whole number, checked by `parse`, whose error says what is wrong and what to do.
-    pub(super) fn optional<T>(&mut self, key: &Key, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+    pub(crate) fn optional<T>(&mut self, key: &Key, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         let Some(value) = self.find(key)? else { return Ok(None) };
         let Some(text) = scalar(&value) else { return Err(self.wrong(key, "must be a text in quotes")) };
         parse(&text).map(Some).map_err(|message| self.wrong(key, message))
     }
 
     /// As [`optional`](Self::optional), and its absence is a problem.
-    pub(super) fn required<T>(
+    pub(crate) fn required<T>(
         &mut self,
         key: &Key,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -98,8 +101,20 @@ impl Keys {
         value.ok_or_else(|| self.missing(key))
     }
 
+    /// What a file holds whose path is the value. `read` says what is wrong with it.
+    pub(crate) fn file<T>(&mut self, key: &Key, read: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        let Some(path) = self.optional(key, |path| Ok(path.to_owned()))? else { return Ok(None) };
+        self.files.note(Path::new(&path));
+        read(&path).map(Some).map_err(|message| self.wrong(key, message))
+    }
+
+    /// The files that were read.
+    pub(super) fn files(&self) -> Files {
+        self.files.clone()
+    }
+
     /// A text that must be written as one: a number written without quotes may have lost digits on its way here.
-    pub(super) fn quoted(&mut self, key: &Key) -> Reading<String> {
+    pub(crate) fn quoted(&mut self, key: &Key) -> Reading<String> {
         match self.find(key)? {
             None => Ok(None),
             Some(Value::String(_, text)) => Ok(Some(text)),
@@ -108,7 +123,7 @@ impl Keys {
     }
 
     /// `true` or `false`, as such or, from the environment, as a text.
-    pub(super) fn boolean(&mut self, key: &Key) -> Reading<bool> {
+    pub(crate) fn boolean(&mut self, key: &Key) -> Reading<bool> {
         let truth = match self.find(key)? {
             None => return Ok(None),
             Some(Value::Bool(_, truth)) => Some(truth),
@@ -118,7 +133,7 @@ impl Keys {
     }
 
     /// A list of texts, or one text with commas between the items.
-    pub(super) fn list(&mut self, key: &Key) -> Reading<Vec<String>> {
+    pub(crate) fn list(&mut self, key: &Key) -> Reading<Vec<String>> {
         let items = match self.find(key)? {
             None => return Ok(None),
             Some(Value::Array(_, items)) => items.iter().map(scalar).collect::<Option<Vec<_>>>(),
@@ -129,7 +144,7 @@ impl Keys {
 
     /// Which of two keys that exclude each other is set. Of one in the environment and one in the file, the
     /// environment's is.
-    pub(super) fn either<'k>(&mut self, one: &'k Key, other: &'k Key) -> Reading<&'k Key> {
+    pub(crate) fn either<'k>(&mut self, one: &'k Key, other: &'k Key) -> Reading<&'k Key> {
         let (first, second) = (self.find(one)?, self.find(other)?);
         match (first, second) {
             (None, None) => Ok(None),
@@ -144,12 +159,12 @@ impl Keys {
     }
 
     /// Whether a table stands there.
-    pub(super) fn is_table(&self, key: &Key) -> bool {
+    pub(crate) fn is_table(&self, key: &Key) -> bool {
         locate(&self.root, key.names()).is_some_and(|value| value.as_dict().is_some())
     }
 
     /// The names of the tables in a table, in ascending order.
-    pub(super) fn names(&mut self, key: &Key) -> Result<Vec<String>, Reported> {
+    pub(crate) fn names(&mut self, key: &Key) -> Result<Vec<String>, Reported> {
         self.known.tables.insert(key.clone());
         match locate(&self.root, key.names()) {
             Some(Value::Dict(_, table)) => Ok(table.keys().cloned().collect()),
@@ -159,12 +174,12 @@ impl Keys {
     }
 
     /// Counts everything in a table as known, where it cannot be told what belongs there.
-    pub(super) fn pass_over(&mut self, key: &Key) {
+    pub(crate) fn pass_over(&mut self, key: &Key) {
         self.known.values.insert(key.clone());
     }
 
     /// Notes a problem with a key.
-    pub(super) fn wrong(&mut self, key: &Key, message: impl Into<String>) -> Reported {
+    pub(crate) fn wrong(&mut self, key: &Key, message: impl Into<String>) -> Reported {
         let origin = locate(&self.root, key.names()).and_then(|value| self.origin(value));
         let problem = Problem { key: key.to_string(), origin, message: message.into() };
         if !self.problems.contains(&problem) {
@@ -174,7 +189,7 @@ impl Keys {
     }
 
     /// Notes that a key is not set and has no default.
-    pub(super) fn missing(&mut self, key: &Key) -> Reported {
+    pub(crate) fn missing(&mut self, key: &Key) -> Reported {
         self.wrong(key, format!("is missing; set it in the file or as {}", key.variable()))
     }
 

@@ -13,9 +13,9 @@ use figment::value::{Dict, Map, Value};
 use figment::{Error, Figment, Metadata, Profile, Provider};
 
 use super::environment;
-use super::file::read_bounded;
 use super::keys::{Key, Keys};
 use super::problem::{ConfigError, Problem};
+use super::text::Text;
 
 /// What every variable of ours begins with.
 pub(super) const PREFIX: &str = "CHANNELD_";
@@ -48,14 +48,12 @@ impl Layer {
         Self { kind, place: place.to_owned(), values }
     }
 
-    fn file(path: &Path) -> Result<Self, Problem> {
+    fn file(path: &Path, text: &str) -> Result<Self, Problem> {
         let place = path.display().to_string();
-        let problem = |message| Problem { key: "--config".to_owned(), origin: Some(place.clone()), message };
-        let text =
-            read_bounded(path).map_err(|error| problem(format!("the file {error}; correct the path or the file")))?;
-        let values = Toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(String::new(), |span| format!("line {}: ", line_of(&text, span.start)));
-            problem(format!("{line}not TOML: {}; correct the file", error.message().replace('\n', ", ")))
+        let values = Toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(String::new(), |span| format!("line {}: ", line_of(text, span.start)));
+            let message = format!("{line}not TOML: {}; correct the file", error.message().replace('\n', ", "));
+            Problem { key: "--config".to_owned(), origin: Some(place.clone()), message }
         })?;
         Ok(Self { kind: "file", place, values })
     }
@@ -74,14 +72,14 @@ impl Provider for Layer {
 /// Merges defaults, file and variables.
 ///
 /// # Errors
-/// Only where the file cannot be read at all: without it, every other problem would be noise.
+/// Only where the file is not TOML: without it, every other problem would be noise.
 pub(super) fn merge(
-    file: Option<&Path>,
+    text: &Text,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Keys, ConfigError> {
     let mut figment = Figment::from(Layer::defaults());
-    if let Some(path) = file {
-        figment = figment.merge(Layer::file(path).map_err(|problem| ConfigError::new(vec![problem]))?);
+    if let Some((path, text)) = text.get() {
+        figment = figment.merge(Layer::file(path, text).map_err(|problem| ConfigError::new(vec![problem]))?);
     }
     let written = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
     let (layers, problems) = environment::layers(variables, &written);

@@ -51,7 +51,7 @@ impl Serialize for Secret {
 }
 
 /// Reads `name` or `name_file` of a section. `check` says what is wrong with the text without quoting it.
-pub(super) fn read(
+pub(crate) fn read(
     keys: &mut Keys,
     section: &Key,
     name: &str,
@@ -61,7 +61,7 @@ pub(super) fn read(
 }
 
 /// As [`read`], for a secret that becomes something else. `parse` says what is wrong with the text without quoting it.
-pub(super) fn read_as<T>(
+pub(crate) fn read_as<T>(
     keys: &mut Keys,
     section: &Key,
     name: &str,
@@ -71,14 +71,14 @@ pub(super) fn read_as<T>(
     let (key, text) = match keys.either(&value, &file)? {
         None => return Ok(None),
         Some(key) if *key == value => (key, keys.quoted(key)?),
-        Some(key) => (key, keys.optional(key, from_file)?),
+        Some(key) => (key, keys.file(key, from_file)?),
     };
     let Some(text) = text else { return Ok(None) };
     parse(&text).map(Some).map_err(|message| keys.wrong(key, message))
 }
 
 /// The text in a file, without the line break at its end.
-pub(super) fn from_file(path: &str) -> Result<String, String> {
+pub(crate) fn from_file(path: &str) -> Result<String, String> {
     // Who puts the secret itself where the path belongs must not find it in a log: only what is clearly a path is shown.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
     let text =

@@ -1,49 +1,35 @@
-//! The sinks: where events may go, by name, and in what shape.
+//! `[sinks.NAME]`: where events may go, by name, and in what shape. The keys of each type are read by the sink itself.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::filter;
 use super::keys::{Key, Keys, Reported};
 use super::values::{check_name, choice};
 use crate::record::{Filter, Format, Shape};
-use crate::sink::FileSettings;
-
-mod file;
-mod webhook;
-
-pub use webhook::Webhook;
+use crate::sink::{KINDS, Kind, Target};
 
 /// `[sinks.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Sink {
+    /// The word for its type.
+    pub kind: &'static str,
     /// Where events go.
-    pub target: Target,
+    pub target: Arc<dyn Target>,
     /// The shape that they are written in.
     pub shape: Shape,
     /// Which of them it is given, where a channel does not say otherwise; without one, all.
     pub filter: Option<Filter>,
 }
 
-/// Where events go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The process's standard output.
-    Stdout,
-    /// A file.
-    File(FileSettings),
-    /// An HTTP endpoint of the operator.
-    Webhook(Box<Webhook>),
+impl PartialEq for Sink {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { kind, target, shape, filter } = self;
+        *kind == other.kind && **target == *other.target && *shape == other.shape && *filter == other.filter
+    }
 }
 
-/// The types of sinks, by the word for each.
-#[derive(Clone, Copy)]
-enum Type {
-    Stdout,
-    File,
-    Webhook,
-}
-
-const TYPES: [(&str, Type); 3] = [("stdout", Type::Stdout), ("file", Type::File), ("webhook", Type::Webhook)];
+impl Eq for Sink {}
 
 const FORMATS: [(&str, Format); 3] =
     [("json", Format::Json), ("cloudevents", Format::CloudEvents), ("raw", Format::Raw)];
@@ -56,7 +42,7 @@ pub(super) fn read_all(keys: &mut Keys) -> Result<BTreeMap<String, Sink>, Report
         check_name(keys, &table.at(&name));
         match (read(keys, &table.at(&name)), &mut sinks) {
             (Ok(sink), Ok(read)) => {
-                check_path(keys, &table, &name, &sink, read);
+                check_conflicts(keys, &table, &name, &sink, read);
                 read.insert(name, sink);
             }
             (Err(reported), _) => sinks = Err(reported),
@@ -67,18 +53,18 @@ pub(super) fn read_all(keys: &mut Keys) -> Result<BTreeMap<String, Sink>, Report
 }
 
 fn read(keys: &mut Keys, sink: &Key) -> Result<Sink, Reported> {
-    let target = match keys.required(&sink.at("type"), choice(&TYPES)) {
-        Ok(Type::Stdout) => Ok(Target::Stdout),
-        Ok(Type::File) => file::read(keys, sink).map(Target::File),
-        Ok(Type::Webhook) => Webhook::read(keys, sink).map(|webhook| Target::Webhook(Box::new(webhook))),
+    let kinds: Vec<(_, &Kind)> = KINDS.iter().map(|kind| (kind.word, kind)).collect();
+    let kind = match keys.required(&sink.at("type"), choice(&kinds)) {
+        Ok(kind) => kind,
         Err(reported) => {
             keys.pass_over(sink);
             return Err(reported);
         }
     };
+    let target = (kind.read)(keys, sink);
     let shape = read_shape(keys, sink);
     let filter = filter::read(keys, &sink.at("filter"));
-    Ok(Sink { target: target?, shape: shape?, filter: filter? })
+    Ok(Sink { kind: kind.word, target: target?, shape: shape?, filter: filter? })
 }
 
 fn read_shape(keys: &mut Keys, sink: &Key) -> Result<Shape, Reported> {
@@ -92,12 +78,10 @@ fn read_shape(keys: &mut Keys, sink: &Key) -> Result<Shape, Reported> {
     Ok(shape)
 }
 
-/// Two sinks in one file would write over each other.
-fn check_path(keys: &mut Keys, table: &Key, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
-    let Target::File(file) = &sink.target else { return };
+fn check_conflicts(keys: &mut Keys, table: &Key, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
     for (other, before) in others {
-        if let Target::File(before) = &before.target {
-            file::check_pair(keys, (&table.at(name), file), (&table.at(other), before));
+        if let Some((key, message)) = sink.target.conflict(&*before.target, &table.at(other).to_string()) {
+            keys.wrong(&table.at(name).at(key), message);
         }
     }
 }

@@ -284,7 +284,7 @@ fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem(
     let text = format!("{GOOD}[sinks.spare]\ntype = \"file\"\npath = \"/nowhere/yet/events.jsonl\"\n");
     let config = load(&text, &[]).expect("valid");
     assert_eq!(config.notes, ["sinks.spare: no channel uses this sink"]);
-    assert_eq!(config.sinks["spare"].target, Target::File(FileSettings::at("/nowhere/yet/events.jsonl")));
+    assert_eq!(config.sinks["spare"].target.downcast(), Some(&FileSettings::at("/nowhere/yet/events.jsonl")));
 }
 
 #[test]

@@ -16,7 +16,7 @@ const DURATION_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The longest name of a channel or sink.
 const NAME_LIMIT: usize = 64;
 
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = SpanParser::new()
         .parse_unsigned_duration(text.trim())
         .map_err(|_| "must be a duration with its unit, such as \"500ms\", \"30s\", \"5m\" or \"24h\"".to_owned())?;
@@ -26,7 +26,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be longer than zero, such as \"5s\"".to_owned()),
         duration => Ok(duration),
@@ -34,7 +34,7 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A number of bytes, not zero.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
     match text.parse::<ByteSize>() {
@@ -47,7 +47,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// An address of the web, without anything that would be a secret in the open.
-pub(super) fn http_url(text: &str) -> Result<Url, String> {
+pub(crate) fn http_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| format!("is not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("must begin with https:// or http://".to_owned());
@@ -62,7 +62,7 @@ pub(super) fn http_url(text: &str) -> Result<Url, String> {
 }
 
 /// A whole number in a range.
-pub(super) fn whole_number(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, String> {
+pub(crate) fn whole_number(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, String> {
     move |text| {
         let number = text.trim().parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
@@ -70,7 +70,7 @@ pub(super) fn whole_number(range: RangeInclusive<usize>) -> impl Fn(&str) -> Res
 }
 
 /// A number of bytes in a range.
-pub(super) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<ByteSize, String> {
+pub(crate) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<ByteSize, String> {
     move |text| {
         let size = Some(ByteSize(size(text)?)).filter(|size| range.contains(size));
         let (least, most) = (range.start().display().iec(), range.end().display().iec());
@@ -78,7 +78,7 @@ pub(super) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Resul
     }
 }
 
-pub(super) fn path(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("is empty; give a path".to_owned()),
         path => Ok(path.into()),
@@ -86,7 +86,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
 }
 
 /// One of a few words.
-pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, String> {
+pub(crate) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, String> {
     move |text| {
         let found = words.iter().find(|(word, _)| *word == text.trim());
         found.map(|(_, value)| *value).ok_or_else(|| {
@@ -97,7 +97,7 @@ pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&str) -> R
 }
 
 /// `retry_wait` and `retry_wait_max` of a section, each with its default where the compiled-in file cannot hold one.
-pub(super) fn retry_waits(
+pub(crate) fn retry_waits(
     keys: &mut Keys,
     section: &Key,
     default: Option<(Duration, Duration)>,
@@ -118,7 +118,7 @@ fn or_default(keys: &mut Keys, key: &Key, default: Option<Duration>) -> Result<D
 }
 
 /// Notes the name of a channel's or sink's table that could not be one everywhere a name is used.
-pub(super) fn check_name(keys: &mut Keys, table: &Key) {
+pub(crate) fn check_name(keys: &mut Keys, table: &Key) {
     let name = table.names().last().map_or("", String::as_str);
     let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);

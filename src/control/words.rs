@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Report;
+use super::{Changes, Report};
 use crate::event::{ChannelId, Offset};
 use crate::state::{GivenUp, Quarantined};
 
@@ -12,6 +12,8 @@ use crate::state::{GivenUp, Quarantined};
 pub enum Request {
     /// How everything is.
     Status,
+    /// To read the configuration again.
+    Reload,
     /// What is in the quarantine, of one channel or of all.
     QuarantineList {
         /// A name or an id.
@@ -145,6 +147,8 @@ pub struct Again {
 pub enum Answer {
     /// How everything is.
     Status(Box<Report>),
+    /// What another configuration has changed.
+    Reloaded(Changes),
     /// What is in the quarantine.
     Quarantine(Vec<Kept>),
     /// One quarantined event.
@@ -184,6 +188,9 @@ pub enum Refusal {
     /// What was asked cannot be. Says what to ask instead.
     #[error("{0}")]
     Usage(String),
+    /// The configuration cannot be used. Says everything that is wrong with it.
+    #[error("{0}")]
+    Config(String),
     /// It went wrong.
     #[error("{0}")]
     Failed(String),

@@ -23,7 +23,7 @@
 //!
 //! # Other programs that rotate
 //!
-//! The sink notices before each batch, and at each `resume` (so also on SIGHUP, whether or not an event comes), that its
+//! The sink notices before each batch, and at each `reopen` (so on SIGHUP, whether or not an event comes), that its
 //! path was moved or removed, and goes on in a new file. What it cannot know is where another program has moved the old
 //! one: if the daemon crashed within its last batch, and the file is moved before it starts again, that batch is written
 //! again. Rotate while the daemon runs, or after it has been stopped. A program that compresses at once what it has moved
@@ -36,6 +36,7 @@
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -49,6 +50,7 @@ use crate::record::{ChannelRef, Message};
 
 mod closed;
 mod compression;
+mod config;
 mod finding;
 mod index;
 mod journal;
@@ -57,13 +59,16 @@ mod latest;
 mod lines;
 mod name;
 mod opening;
+mod probe;
 mod retention;
 mod rotation;
 mod settings;
 mod tail;
+mod target;
 mod upkeep;
 
 pub use compression::Compression;
+pub(super) use config::KIND;
 pub use name::ClosedName;
 pub use settings::{Access, FileSettings, Keep, Rotation};
 
@@ -73,6 +78,7 @@ use journal::Journal;
 #[derive(Debug)]
 pub struct File {
     slot: Arc<Mutex<Slot>>,
+    path: PathBuf,
     rotation: Option<Rotation>,
     rotated: Arc<Notify>,
     keeper: OnceLock<JoinSet<()>>,
@@ -107,8 +113,9 @@ impl File {
     pub fn new(settings: FileSettings) -> Self {
         let rotated = Arc::<Notify>::default();
         let (rotation, stop) = (settings.rotation.clone(), CancellationToken::new().drop_guard());
+        let path = settings.path.clone();
         let slot = Slot { settings, rotated: rotated.clone(), journal: None };
-        Self { slot: Arc::new(Mutex::new(slot)), rotation, rotated, keeper: OnceLock::new(), stop }
+        Self { slot: Arc::new(Mutex::new(slot)), path, rotation, rotated, keeper: OnceLock::new(), stop }
     }
 
     /// Runs `work` on the journal, and holds the lock until it has ended, awaited or not.
@@ -148,6 +155,15 @@ impl Sink for File {
         })
         .await?;
         Ok(held)
+    }
+
+    async fn probe(&self) -> Result<String, SinkError> {
+        let path = self.path.clone();
+        blocking(move || probe::look_at(&path)).await
+    }
+
+    async fn reopen(&self) -> Result<(), SinkError> {
+        self.locked(Journal::follow_path).await
     }
 
     async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {

@@ -23,11 +23,32 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
-use super::{Sink, SinkError, Undelivered, blocking};
+use super::{Kind, Sink, SinkError, Target, Undelivered, blocking};
 use crate::event::{ChannelId, Offset};
 use crate::record::{ChannelRef, Message};
+
+pub(super) const KIND: Kind = Kind { word: "stdout", read: |_, _| Ok(Arc::new(StandardOutput)) };
+
+/// The process's standard output. There is nothing to decide about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StandardOutput;
+
+impl Target for StandardOutput {
+    fn shown(&self) -> String {
+        String::new()
+    }
+
+    fn json(&self) -> Map<String, Value> {
+        Map::new()
+    }
+
+    fn build(&self) -> Result<Arc<dyn Sink>, SinkError> {
+        Ok(Arc::new(Stdout::new()?))
+    }
+}
 
 /// Delivers to standard output, or to any other writer in its place.
 ///
@@ -64,6 +85,10 @@ impl<W> fmt::Debug for Stdout<W> {
 
 #[async_trait]
 impl<W: Write + Send + 'static> Sink for Stdout<W> {
+    async fn probe(&self) -> Result<String, SinkError> {
+        Ok("it is open".to_owned())
+    }
+
     async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
         let (channel, batch) = (channel.id, batch.to_vec());
         let mut printer = Arc::clone(&self.printer).lock_owned().await;

@@ -29,21 +29,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use bytes::Bytes;
 use reqwest::Client;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::StatusCode;
+use reqwest::header::CONTENT_TYPE;
 use url::Url;
 
 use super::{Sink, SinkError, Undelivered};
-use crate::http::{self, Asked, Connection};
+use crate::http::{self, Asked};
 use crate::record::{ChannelRef, Message};
 
 mod answer;
 mod batches;
+mod config;
+mod settings;
 mod signature;
 mod subjects;
+mod target;
 
 use answer::Refusal;
 
 pub use batches::Batching;
+pub(super) use config::KIND;
+pub use settings::WebhookSettings;
 pub use signature::{SecretError, SigningKeys};
 
 /// Events, of each request at a time, between two records of what has arrived.
@@ -65,23 +71,6 @@ impl Default for Dispatch {
     fn default() -> Self {
         Self::Single { concurrency: 1 }
     }
-}
-
-/// What an operator decides.
-#[derive(Clone)]
-pub struct Settings {
-    /// Where to post. Credentials in it are sent as basic authentication.
-    pub url: Url,
-    /// What deliveries are signed with.
-    pub keys: SigningKeys,
-    /// Headers of every request, beside those of the sink itself.
-    pub headers: HeaderMap,
-    /// How the endpoint is reached.
-    pub connection: Connection,
-    /// Bounds each request from connecting to the end of the answer.
-    pub timeout: Duration,
-    /// How events go into requests.
-    pub dispatch: Dispatch,
 }
 
 /// Posts events to a URL.
@@ -109,12 +98,12 @@ impl Webhook {
     ///
     /// # Errors
     /// If TLS or the proxy cannot be set up.
-    pub fn new(settings: Settings) -> Result<Self, SinkError> {
+    pub fn new(settings: WebhookSettings) -> Result<Self, SinkError> {
         let failed = |error: &dyn Error| SinkError::Io {
             doing: "setting up a webhook's client".to_owned(),
             source: io::Error::other(answer::root_cause(error)),
         };
-        let Settings { url, keys, headers, connection, timeout, dispatch } = settings;
+        let WebhookSettings { url, keys, headers, connection, timeout, dispatch, .. } = settings;
         let (client, asked) = http::client_by(&url, &connection).map_err(|error| failed(&error))?;
         let client = client.timeout(timeout).no_gzip().default_headers(headers);
         let client = client.build().map_err(|error| failed(&error.without_url()))?;
@@ -186,6 +175,25 @@ impl Sink for Webhook {
             Dispatch::Single { .. } => Duration::ZERO,
             Dispatch::Batches(batching) => batching.wait,
         }
+    }
+
+    /// Asks for nothing but the headers: a request that has no effect, by its definition.
+    async fn probe(&self) -> Result<String, SinkError> {
+        let asked = self.client.head(self.url.clone()).send().await;
+        let response = asked.map_err(|error| answer::none(error, self.timeout, self.suspicion()))?;
+        let status = response.status();
+        if matches!(
+            status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED
+        ) {
+            let message =
+                format!("it can be reached, and answers {} to HEAD: does it know who we are?", status.as_u16());
+            return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
+        }
+        Ok(format!(
+            "it can be reached (HEAD is answered {}); whether it takes events, only one can tell",
+            status.as_u16()
+        ))
     }
 
     async fn deliver(&self, _: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {

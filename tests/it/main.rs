@@ -8,6 +8,7 @@ mod support;
 
 mod admin;
 mod backlog;
+mod check;
 mod clock;
 mod configuration;
 mod crash;

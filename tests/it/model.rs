@@ -127,6 +127,7 @@ fn channel(history: &History, simulator: &Simulator, state: Arc<State>, books: &
         page_limit: history.page,
         retry: RETRY,
         idle_wait: Duration::from_millis(2),
+        grace: Duration::from_secs(30),
     };
     let outlet = |name: &str, book: &Arc<Book>| Outlet::new(name, book.clone(), RETRY);
     let outlets = vec![outlet("one", &books[0]), outlet("two", &books[1])];

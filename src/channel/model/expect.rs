@@ -143,7 +143,7 @@ impl World {
 
     /// The most that one offer can hold: a page, and below the first page of a channel what a page leaves out.
     fn most_in_hand(&self, through: Option<Offset>) -> usize {
-        let page = self.history.limit();
+        let (_, page) = self.history.limits();
         if through.is_none() { 2 * page - 1 } else { page }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::history::{End, Event, EventKind, Forgery, History, Run, SinkPlan, SinkTrouble};
+use super::history::{End, Event, EventKind, Forgery, History, Reload, Run, SinkPlan, SinkTrouble};
 use super::live;
 use super::totals::Totals;
 
@@ -95,4 +95,26 @@ fn nonsense_that_fills_a_range_is_passed_once_something_stands_above_it() {
             });
         }
     }
+}
+
+/// The second change ended the lane that was to follow the first before it had begun. It took its seat all the same, and
+/// what was read from then on was handed to nobody.
+#[test]
+fn a_lane_that_is_to_end_before_it_has_begun_is_fed_no_more() {
+    passes(History {
+        events: of_kind(events(13), &[(10, EventKind::Late(4)), (12, EventKind::Late(8))]),
+        page: 4,
+        inclusive: true,
+        backlog: 2,
+        arrivals: vec![(1, 1)],
+        strict: true,
+        proof_timeout: 30,
+        sinks: vec![
+            SinkPlan { delays: vec![0, 0, 15], troubles: vec![(3, SinkTrouble::Refuses(8))], ..SinkPlan::plain() },
+            SinkPlan { delays: vec![8], ..SinkPlan::plain() },
+        ],
+        runs: vec![Run { step: 30, ends: End::Crash }, Run { step: 34, ends: End::Stop }],
+        reloads: vec![(72, Reload::Anew(1)), (77, Reload::Anew(1)), (3, Reload::Page(5))],
+        ..History::plain()
+    });
 }

@@ -42,6 +42,19 @@ pub(super) struct History {
     pub(super) clock: Vec<(usize, i64)>,
     /// Steps, counted over all runs, at which an operator pauses something for so many seconds.
     pub(super) pauses: Vec<(usize, Paused, u64)>,
+    /// Steps, counted over all runs, at which the configuration is read again, and what is different in it.
+    pub(super) reloads: Vec<(usize, Reload)>,
+}
+
+/// What is different in a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reload {
+    /// A sink is used differently.
+    Anew(usize),
+    /// A sink is not there, for so many seconds.
+    Without(usize, u64),
+    /// So many events are asked for at once.
+    Page(u16),
 }
 
 /// What `has_more` speaks of.
@@ -189,10 +202,22 @@ impl History {
             runs: Vec::new(),
             clock: Vec::new(),
             pauses: Vec::new(),
+            reloads: Vec::new(),
         }
     }
 
-    /// What the reader makes of the page's size.
+    /// What the reader makes of the pages' sizes: the least and the greatest of any time.
+    pub(super) fn limits(&self) -> (usize, usize) {
+        let pages = self.reloads.iter().filter_map(|(_, what)| match what {
+            Reload::Page(limit) => Some(*limit),
+            Reload::Anew(_) | Reload::Without(..) => None,
+        });
+        pages
+            .map(|page| usize::from(page.max(3)))
+            .fold((self.limit(), self.limit()), |(least, most), page| (least.min(page), most.max(page)))
+    }
+
+    /// What the reader makes of a page's size at the beginning.
     pub(super) fn limit(&self) -> usize {
         usize::from(self.page.max(3))
     }
@@ -200,7 +225,7 @@ impl History {
     /// Every event's offset.
     pub(super) fn offsets(&self) -> Vec<Offset> {
         // Not promised to work otherwise, see the reader.
-        let zero_is_found = self.inclusive || self.events.len() < self.limit();
+        let zero_is_found = self.inclusive || self.events.len() < self.limits().0;
         let mut next = if self.first == 0 && !zero_is_found { 1 } else { self.first };
         let offset = |(at, event): (usize, &Event)| {
             next += match at {
@@ -261,11 +286,17 @@ impl History {
         let proofs = std::iter::once(in_turn * (self.proof_timeout + 60));
         let clock = self.clock.iter().map(|(_, by)| by.unsigned_abs());
         let pauses = self.pauses.iter().map(|(.., seconds)| *seconds);
+        let reloads = self.reloads.iter().map(|(_, what)| match what {
+            Reload::Without(_, seconds) => *seconds,
+            Reload::Anew(_) | Reload::Page(_) => 0,
+        });
         let faults = self.faults.iter().map(|(_, fault)| match fault {
             Fault::RateLimited(Some(seconds)) => *seconds,
             _ => 60,
         });
-        Duration::from_secs(3600 + sinks.chain(proofs).chain(clock).chain(pauses).chain(faults).sum::<u64>())
+        Duration::from_secs(
+            3600 + sinks.chain(proofs).chain(clock).chain(pauses).chain(reloads).chain(faults).sum::<u64>(),
+        )
     }
 
     pub(super) fn proof_timeout(&self) -> Duration {

@@ -50,6 +50,9 @@ impl fmt::Debug for History {
         for (step, what, seconds) in &self.pauses {
             writeln!(f, "{what:?} is paused for {seconds} s at step {step} of all")?;
         }
+        for (step, what) in &self.reloads {
+            writeln!(f, "the configuration changes at step {step} of all: {what:?}")?;
+        }
         Ok(())
     }
 }

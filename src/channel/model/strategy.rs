@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::state::memory::Write;
 
 use super::history::{
-    Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Run, SameId, SinkPlan, SinkTrouble,
+    Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, Run, SameId, SinkPlan, SinkTrouble,
 };
 
 /// The numbers of steps and requests at which something happens are drawn below this: the most that a short history has.
@@ -17,14 +17,15 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
     let service = ((weighted_flag(0.4), any::<bool>()), has_more(), 1_u16..12, first(), any::<bool>());
     let events = (events(), 0_usize..25, arrivals(), delays(400), faults());
     let reading = (weighted(0.1, 0_usize..10), weighted_flag(0.25), weighted_flag(0.25), 30_u64..900);
-    let outside = (vec(sink(), 1..=3), vec(run(), 0..4), clock(), pauses());
+    let outside = (vec(sink(), 1..=3), vec(run(), 0..4), clock(), pauses(), reloads());
     (service, events, reading, outside).prop_map(|(service, events, reading, outside)| {
         let ((newest, inclusive), has_more, page, first, sparse) = service;
         let (events, backlog, arrivals, delays, faults) = events;
         let (start, strict, drop_notices, proof_timeout) = reading;
-        let (sinks, runs, clock, pauses) = outside;
+        let (sinks, runs, clock, pauses, reloads) = outside;
         let start = start.filter(|start| *start < events.len());
         let pauses = pauses.into_iter().filter(|(_, what, _)| is_there(*what, sinks.len())).collect();
+        let reloads = reloads.into_iter().filter(|(_, what)| is_known(*what, sinks.len())).collect();
         History {
             newest,
             inclusive,
@@ -45,6 +46,7 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
             runs,
             clock,
             pauses,
+            reloads,
         }
     })
 }
@@ -53,6 +55,13 @@ fn is_there(what: Paused, sinks: usize) -> bool {
     match what {
         Paused::Channel => true,
         Paused::Sink(number) => number < sinks,
+    }
+}
+
+fn is_known(what: Reload, sinks: usize) -> bool {
+    match what {
+        Reload::Page(_) => true,
+        Reload::Anew(number) | Reload::Without(number, _) => number < sinks,
     }
 }
 
@@ -161,4 +170,13 @@ fn clock() -> impl Strategy<Value = Vec<(usize, i64)>> {
 fn pauses() -> impl Strategy<Value = Vec<(usize, Paused, u64)>> {
     let what = prop_oneof![Just(Paused::Channel), (0_usize..3).prop_map(Paused::Sink)];
     prop_oneof![6 => Just(Vec::new()), 1 => vec((1..EARLY, what, 1_u64..200), 1..3)]
+}
+
+fn reloads() -> impl Strategy<Value = Vec<(usize, Reload)>> {
+    let what = prop_oneof![
+        3 => (0_usize..3).prop_map(Reload::Anew),
+        2 => (0_usize..3, 1_u64..200).prop_map(|(sink, seconds)| Reload::Without(sink, seconds)),
+        2 => (1_u16..12).prop_map(Reload::Page),
+    ];
+    prop_oneof![3 => Just(Vec::new()), 2 => vec((1..EARLY, what), 1..6)]
 }

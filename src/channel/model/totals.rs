@@ -10,6 +10,7 @@ pub(super) struct Totals {
     pub(super) runs: u64,
     pub(super) crashes: u64,
     pub(super) failed_writes: u64,
+    pub(super) reloads: u64,
     pub(super) steps: u64,
     pub(super) requests: u64,
     pub(super) searches: u64,
@@ -24,12 +25,13 @@ pub(super) struct Totals {
 
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { histories, events, runs, crashes, failed_writes, steps, .. } = self;
+        let Self { histories, events, runs, crashes, failed_writes, reloads, steps, .. } = self;
         let Self { requests, searches, commits, deliveries, duplicates, late, quarantined, .. } = self;
         write!(
             f,
             "{histories} histories, {events} events, {runs} runs, {crashes} crashes, {failed_writes} failed writes, \
-             {steps} steps, {requests} requests ({searches} searches), {commits} commits, {deliveries} deliveries \
+             {reloads} reloads, {steps} steps, {requests} requests ({searches} searches), {commits} commits, \
+             {deliveries} deliveries \
              ({late} late, {duplicates} duplicates), {quarantined} quarantined"
         )
     }
@@ -42,6 +44,7 @@ impl Totals {
         self.runs += other.runs;
         self.crashes += other.crashes;
         self.failed_writes += other.failed_writes;
+        self.reloads += other.reloads;
         self.steps += other.steps;
         self.requests += other.requests;
         self.searches += other.searches;

@@ -1,17 +1,19 @@
 //! What the parts of a history share: its steps, its time, and where the run in hand is to end.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::channel::Channel;
 use crate::channel::handle::Handle;
 use crate::event::Offset;
 use crate::state::memory::Write;
 
 use super::history::{End, Fault, History, Paused, Run};
+use super::reload::reload;
 use super::sink::Taken;
 use super::sink_name;
 use super::totals::Totals;
@@ -31,6 +33,7 @@ pub(super) struct World {
     began: Instant,
     tells: bool,
     inner: Mutex<Inner>,
+    own: Weak<Self>,
 }
 
 /// What changes while a history passes.
@@ -73,6 +76,7 @@ struct RunInHand {
     over: CancellationToken,
     stop: CancellationToken,
     handle: Option<Arc<Handle>>,
+    channel: Weak<Channel>,
 }
 
 /// A point at which a run can end.
@@ -95,7 +99,8 @@ impl World {
             totals: Totals { histories: 1, ..Totals::default() },
             ..Inner::default()
         };
-        Arc::new(Self { history, offsets, began: Instant::now(), tells, inner: Mutex::new(inner) })
+        let inner = Mutex::new(inner);
+        Arc::new_cyclic(|own| Self { history, offsets, began: Instant::now(), tells, inner, own: own.clone() })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -109,6 +114,11 @@ impl World {
         let crash_at = ends.filter(|run| run.ends == End::Crash).map(|run| run.step);
         inner.run = RunInHand { ends, crash_at, handle: Some(handle.clone()), ..RunInHand::default() };
         (inner.run.over.clone(), inner.run.stop.clone())
+    }
+
+    /// The run in hand is of this channel.
+    pub(super) fn runs(&self, channel: &Arc<Channel>) {
+        self.lock().run.channel = Arc::downgrade(channel);
     }
 
     pub(super) fn crashed(&self) -> bool {
@@ -171,7 +181,10 @@ impl World {
         let set_by: i64 = self.history.clock.iter().filter(|(when, _)| due(*when)).map(|(_, by)| by).sum();
         inner.clock_set_by += set_by;
         let pauses: Vec<_> = self.history.pauses.iter().filter(|(when, ..)| due(*when)).collect();
+        let reloads: Vec<_> = self.history.reloads.iter().filter(|(when, _)| due(*when)).collect();
+        inner.totals.reloads += reloads.len() as u64;
         let handle = inner.run.handle.clone().expect("it was begun");
+        let channel = inner.run.channel.clone();
         match inner.run.ends {
             Some(Run { step, ends: End::Stop }) if step == at => inner.run.stop.cancel(),
             Some(Run { step, ends: End::CrashWhileStopping(later) }) if step == at => {
@@ -195,6 +208,12 @@ impl World {
         }
         for (_, what, seconds) in pauses {
             self.pause(&handle, *what, *seconds);
+        }
+        for (_, what) in reloads {
+            self.tell(|| format!("the configuration changes: {what:?}"));
+            if let Some(world) = self.own.upgrade() {
+                reload(&world, &channel, *what);
+            }
         }
         if crashes {
             self.tell(|| format!("CRASH at {step:?}"));

@@ -80,6 +80,12 @@ impl Memory {
     }
 }
 
+impl PartialEq for Memory {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
 #[async_trait]
 impl Source for Memory {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {

@@ -69,9 +69,18 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
     let directory = TempDir::new().expect("a temporary directory");
     let file = directory.path().join("channeld.toml");
     fs::write(&file, documented()).expect("a file in it");
-    let mut keys = layers::merge(Some(&file), []).expect("TOML");
+    let mut keys = layers::merge(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
     let _ = Config::read(&mut keys);
     assert_eq!(keys.known().values, expected);
+}
+
+#[test]
+fn every_type_of_sinks_is_documented_with_its_keys() {
+    let documented = documented();
+    for kind in &crate::sink::KINDS {
+        let (word, table) = (kind.word, format!("[sinks.NAME-{}]\ntype = \"{}\"\n", kind.word, kind.word));
+        assert!(documented.contains(&table), "config/default.toml shows no sink of type {word}");
+    }
 }
 
 #[test]

@@ -12,10 +12,7 @@ fn with_file(keys: &str) -> Result<Config, ConfigError> {
 
 fn file(keys: &str) -> FileSettings {
     let config = with_file(keys).unwrap_or_else(|error| panic!("{keys}\n{error}"));
-    match &config.sinks["file"].target {
-        Target::File(file) => file.clone(),
-        other => panic!("{other:?}"),
-    }
+    config.sinks["file"].target.downcast::<FileSettings>().expect("a file").clone()
 }
 
 #[test]

@@ -4,13 +4,12 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
 use crate::http::{Proxy, Reach};
-use crate::sink::Dispatch;
+use crate::sink::{Dispatch, WebhookSettings};
 
 const PRIVATE_KEY: &str = "whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
 
-fn webhook(config: &Config) -> &Webhook {
-    let Target::Webhook(webhook) = &config.sinks["hook"].target else { panic!("{config:?}") };
-    webhook
+fn webhook(config: &Config) -> &WebhookSettings {
+    config.sinks["hook"].target.downcast().unwrap_or_else(|| panic!("{config:?}"))
 }
 
 /// `GOOD` with these lines in `[sinks.hook]`.

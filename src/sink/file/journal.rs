@@ -151,7 +151,7 @@ impl Journal {
         Ok(())
     }
 
-    fn follow_path(&mut self) -> Result<(), SinkError> {
+    pub(super) fn follow_path(&mut self) -> Result<(), SinkError> {
         let path = &*self.settings.path;
         if Identity::at(path)? == Some(self.open.identity) {
             return Ok(());

@@ -32,6 +32,12 @@ impl FileSettings {
         self.rotation.as_ref().map_or_else(|| ClosedName::beside(&self.path), |rotation| rotation.name.clone())
     }
 
+    /// The link to the file in use.
+    #[must_use]
+    pub fn latest_link(&self) -> Option<&Path> {
+        self.rotation.as_ref()?.latest_link.as_deref()
+    }
+
     /// Whether something else at `path` would be in the way of the file, or taken for a closed one.
     #[must_use]
     pub fn takes(&self, path: &Path) -> bool {

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, HeaderMap};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio::net::TcpListener;
@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 
 use super::answer::DRAINING;
 use super::*;
+use crate::http::Connection;
+use crate::retry::RetryPolicy;
 use crate::sink::sample::{channel, record_without_id, records};
 
 mod batches;
@@ -84,14 +86,16 @@ impl Drop for Server {
     }
 }
 
-fn settings(url: &Url) -> Settings {
-    Settings {
+fn settings(url: &Url) -> WebhookSettings {
+    WebhookSettings {
         url: url.clone(),
         keys: SigningKeys::default(),
         headers: HeaderMap::new(),
         connection: Connection::default(),
         timeout: PATIENCE,
         dispatch: Dispatch::default(),
+        retry: RetryPolicy { wait: PATIENCE, max_wait: PATIENCE },
+        give_up_after: None,
     }
 }
 
@@ -169,7 +173,7 @@ async fn the_signature_is_over_the_bytes_that_were_sent() {
     let server = Server::answering([]).await;
     let secrets = [[1; 24], [2; 24]].map(|key| format!("whsec_{}", STANDARD.encode(key)));
     let keys = SigningKeys::parse(&secrets.join("\n")).unwrap();
-    let webhook = Webhook::new(Settings { keys, ..settings(&server.url) }).unwrap();
+    let webhook = Webhook::new(WebhookSettings { keys, ..settings(&server.url) }).unwrap();
 
     webhook.deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap();
 
@@ -214,7 +218,7 @@ async fn nothing_but_2xx_is_success() {
 async fn a_server_that_does_not_answer_is_given_up() {
     let server = Server::answering([Answer::Never]).await;
     let timeout = Duration::from_millis(100);
-    let webhook = Webhook::new(Settings { timeout, ..settings(&server.url) }).unwrap();
+    let webhook = Webhook::new(WebhookSettings { timeout, ..settings(&server.url) }).unwrap();
     let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
     assert_eq!(refusal(&refused), (0, "did not answer within 100ms", None));
 }
@@ -244,7 +248,7 @@ async fn no_error_shows_what_the_url_holds() {
     let nowhere = "https://me:hunter2@name.invalid/hunter2".parse().unwrap();
     for (url, words) in [(url, "Connection refused"), (nowhere, "")] {
         let headers = HeaderMap::from_iter([(AUTHORIZATION, http::basic("me", "hunter2"))]);
-        let webhook = Webhook::new(Settings { headers, ..settings(&url) }).unwrap();
+        let webhook = Webhook::new(WebhookSettings { headers, ..settings(&url) }).unwrap();
         let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
         let (delivered, message, _) = refusal(&refused);
         assert_eq!(delivered, 0);
@@ -269,7 +273,7 @@ async fn credentials_in_the_url_are_sent_as_basic_authentication() {
 async fn headers_of_the_operators_choice_go_along() {
     let server = Server::answering([]).await;
     let headers = HeaderMap::from_iter([(AUTHORIZATION, http::sensitive("Bearer token").unwrap())]);
-    let webhook = Webhook::new(Settings { headers, ..settings(&server.url) }).unwrap();
+    let webhook = Webhook::new(WebhookSettings { headers, ..settings(&server.url) }).unwrap();
     webhook.deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
     for (headers, _) in server.requests() {
         assert_eq!(header(&headers, "authorization"), "Bearer token");
@@ -281,11 +285,14 @@ async fn headers_of_the_operators_choice_go_along() {
 async fn a_name_that_is_not_public_is_not_connected_to() {
     let server = Server::answering([]).await;
     let connection = Connection { reach: http::Reach::PublicOnly, ..Connection::default() };
-    assert!(Webhook::new(Settings { connection: connection.clone(), ..settings(&server.url) }).is_err(), "a literal");
+    assert!(
+        Webhook::new(WebhookSettings { connection: connection.clone(), ..settings(&server.url) }).is_err(),
+        "a literal"
+    );
 
     let mut url = server.url.clone();
     url.set_host(Some("localhost")).unwrap();
-    let webhook = Webhook::new(Settings { connection, ..settings(&url) }).unwrap();
+    let webhook = Webhook::new(WebhookSettings { connection, ..settings(&url) }).unwrap();
     let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
     let (_, message, _) = refusal(&refused);
     assert!(message.contains("is no public address, and allow_private is false"), "{message}");

@@ -6,7 +6,7 @@ use crate::sink::sample::record;
 
 fn batching(server: &Server, events: usize, bytes: usize) -> Webhook {
     let dispatch = Dispatch::Batches(Batching { events, bytes, wait: Duration::ZERO });
-    Webhook::new(Settings { dispatch, ..settings(&server.url) }).unwrap()
+    Webhook::new(WebhookSettings { dispatch, ..settings(&server.url) }).unwrap()
 }
 
 fn ids(server: &Server) -> Vec<String> {

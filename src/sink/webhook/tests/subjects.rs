@@ -10,7 +10,7 @@ use crate::event::Offset;
 use crate::sink::sample::record_about;
 
 fn concurrent(url: &Url, concurrency: usize) -> Webhook {
-    Webhook::new(Settings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()
+    Webhook::new(WebhookSettings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()
 }
 
 /// Records at 1, 2, 3 and so on, about these wallets.

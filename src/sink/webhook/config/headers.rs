@@ -63,7 +63,7 @@ fn read_header(
     from_file: bool,
     others: &HeaderMap,
 ) -> Result<(HeaderName, HeaderValue), Reported> {
-    let text = if from_file { keys.optional(key, secret::from_file) } else { keys.quoted(key) };
+    let text = if from_file { keys.file(key, secret::from_file) } else { keys.quoted(key) };
     let text = text?.ok_or_else(|| keys.missing(key))?;
     let value = value(&text).ok_or_else(|| keys.wrong(key, ILLEGAL_VALUE));
     let name = check_name(name, others).map_err(|message| keys.wrong(key, message));

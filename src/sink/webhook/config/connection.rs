@@ -16,7 +16,7 @@ const CERTIFICATES_LIMIT: usize = 1024 * 1024;
 
 /// `url` is the endpoint, where it could be read.
 pub(super) fn read(keys: &mut Keys, sink: &Key, url: Option<&Url>) -> Result<Connection, Reported> {
-    let authorities = keys.optional(&sink.at("ca_file"), |path| pem(path, Authorities::from_pem));
+    let authorities = keys.file(&sink.at("ca_file"), |path| pem(path, Authorities::from_pem));
     let identity = read_identity(keys, sink);
     let proxy = read_proxy(keys, sink);
     let reach = read_reach(keys, sink);
@@ -34,8 +34,8 @@ pub(super) fn read(keys: &mut Keys, sink: &Key, url: Option<&Url>) -> Result<Con
 
 fn read_identity(keys: &mut Keys, sink: &Key) -> Reading<Identity> {
     let (chain_key, key_key) = (sink.at("client_certificate_file"), sink.at("client_key_file"));
-    let chain = keys.optional(&chain_key, |path| pem(path, certificates));
-    let key = keys.optional(&key_key, |path| private(path).and_then(|text| explain(private_key(&text))));
+    let chain = keys.file(&chain_key, |path| pem(path, certificates));
+    let key = keys.file(&key_key, |path| private(path).and_then(|text| explain(private_key(&text))));
     match (chain?, key?) {
         (None, None) => Ok(None),
         (Some(chain), Some(key)) => {

@@ -1,14 +1,19 @@
-//! `[sinks.NAME]` of type `file`.
+//! The keys of a file, and how they are read.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::{Group, User};
 
 use crate::config::keys::{Key, Keys, Reading, Reported};
 use crate::config::values::{choice, path, positive_duration, size};
-use crate::sink::{Access, ClosedName, Compression, FileSettings, Keep, Rotation};
+use crate::sink::Kind;
+
+use super::{Access, ClosedName, Compression, FileSettings, Keep, Rotation};
+
+pub(in crate::sink) const KIND: Kind = Kind { word: "file", read: |keys, sink| Ok(Arc::new(read(keys, sink)?)) };
 
 const COMPRESSIONS: [(&str, Option<Compression>); 3] =
     [("none", None), ("gzip", Some(Compression::Gzip)), ("zstd", Some(Compression::Zstd))];
@@ -21,7 +26,7 @@ const PERMISSIONS: u32 = 0o666;
 /// What the daemon needs of its own files.
 const OWN_PERMISSIONS: u32 = 0o600;
 
-pub(super) fn read(keys: &mut Keys, sink: &Key) -> Result<FileSettings, Reported> {
+fn read(keys: &mut Keys, sink: &Key) -> Result<FileSettings, Reported> {
     let path = keys.required(&sink.at("path"), path);
     let access = read_access(keys, sink);
     let rotation = read_rotation(keys, sink, path.as_deref().ok());
@@ -92,9 +97,7 @@ fn read_rotation(keys: &mut Keys, sink: &Key, path: Option<&Path>) -> Reading<Ro
 
 /// A link that would replace something of the sink's own.
 fn check_link(keys: &mut Keys, sink: &Key, settings: &FileSettings) -> Result<(), Reported> {
-    let Some(link) = settings.rotation.as_ref().and_then(|rotation| rotation.latest_link.as_deref()) else {
-        return Ok(());
-    };
+    let Some(link) = settings.latest_link() else { return Ok(()) };
     if settings.takes(link) {
         let message = "must be another path than that of the file, and of no closed file";
         return Err(keys.wrong(&sink.at("latest_link"), message));
@@ -102,28 +105,6 @@ fn check_link(keys: &mut Keys, sink: &Key, settings: &FileSettings) -> Result<()
     match link.file_name() {
         Some(_) => Ok(()),
         None => Err(keys.wrong(&sink.at("latest_link"), "must end with a name")),
-    }
-}
-
-/// Two sinks of which one would take the other's files for its own.
-pub(super) fn check_pair(keys: &mut Keys, (one, sink): (&Key, &FileSettings), (other, before): (&Key, &FileSettings)) {
-    if sink.path == before.path {
-        keys.wrong(&one.at("path"), format!("is the file of {other} too; give each sink a file of its own"));
-        return;
-    }
-    let directories = (sink.path.parent(), before.path.parent());
-    let overlap = directories.0 == directories.1 && sink.closed_name().overlaps(&before.closed_name());
-    let link = |settings: &FileSettings| settings.rotation.as_ref().and_then(|rotation| rotation.latest_link.clone());
-    let (own_link, other_link) = (link(sink), link(before));
-    if overlap || sink.takes(&before.path) || before.takes(&sink.path) {
-        let message = format!("would be mixed up with files of {other}; give closed files another rotated_name");
-        // What is not set by the operator cannot be what is wrong.
-        let key = if sink.closed_name() == ClosedName::beside(&sink.path) { "path" } else { "rotated_name" };
-        keys.wrong(&one.at(key), message);
-    } else if own_link.as_ref().is_some_and(|link| other_link.as_ref() == Some(link) || before.takes(link)) {
-        keys.wrong(&one.at("latest_link"), format!("is in the way of {other}; name another path"));
-    } else if other_link.is_some_and(|link| sink.takes(&link)) {
-        keys.wrong(&one.at("path"), format!("is in the way of {}", other.at("latest_link")));
     }
 }
 

@@ -1,0 +1,94 @@
+//! What is noted of each event: how it was judged and by whom it was signed, once for each event as far as is remembered.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::channel::batch::Outcome;
+use crate::channel::replay::Alarm;
+use crate::channel::sightings::Sightings;
+use crate::channel::teller::Teller;
+use crate::event::{Event, EventType};
+use crate::metrics::{ChannelMetrics, Sort};
+use crate::verify::{Reason, Unsigned, Verified};
+
+use super::{PENDING_WITHOUT_ID, PROOF_TIMEOUT};
+
+/// Reasons beside those of [`Reason`].
+const OTHER_REASONS: [&str; 4] = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::REPLAYED, Alarm::CONTRADICTION];
+
+/// Where it is noted what was found.
+#[derive(Debug)]
+pub(in crate::channel) struct Notes {
+    metrics: Arc<ChannelMetrics>,
+    signers: Arc<Sightings>,
+}
+
+/// What an event is condemned for.
+pub(super) struct Grounds {
+    /// A short constant name.
+    pub(super) reason: &'static str,
+    pub(super) detail: String,
+    /// Signatures by keys outside the signer set.
+    strangers: u32,
+}
+
+impl Notes {
+    pub(in crate::channel) fn new(metrics: Arc<ChannelMetrics>, signers: Arc<Sightings>) -> Self {
+        metrics.may_reject(Reason::NAMES.into_iter().chain(OTHER_REASONS));
+        Self { metrics, signers }
+    }
+
+    /// Where an event of a page stands, and that its proof is missing.
+    pub(super) fn page(&self, outcome: &Outcome, teller: &Teller) {
+        match outcome {
+            Outcome::Unplaced(evidence) => teller.disbelieves(evidence.facts.offset),
+            placed => teller.placed(placed.offset()),
+        }
+        if let Outcome::Pending(pending) = outcome
+            && teller.reads_first()
+        {
+            self.metrics.judged(kind_of(&pending.json).as_ref(), Sort::Pending);
+        }
+    }
+
+    pub(super) fn verified(&self, verified: &Verified, now: i64) {
+        let proof = verified.proof();
+        self.metrics.judged(Some(verified.event().kind()), Sort::Verified);
+        self.metrics.strangers(proof.strangers);
+        self.signers.saw(&proof.signers, now);
+    }
+
+    pub(super) fn unsigned(&self, unsigned: &Unsigned) {
+        self.metrics.judged(Some(unsigned.event().kind()), Sort::Unsigned);
+    }
+
+    pub(super) fn rejected(&self, json: &Bytes, grounds: &Grounds) {
+        self.metrics.judged(kind_of(json).as_ref(), Sort::Rejected);
+        self.metrics.rejected(grounds.reason);
+        self.metrics.strangers(grounds.strangers);
+    }
+}
+
+impl Grounds {
+    pub(super) fn new(reason: &'static str, detail: &str) -> Self {
+        Self { reason, detail: detail.to_owned(), strangers: 0 }
+    }
+}
+
+impl From<&Reason> for Grounds {
+    fn from(reason: &Reason) -> Self {
+        Self { reason: reason.name(), detail: reason.to_string(), strangers: reason.strangers() }
+    }
+}
+
+impl From<Alarm> for Grounds {
+    fn from(alarm: Alarm) -> Self {
+        Self::new(alarm.name(), &alarm.to_string())
+    }
+}
+
+/// The type of an event that is set aside or condemned, where it can be read.
+fn kind_of(json: &Bytes) -> Option<EventType> {
+    Event::parse(json.clone()).ok().map(|event| event.kind().clone())
+}

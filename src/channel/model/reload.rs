@@ -1,0 +1,43 @@
+//! Configurations that are read again while a channel runs.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::channel::Channel;
+use crate::channel::plan::{Outlet, Plan};
+
+use super::history::Reload;
+use super::sink::Book;
+use super::world::World;
+use super::{RETRY, sink_name};
+
+/// What a channel has for the sink of that number.
+pub(super) fn outlet(world: &Arc<World>, lane: usize) -> Outlet {
+    Outlet::new(&sink_name(lane), Arc::new(Book { world: world.clone(), lane }), RETRY)
+}
+
+/// Gives a channel another plan.
+pub(super) fn reload(world: &Arc<World>, channel: &Weak<Channel>, what: Reload) {
+    let change = |change: &dyn Fn(&mut Plan)| {
+        if let Some(channel) = channel.upgrade() {
+            channel.plan.send_modify(change);
+        }
+    };
+    match what {
+        Reload::Anew(lane) => change(&|plan| {
+            plan.outlets.retain(|outlet| outlet.name != sink_name(lane));
+            plan.outlets.push(outlet(world, lane));
+        }),
+        Reload::Page(limit) => change(&|plan| plan.settings.page_limit = limit),
+        Reload::Without(lane, seconds) => {
+            change(&|plan| plan.outlets.retain(|outlet| outlet.name != sink_name(lane)));
+            let (world, channel) = (world.clone(), channel.clone());
+            tokio::spawn(async move {
+                sleep(Duration::from_secs(seconds)).await;
+                reload(&world, &channel, Reload::Anew(lane));
+            });
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `channeld check --connect`: whether the service, its channels and the sinks can be reached, and are what they should be.
+//!
+//! # Invariants
+//!
+//! * **Nothing is delivered or recorded.** Pages are read and verified, files and endpoints only looked at.
+//! * **No is said with what to do.**
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use futures_util::{StreamExt, stream};
+use serde::Serialize;
+
+use crate::api::{ApiError, Client, Page};
+use crate::assembly;
+use crate::cli::shown::{judged, printable};
+use crate::config::{self, Config};
+use crate::telemetry::Chain;
+use crate::verify::{Reason, Verdict};
+
+/// Events of each channel that are read and verified.
+const SAMPLE: u16 = 20;
+
+/// Asked at the same time.
+const AT_ONCE: usize = 8;
+
+/// What came of asking one of them.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Asked {
+    what: &'static str,
+    name: String,
+    pub(super) ok: bool,
+    message: String,
+}
+
+impl Asked {
+    fn new(what: &'static str, name: &str, answer: Result<String, String>) -> Self {
+        let (ok, message) = match answer {
+            Ok(message) => (true, message),
+            Err(message) => (false, message),
+        };
+        Self { what, name: name.to_owned(), ok, message: printable(&message) }
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, name, ok, message } = self;
+        write!(f, "{} {what} {name}: {message}", if *ok { "ok  " } else { "FAIL" })
+    }
+}
+
+/// Asks the service, then each channel, then each sink that one uses.
+pub(super) async fn ask(config: &Config) -> Vec<Asked> {
+    let url = config.api.base_url.as_str();
+    let client = match assembly::client(&config.api) {
+        Ok(client) => client,
+        Err(error) => return vec![Asked::new("service", url, Err(Chain(&error).to_string()))],
+    };
+    let health = client.health().await.map(|()| "it is there and well".to_owned());
+    let mut asked = vec![Asked::new("service", url, health.map_err(|error| advised(&error)))];
+    let channels = stream::iter(&config.channels).map(|channel| ask_channel(&client, channel));
+    asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    let used = |name: &&String| config.channels.iter().any(|channel| channel.sinks.contains(name));
+    let sinks = stream::iter(config.sinks.keys().filter(used)).map(|name| ask_sink(config, name));
+    asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    asked
+}
+
+async fn ask_channel(client: &Client, channel: &config::Channel) -> Asked {
+    let answer = match client.poll(channel.channel.id, None, SAMPLE).await {
+        Ok(page) => judge(channel, page).await,
+        Err(error) => Err(advised(&error)),
+    };
+    Asked::new("channel", &channel.channel.name, answer)
+}
+
+/// What the newest events say about the configuration.
+async fn judge(channel: &config::Channel, page: Page) -> Result<String, String> {
+    let Some(newest) = page.events.first().map(|event| event.offset) else {
+        return Ok("the key is accepted; there are no events yet, and so none to verify".to_owned());
+    };
+    let verdicts = judged(&channel.verification.verifier, page.events).await;
+    let mut counts = BTreeMap::<&str, usize>::new();
+    let mut advice = None;
+    for verdict in &verdicts {
+        let name = match verdict {
+            Verdict::Verified(_) => "verified",
+            Verdict::Unsigned(_) => "never signed",
+            Verdict::Pending(_) => "still without their proof",
+            Verdict::Rejected(_, reason) => {
+                advice = advice.or_else(|| advice_on(reason));
+                "rejected"
+            }
+        };
+        *counts.entry(name).or_default() += 1;
+    }
+    let each: Vec<_> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let said = format!("the newest event is at offset {newest}; of the newest {}: {}", verdicts.len(), each.join(", "));
+    match (counts.contains_key("rejected"), counts.contains_key("verified")) {
+        (true, false) => Err(format!("{said}{}", advice.map(|advice| format!(": {advice}")).unwrap_or_default())),
+        (true, true) => Ok(format!("{said} (they would be quarantined)")),
+        (false, _) => Ok(said),
+    }
+}
+
+/// What of the configuration may be behind it.
+fn advice_on(reason: &Reason) -> Option<String> {
+    let keys = match reason {
+        Reason::WrongOwner { .. } => "org_id and tenant_id, or workflow_owner,",
+        Reason::TooFewSignatures { .. } => "valid_signers and min_required_signatures",
+        _ => return None,
+    };
+    Some(format!("{reason}; check verification.{keys} of this channel"))
+}
+
+async fn ask_sink(config: &Config, name: &str) -> Asked {
+    let built = match config.sinks[name].target.build() {
+        Ok(sink) => sink.probe().await,
+        Err(error) => Err(error),
+    };
+    Asked::new("sink", name, built.map_err(|error| Chain(&error).to_string()))
+}
+
+/// An error of the service, and what to do about it.
+fn advised(error: &ApiError) -> String {
+    let advice = match error {
+        ApiError::Refused(answer) if answer.status == 401 => "; check api.api_key",
+        ApiError::Refused(answer) if answer.status == 403 => "; is the key allowed to read this channel?",
+        ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",
+        ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url, and what stands in between",
+        _ => "",
+    };
+    format!("{}{advice}", Chain(error))
+}

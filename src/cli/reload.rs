@@ -1,0 +1,37 @@
+//! `channeld reload`: the running daemon reads its configuration again.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::connect::load;
+use super::exit::{Exit, Failure};
+use super::operate::{Operator, say, unexpected, write_json};
+use crate::control::{Answer, Request};
+
+/// Have the running daemon read its configuration and secrets again, and say what that changed.
+///
+/// As SIGHUP does, but with an answer: where anything is wrong with it, everything goes on as before, every problem is
+/// printed, and the exit code is 78. Channels and sinks that are no different do not notice. state.path, admin.listen and
+/// log.format cannot change while the daemon runs. Secrets that change on the disk are noticed without this.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print one JSON object: what was added, removed and changed.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Has it done.
+///
+/// # Errors
+/// [`Failure`]: nothing was changed.
+pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let config = load(config)?;
+    let answer = Operator::new(&config).ask_the_daemon(Request::Reload).await?;
+    let Answer::Reloaded(changes) = answer else { return Err(unexpected()) };
+    if args.json {
+        write_json(out, &[changes])?;
+        return Ok(Exit::Done);
+    }
+    let changed = if changes.is_empty() { "nothing is different".to_owned() } else { changes.to_string() };
+    say(out, &format!("in force: {changed}"))
+}

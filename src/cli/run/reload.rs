@@ -1,0 +1,168 @@
+//! Another configuration for a daemon that runs: read as a whole, checked as a whole, and then in force as a whole.
+//!
+//! # Invariants
+//!
+//! * **All or nothing.** Whatever is wrong with it, everything goes on as before.
+//! * **Who did not change does not notice.** Sinks that are no different stay what they are, and channels and lanes with
+//!   them.
+//! * **The file counts when an operator says so,** by SIGHUP or `channeld reload`. What stands beside it, secrets and
+//!   certificates, counts as soon as it changes; the text of the file stays what it was.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use crate::assembly::{self, Sinks};
+use crate::channel::{Handles, RecentEvents};
+use crate::config::{Config, Files, Loaded, Text};
+use crate::control::Changes;
+use crate::state::State;
+use crate::supervisor::Wanted;
+use crate::telemetry::Chain;
+
+use super::StartError;
+
+/// What stays as long as the process.
+#[derive(Clone)]
+pub(super) struct Lasting {
+    pub(super) state: Arc<State>,
+    pub(super) recent: Arc<RecentEvents>,
+    pub(super) handles: Arc<Handles>,
+}
+
+/// A configuration in force, and what was made by it.
+pub(super) struct InForce {
+    pub(super) config: Config,
+    text: Text,
+    files: Files,
+    sinks: Sinks,
+    /// Sinks that look whether somebody has moved something away.
+    reopening: JoinSet<()>,
+    /// What was said last of files that changed and could not be used.
+    complaint: Option<String>,
+}
+
+/// Reads a text and everything that it names, off the async threads.
+pub(super) async fn load(text: &Text) -> Result<Loaded, StartError> {
+    let text = text.clone();
+    Ok(tokio::task::spawn_blocking(move || Config::of(&text, std::env::vars_os())).await??)
+}
+
+async fn read(file: Option<&Path>) -> Result<Text, StartError> {
+    let file = file.map(Path::to_owned);
+    Ok(tokio::task::spawn_blocking(move || Text::read(file.as_deref())).await??)
+}
+
+impl InForce {
+    /// The first: nothing runs yet.
+    pub(super) fn first(text: Text, loaded: Loaded, lasting: &Lasting) -> Result<(Self, Wanted), StartError> {
+        let Loaded { config, files } = loaded;
+        let (sinks, wanted) = assemble(&config, None, lasting)?;
+        let (reopening, complaint) = (JoinSet::new(), None);
+        Ok((Self { config, text, files, sinks, reopening, complaint }, wanted))
+    }
+
+    /// The operator's file as it is now takes the place of what is in force.
+    ///
+    /// # Errors
+    /// Nothing changes.
+    pub(super) async fn reload(
+        &mut self,
+        file: Option<&Path>,
+        lasting: &Lasting,
+    ) -> Result<(Changes, Wanted), StartError> {
+        let adopted = match read(file).await {
+            Ok(text) => self.adopt(text, lasting).await,
+            Err(error) => Err(error),
+        };
+        match &adopted {
+            Ok((changes, _)) => {
+                tell(changes, "configuration read again: in force");
+                self.reopen();
+            }
+            Err(error) => error!(error = %Chain(&**error), "configuration rejected: nothing changes"),
+        }
+        adopted
+    }
+
+    /// Secrets and certificates that have changed take the place of those in force; `None` where none has, or what there
+    /// is now cannot be used.
+    pub(super) async fn follow_files(&mut self, lasting: &Lasting) -> Option<Wanted> {
+        let files = self.files.clone();
+        if !matches!(tokio::task::spawn_blocking(move || files.have_changed()).await, Ok(true)) {
+            return None;
+        }
+        match self.adopt(self.text.clone(), lasting).await {
+            Ok((changes, wanted)) => {
+                tell(&changes, "files of the configuration changed: in force");
+                Some(wanted)
+            }
+            Err(error) => {
+                let complaint = Chain(&*error).to_string();
+                if self.complaint.as_ref() != Some(&complaint) {
+                    error!(error = complaint, "files of the configuration changed and cannot be used: nothing changes");
+                    self.complaint = Some(complaint);
+                }
+                None
+            }
+        }
+    }
+
+    async fn adopt(&mut self, text: Text, lasting: &Lasting) -> Result<(Changes, Wanted), StartError> {
+        let Loaded { config, files } = load(&text).await?;
+        check_lasting(&self.config, &config)?;
+        let (sinks, wanted) = assemble(&config, Some((&self.config, &self.sinks)), lasting)?;
+        let changes = Changes::between(&self.config, &config);
+        (self.config, self.text, self.files, self.sinks, self.complaint) = (config, text, files, sinks, None);
+        Ok((changes, wanted))
+    }
+
+    /// Has every sink look whether somebody has moved something away. Nobody waits for one that takes its time.
+    fn reopen(&mut self) {
+        while self.reopening.try_join_next().is_some() {}
+        for (name, outlet) in &self.sinks {
+            let (name, sink) = (name.clone(), outlet.sink.clone());
+            self.reopening.spawn(async move {
+                if let Err(error) = sink.reopen().await {
+                    warn!(sink = name, error = %Chain(&error), "sink could not be opened again: it will be when it is used");
+                }
+            });
+        }
+    }
+}
+
+/// What cannot change while the process lasts.
+fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
+    let kept = [
+        ("state.path", before.state == after.state),
+        ("admin.listen", before.admin == after.admin),
+        ("log.format", before.log.format == after.log.format),
+    ];
+    let changed: Vec<_> = kept.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} cannot change while channeld runs: restart it, or take the change back", changed.join(", ")).into())
+}
+
+fn assemble(
+    config: &Config,
+    before: Option<(&Config, &Sinks)>,
+    lasting: &Lasting,
+) -> Result<(Sinks, Wanted), StartError> {
+    let Lasting { state, recent, handles } = lasting;
+    let client = assembly::client(&config.api)?;
+    let sinks = assembly::sinks(config, before)?;
+    let channels = assembly::channels(config, &client, &sinks, state, recent, handles);
+    Ok((sinks, Wanted { channels, grace: config.shutdown_grace }))
+}
+
+fn tell(changes: &Changes, what: &'static str) {
+    if changes.is_empty() {
+        info!(changes = "none", "{what}");
+    } else {
+        info!(%changes, "{what}");
+    }
+}

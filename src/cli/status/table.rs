@@ -1,0 +1,133 @@
+//! A table for a terminal: columns as wide as what stands in them, and colours that go where nobody sees them.
+
+use std::fmt;
+
+use anstyle::{AnsiColor, Style};
+
+/// Between two columns.
+const GAP: &str = "  ";
+
+/// What is good, what is on its way, what somebody must act on, and what is meant to be so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mood {
+    Plain,
+    Good,
+    Passing,
+    Bad,
+    Aside,
+}
+
+/// A text and how it looks.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    text: String,
+    mood: Mood,
+    to_the_right: bool,
+}
+
+impl Cell {
+    pub(super) fn new(mood: Mood, text: impl Into<String>) -> Self {
+        Self { text: text.into(), mood, to_the_right: false }
+    }
+
+    /// A plain text.
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::new(Mood::Plain, text)
+    }
+
+    /// A quantity: to the right of its column, `-` where there is none.
+    pub(super) fn quantity(quantity: Option<impl fmt::Display>) -> Self {
+        let text = quantity.map_or_else(|| "-".to_owned(), |quantity| quantity.to_string());
+        Self { text, mood: Mood::Plain, to_the_right: true }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let style = self.mood.style();
+        let blank = width.saturating_sub(self.text.chars().count());
+        let (before, after) = if self.to_the_right { (blank, 0) } else { (0, blank) };
+        write!(f, "{:before$}{style}{}{style:#}{:after$}", "", self.text, "")
+    }
+}
+
+impl Mood {
+    fn style(self) -> Style {
+        let colour = match self {
+            Self::Plain => return Style::new(),
+            Self::Good => AnsiColor::Green,
+            Self::Passing => AnsiColor::Yellow,
+            Self::Bad => AnsiColor::Red,
+            Self::Aside => AnsiColor::Cyan,
+        };
+        Style::new().fg_color(Some(colour.into()))
+    }
+}
+
+/// A text in a mood, for a line that is in no table.
+pub(super) fn styled(mood: Mood, text: &str) -> String {
+    let style = mood.style();
+    format!("{style}{text}{style:#}")
+}
+
+/// Rows below a heading. What a row has beyond the heading's columns stands at its end, however wide.
+#[derive(Debug)]
+pub(super) struct Table {
+    heading: Vec<Cell>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    pub(super) fn new(heading: Vec<Cell>) -> Self {
+        Self { heading, rows: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, row: Vec<Cell>) {
+        self.rows.push(row);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = || std::iter::once(&self.heading).chain(&self.rows);
+        // What ends a row pushes nothing aside.
+        let counts =
+            |row: &[Cell], column: usize| column < last(row) || row.get(column).is_some_and(|cell| cell.to_the_right);
+        let width = |column: usize| {
+            let cells = rows().filter(|row| counts(row, column)).filter_map(|row| row.get(column));
+            cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..self.heading.len()).map(width).collect();
+        for row in rows() {
+            for (column, cell) in row.iter().enumerate().take(last(row) + 1) {
+                f.write_str(if column == 0 { "" } else { GAP })?;
+                let width = if counts(row, column) { widths.get(column).copied() } else { None };
+                cell.write(f, width.unwrap_or(0))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The last cell of a row in which anything stands.
+fn last(row: &[Cell]) -> usize {
+    row.iter().rposition(|cell| !cell.text.is_empty()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_what_stands_in_them_and_colours_take_no_room() {
+        let mut table = Table::new(vec![Cell::text("NAME"), Cell::quantity(Some("N"))]);
+        table.push(vec![Cell::new(Mood::Bad, "a-long-name"), Cell::quantity(Some(12_345)), Cell::text("why")]);
+        table.push(vec![Cell::text("b"), Cell::quantity(None::<u8>), Cell::text("")]);
+        table.push(vec![Cell::text("c"), Cell::text("what is said of it")]);
+        let plain = anstream::adapter::strip_str(&table.to_string()).to_string();
+        assert_eq!(
+            plain,
+            "NAME             N\na-long-name  12345  why\nb                -\nc            what is said of it\n"
+        );
+        assert!(table.to_string().contains("\u{1b}[31ma-long-name\u{1b}[0m"));
+    }
+}
