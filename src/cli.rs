@@ -23,6 +23,7 @@ pub mod dead_letters;
 pub mod demo;
 pub mod exit;
 pub mod get;
+pub mod health;
 pub mod man;
 mod operate;
 pub mod pause;
@@ -62,6 +63,7 @@ enum Command {
     Demo(demo::Args),
     Check(check::Args),
     Status(status::Args),
+    Health(health::Args),
     Reload(reload::Args),
     Search(Box<search::Args>),
     Get(get::Args),
@@ -100,6 +102,7 @@ impl Cli {
             Command::Simulate(args) => return simulate::run(args).await,
             Command::Check(args) => return check::run(self.config.as_deref(), &args).await,
             Command::Status(args) => status::run(&args, self.config.as_deref()).await,
+            Command::Health(args) => health::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Reload(args) => reload::run(&args, self.config.as_deref(), &mut output()).await,
             Command::Search(args) => search(&args, self.config.as_deref()).await,
             Command::Get(args) => get(&args, self.config.as_deref()).await,

@@ -44,6 +44,7 @@
 //! | `channeld_quarantine_full` | gauge | | whether there is no room for more: reading stops where evidence would be lost |
 //! | `channeld_quarantined_events` | gauge | channel | events in the quarantine |
 //! | `channeld_ready` | gauge | | whether everything is as it should be: what `/readyz` says |
+//! | `channeld_required_signatures` | gauge | channel | how many distinct signers an event needs |
 //! | `channeld_signer_last_seen_timestamp_seconds` | gauge | channel, signer | when a signature of this configured signer was last counted; left out before the first |
 //! | `channeld_state_commit_duration_seconds` | histogram | | how long the state took to be on disk |
 //! | `channeld_unknown_signer_signatures_total` | counter | channel | signatures over our owner's events by keys that are not configured: how a rotation announces itself |

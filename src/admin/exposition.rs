@@ -96,6 +96,9 @@ fn of_channels(gauges: &Gauges, report: &Report) -> prometheus::Result<()> {
     each("channeld_late_proofs", "Events set aside because their proof has not come.", |channel| {
         Some(float(channel.late as u64))
     })?;
+    each("channeld_required_signatures", "How many distinct signers an event needs.", |channel| {
+        Some(float(channel.required_signatures as u64)).filter(|required| *required > 0.0)
+    })?;
     each("channeld_quarantined_events", "Events of the channel in the quarantine.", |channel| {
         Some(float(channel.quarantined as u64))
     })?;

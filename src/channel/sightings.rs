@@ -9,7 +9,10 @@ use crate::verify::{Address, SignerSet};
 
 /// The signers of one channel. A signature is counted without a lock or a search beyond the signer set itself.
 #[derive(Debug, Default)]
-pub struct Sightings(Vec<Sighting>);
+pub struct Sightings {
+    signers: Vec<Sighting>,
+    required: usize,
+}
 
 #[derive(Debug)]
 struct Sighting {
@@ -22,12 +25,12 @@ impl Sightings {
     /// Of these signers, with what is known of them already.
     pub(super) fn of(signers: &SignerSet, known: &Self) -> Arc<Self> {
         let sighting = |signer: &Address| Sighting { signer: *signer, last: AtomicI64::new(known.at(*signer)) };
-        Arc::new(Self(signers.addresses().iter().map(sighting).collect()))
+        Arc::new(Self { signers: signers.addresses().iter().map(sighting).collect(), required: signers.required() })
     }
 
     /// These have signed.
     pub(super) fn saw(&self, signers: &[Address], now: i64) {
-        for sighting in self.0.iter().filter(|sighting| signers.contains(&sighting.signer)) {
+        for sighting in self.signers.iter().filter(|sighting| signers.contains(&sighting.signer)) {
             sighting.last.store(now, Ordering::Relaxed);
         }
     }
@@ -35,11 +38,16 @@ impl Sightings {
     /// Every signer, and when it was last seen to sign.
     pub fn all(&self) -> impl Iterator<Item = (Address, Option<Timestamp>)> {
         let at = |last: i64| Timestamp::from_second(last).ok().filter(|_| last != 0);
-        self.0.iter().map(move |sighting| (sighting.signer, at(sighting.last.load(Ordering::Relaxed))))
+        self.signers.iter().map(move |sighting| (sighting.signer, at(sighting.last.load(Ordering::Relaxed))))
+    }
+
+    /// How many of them an event needs; 0 as long as that is not known.
+    pub fn required(&self) -> usize {
+        self.required
     }
 
     fn at(&self, signer: Address) -> i64 {
-        let known = self.0.iter().find(|sighting| sighting.signer == signer);
+        let known = self.signers.iter().find(|sighting| sighting.signer == signer);
         known.map_or(0, |sighting| sighting.last.load(Ordering::Relaxed))
     }
 }

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tracing_subscriber::EnvFilter;
 
 use super::keys::{Key, Keys, Reported};
 use super::values::{choice, path};
+use super::{ConfigError, Text, layers};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -68,6 +69,17 @@ impl State {
 }
 
 impl Admin {
+    /// Loads this part alone, as [`Config::load`](super::Config::load) loads all of it: what is wrong elsewhere is no
+    /// error.
+    ///
+    /// # Errors
+    /// What is wrong with it; where the file cannot be read at all, that.
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let mut keys = layers::merge(&Text::read(file)?, std::env::vars_os())?;
+        let admin = Self::read(&mut keys);
+        keys.settle(admin)
+    }
+
     pub(super) fn read(keys: &mut Keys) -> Result<Self, Reported> {
         keys.required(&Key::new("admin").at("listen"), listen).map(|listen| Self { listen })
     }

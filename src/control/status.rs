@@ -90,6 +90,8 @@ pub struct ChannelReport {
     pub quarantined: usize,
     /// The configured signers.
     pub signers: Vec<SignerReport>,
+    /// How many of them an event needs; 0 where the channel does not run.
+    pub required_signatures: usize,
     /// In the order of the configuration.
     pub lanes: Vec<LaneReport>,
 }
@@ -190,6 +192,7 @@ impl Operations {
             last_error: status.last_error,
             quarantined: self.state.count_quarantined(channel.id)?,
             signers: status.signers.all().map(signer).collect(),
+            required_signatures: status.signers.required(),
             lanes,
         })
     }

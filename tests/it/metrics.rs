@@ -1,16 +1,11 @@
 //! What is measured is what happened, under the names that are documented, in a form that Prometheus takes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use rustix::process::Signal;
-use serde_json::Value;
-use tokio::process::{Child, Command};
 
-use crate::support::{Admin, Answered, Daemon, PATIENCE, Receiver, Reply, Setup, programs, value};
+use crate::support::{Admin, Answered, Daemon, Prometheus, Receiver, Reply, Setup, programs, value};
 
 /// The documentation that the table of metrics stands in.
 const DOCUMENTED: &str = include_str!("../../src/metrics.rs");
@@ -204,59 +199,6 @@ async fn promtool_finds_nothing_to_complain_about() {
     let said = format!("{}{}", String::from_utf8_lossy(&checked.stdout), String::from_utf8_lossy(&checked.stderr));
     assert!(checked.status.success() && said.is_empty(), "{said}");
     daemon.stop().await;
-}
-
-/// Between two scrapes.
-const SCRAPES: Duration = Duration::from_millis(200);
-
-/// A Prometheus of its own, which scrapes one daemon. Ends when it is dropped.
-struct Prometheus {
-    _process: Child,
-    url: String,
-    http: reqwest::Client,
-}
-
-impl Prometheus {
-    fn scraping(setup: &Setup, admin: &Admin) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let config = setup.path("prometheus.yml");
-        let target = admin.address;
-        let text = format!(
-            "global: {{scrape_interval: {SCRAPES:?}, scrape_timeout: {SCRAPES:?}}}\n\
-             scrape_configs: [{{job_name: channeld, static_configs: [{{targets: ['{target}']}}]}}]\n"
-        );
-        std::fs::write(&config, text).unwrap();
-        let mut prometheus = Command::new("prometheus");
-        prometheus
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", setup.path("prometheus").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let process = prometheus.kill_on_drop(true).spawn().unwrap();
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { _process: process, url: format!("http://127.0.0.1:{port}/api/v1/query"), http }
-    }
-
-    /// Asks until a query gives that.
-    async fn until(&self, query: &str, expected: &str) {
-        let asked = Instant::now();
-        loop {
-            let told = self.query(query).await;
-            if told.as_deref() == Some(expected) {
-                return;
-            }
-            assert!(asked.elapsed() < PATIENCE, "{query}: {told:?}, not {expected}");
-            tokio::time::sleep(SCRAPES).await;
-        }
-    }
-
-    /// The value of a query that gives one; `None` as long as it gives none.
-    async fn query(&self, query: &str) -> Option<String> {
-        let answer = self.http.get(&self.url).query(&[("query", query)]).send().await.ok()?;
-        let answer: Value = serde_json::from_str(&answer.text().await.ok()?).ok()?;
-        Some(answer["data"]["result"].as_array()?.first()?["value"][1].as_str()?.to_owned())
-    }
 }
 
 #[tokio::test]

@@ -1,0 +1,131 @@
+//! `channeld health`: asks a running daemon over its admin listener, for whoever watches a container that holds nothing
+//! else to ask with.
+//!
+//! # Invariants
+//!
+//! * **Of the configuration only the address.** A daemon that is well must not look ill because a key of its file was
+//!   spoiled after it was read: whoever acts on the answer would restart it into that file.
+//! * **Bounded.** An answer takes no longer and is no larger than its limit.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::Response;
+use url::Url;
+
+use super::exit::{Exit, Failure};
+use super::shown::printable;
+use crate::config::Admin;
+use crate::http;
+use crate::telemetry::Chain;
+
+/// How long the answer may take: a little more than the daemon gives itself for a report.
+const PATIENCE: Duration = Duration::from_secs(12);
+
+/// How much of an answer is read. Reasons that are cut off are no fewer reasons.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// Ask the running daemon whether it makes progress.
+///
+/// Asks its admin listener (`admin.listen` of the configuration) for /livez, prints the answer, and exits with 0 where it
+/// is good and with 1 where it is not, or where nobody answers.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Ask whether everything is as it should be (/readyz). That is no reason to restart anything: what is wrong may be
+    /// elsewhere.
+    #[arg(long)]
+    ready: bool,
+}
+
+/// Asks.
+///
+/// # Errors
+/// [`Failure`], where nobody answers.
+pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let admin = Admin::load(file).map_err(|problems| Failure::Config(problems.to_string()))?;
+    let path = if args.ready { "/readyz" } else { "/livez" };
+    let (good, said) = ask(&url(admin.listen, path)?, PATIENCE).await?;
+    for line in said.lines() {
+        writeln!(out, "{}", printable(line)).map_err(Failure::output)?;
+    }
+    out.flush().map_err(Failure::output)?;
+    Ok(if good { Exit::Done } else { Exit::Failed })
+}
+
+fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
+    match listen {
+        None => Err(Failure::Failed("admin.listen is \"\": the daemon serves nothing that could be asked".to_owned())),
+        Some(address) if address.port() == 0 => Err(Failure::Failed(
+            "admin.listen leaves the port to the system: name one, so that it can be asked".to_owned(),
+        )),
+        Some(address) => {
+            let url = format!("http://{}{path}", reachable(address));
+            Ok(url.parse().expect("an address and a path are a URL"))
+        }
+    }
+}
+
+/// Who listens on every address is asked at its own.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Whether the answer is good, and what it says.
+async fn ask(url: &Url, patience: Duration) -> Result<(bool, String), Failure> {
+    let failed =
+        |error: reqwest::Error| Failure::Failed(format!("no answer from {url}: {}", Chain(&error.without_url())));
+    let client = http::client_for(url).map_err(|error| Failure::Failed(Chain(&error).to_string()))?;
+    let client = client.no_proxy().timeout(patience).build().map_err(failed)?;
+    let answer = client.get(url.clone()).send().await.map_err(failed)?;
+    let good = answer.status().is_success();
+    Ok((good, text(answer).await.map_err(failed)?))
+}
+
+async fn text(mut answer: Response) -> reqwest::Result<String> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() >= ANSWER_BYTES {
+            bytes.truncate(ANSWER_BYTES);
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn who_listens_everywhere_is_asked_at_loopback() {
+        for (listen, asked) in [
+            ("0.0.0.0:9464", "http://127.0.0.1:9464/livez"),
+            ("[::]:9464", "http://[::1]:9464/livez"),
+            ("10.1.2.3:80", "http://10.1.2.3/livez"),
+        ] {
+            assert_eq!(url(Some(listen.parse().unwrap()), "/livez").unwrap().as_str(), asked);
+        }
+        for listen in [None, Some("127.0.0.1:0".parse().unwrap())] {
+            assert_eq!(url(listen, "/livez").unwrap_err().exit(), Exit::Failed);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_answer_is_not_waited_for_without_end() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = url(Some(silent.local_addr().unwrap()), "/livez").unwrap();
+        let failure = ask(&url, Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(failure.exit(), Exit::Failed);
+        assert!(failure.to_string().contains("timed out"), "{failure}");
+    }
+}

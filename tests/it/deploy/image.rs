@@ -1,0 +1,151 @@
+//! The program of the image, run as an engine would run it: as the Dockerfile says, and with nothing but what is in it.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use channeld::simulator::{Options, Simulator};
+use tempfile::TempDir;
+
+use super::read;
+use crate::support::{PATIENCE, Setup, eventually, programs, run, skipped};
+
+/// The image's files, with the program that is tested: it, what it is linked to, and nothing else.
+struct Image {
+    directory: TempDir,
+}
+
+/// Who the image's program runs as.
+const NONROOT: u32 = 65532;
+
+/// What an engine does with a directory: read-only but for the volume, with its own processes, as nobody in particular.
+/// The program takes the shell's place, and so is the first process.
+const ENGINE: &str = r#"
+    mount --bind "$0/root" "$0/root" && mount -o remount,bind,ro "$0/root" &&
+    mount --bind "$0/state" "$0/root/var/lib/channeld" && mount -t proc proc "$0/root/proc" &&
+    exec chroot --userspec=65532:65532 "$0/root" "$@"
+"#;
+
+impl Image {
+    fn with(config: &Path) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
+        let program = env!("CARGO_BIN_EXE_channeld");
+        let linked = String::from_utf8(run(Command::new("ldd").arg(program))).unwrap();
+        let libraries = linked.split_whitespace().filter(|word| word.starts_with('/'));
+        let config = ("/etc/channeld/channeld.toml", config.to_str().unwrap());
+        for (inside, outside) in
+            libraries.map(|library| (library, library)).chain([("/usr/bin/channeld", program), config])
+        {
+            let inside = root.join(inside.trim_start_matches('/'));
+            std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
+            std::fs::copy(outside, &inside).unwrap();
+            // The loader of libraries is a program too.
+            std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        for empty in ["proc", "var/lib/channeld"] {
+            std::fs::create_dir_all(root.join(empty)).unwrap();
+        }
+        let image = Self { directory };
+        std::fs::create_dir(image.state()).unwrap();
+        chown(image.state(), Some(NONROOT), Some(NONROOT)).unwrap();
+        // A temporary directory is its maker's alone.
+        std::fs::set_permissions(image.directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        image
+    }
+
+    fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    /// Runs the command of the Dockerfile.
+    fn start(&self) -> Container {
+        let mut unshare = tokio::process::Command::new("unshare");
+        unshare.args(["--mount", "--pid", "--fork", "--kill-child", "--", "sh", "-c", ENGINE]);
+        unshare.arg(self.directory.path()).args(instruction("\nENTRYPOINT ")).args(instruction("\nCMD "));
+        let log = std::fs::File::create(self.directory.path().join("log")).unwrap();
+        Container {
+            engine: unshare
+                .env_clear()
+                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+                .stderr(log)
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap(),
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+}
+
+/// What the Dockerfile says, in its exec form.
+fn instruction(name: &str) -> Vec<String> {
+    let dockerfile = read("Dockerfile");
+    let (_, list) = dockerfile.split_once(name).unwrap();
+    serde_json::from_str(list.lines().next().unwrap()).unwrap()
+}
+
+struct Container {
+    engine: tokio::process::Child,
+}
+
+impl Container {
+    /// The first process, as it is known outside.
+    fn first(&self) -> Option<u32> {
+        let engine = self.engine.id().unwrap();
+        children(engine).first().copied().filter(|first| {
+            std::fs::read_to_string(format!("/proc/{first}/comm")).is_ok_and(|name| name.trim() == "channeld")
+        })
+    }
+
+    /// Runs the health check of the Dockerfile in the container: its exit code and what it prints.
+    fn health(&self) -> Option<(i32, String)> {
+        let mut nsenter = Command::new("nsenter");
+        nsenter.args(["--pid", "--mount", "--root", "--setuid", "65532", "--setgid", "65532", "--target"]);
+        nsenter.arg(self.first()?.to_string()).arg("--").args(instruction("\n    CMD "));
+        let output = nsenter.env_clear().env("PATH", "/usr/bin:/bin").output().unwrap();
+        Some((output.status.code()?, String::from_utf8(output.stdout).unwrap()))
+    }
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    let of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+    let children: Vec<_> = threads.map(|thread| of(thread.unwrap())).collect();
+    children.iter().flat_map(|of| of.split_whitespace()).map(|child| child.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn as_the_first_process_of_a_container_it_is_healthy_and_ends_on_sigterm_with_nothing_left() {
+    if skipped("mount") || !programs(&["unshare", "nsenter", "ldd"]) {
+        return;
+    }
+    let simulator = Simulator::start(Options { events: 30, ..Options::default() }).await.unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let setup = Setup::reading(&simulator)
+        .with("state.path", "/var/lib/channeld")
+        .with("sinks.file.path", "/var/lib/channeld/events.jsonl")
+        .with("admin.listen", format!("0.0.0.0:{port}"));
+    let image = Image::with(&setup.write());
+    let mut container = image.start();
+    let lines = || std::fs::read_to_string(image.state().join("events.jsonl")).map_or(0, |text| text.lines().count());
+    eventually("all arrive", || (lines() == 30).then_some(())).await;
+    let healthy = eventually("it is asked", || container.health().filter(|(code, _)| *code == 0)).await;
+    assert_eq!(healthy.1, "ok\n");
+
+    let first = container.first().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{first}/status")).unwrap();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+    assert_eq!(numbers.split_whitespace().last(), Some("1"), "{status}");
+    assert_eq!(children(first), [0; 0], "nothing that ended waits for it");
+
+    run(Command::new("kill").args(["-TERM", &first.to_string()]));
+    let ended = tokio::time::timeout(PATIENCE, container.engine.wait()).await.unwrap().unwrap();
+    assert_eq!(ended.code(), Some(0), "{}", image.log());
+    assert!(image.log().contains(r#""outcome":"Drained""#), "{}", image.log());
+    let recorded = std::fs::read_to_string(image.state().join("cursors.json")).unwrap();
+    assert!(recorded.contains(r#""file": 30"#), "{recorded}");
+    assert!(!Path::new(&format!("/proc/{first}")).exists());
+}

@@ -1,0 +1,154 @@
+//! Alert rules and the dashboard are written against metrics that there are, and say what happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use serde_json::Value;
+
+use super::{read, shipped};
+use crate::support::{Admin, Prometheus, Receiver, Reply, Setup, programs, run};
+
+const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
+
+#[test]
+fn promtool_accepts_the_rules_and_each_alert_speaks_when_it_must_and_only_then() {
+    if !programs(&["promtool"]) {
+        return;
+    }
+    let promtool = |what: &str, file: &str| {
+        let mut command = Command::new("promtool");
+        run(command.args(what.split(' ')).arg(shipped(file)));
+    };
+    promtool("check rules", "prometheus/alerts.yaml");
+    promtool("check config", "prometheus/prometheus.yaml");
+    promtool("test rules", "prometheus/alerts-test.yaml");
+    let tested = read("prometheus/alerts-test.yaml");
+    for alert in super::alerts() {
+        let fires = format!("alertname=\"{alert}\"");
+        assert!(tested.contains(&fires), "{alert} is never held to firing");
+    }
+}
+
+/// A daemon that has met everything that the dashboard shows, while it was watched.
+#[tokio::test]
+async fn a_prometheus_answers_every_query_of_the_dashboard_and_the_rules() {
+    if !programs(&["prometheus"]) {
+        return;
+    }
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    let (blocked, given_up) = (Receiver::start().await, Receiver::start().await);
+    blocked.always(Some(Reply::Refuse(404, None)));
+    given_up.always(Some(Reply::Refuse(503, None)));
+    let setup = Setup::reading(&simulator)
+        .with_webhook("blocked", &blocked)
+        .with_webhook("given_up", &given_up)
+        .with("sinks.given_up.give_up_after", "300ms")
+        .with_admin();
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    let prometheus = Prometheus::alerting(&setup, &admin, &shipped("prometheus/alerts.yaml"));
+    prometheus.until("up", "1").await;
+    for spec in [PROVED, PROVED, EventSpec::Forged(Tampering::Strangers), EventSpec::Late(Kind::QueryCompleted), PROVED]
+    {
+        simulator.publish_one(0, spec);
+    }
+
+    let dashboard: Value = serde_json::from_str(&read("grafana/dashboard.json")).unwrap();
+    let variables = variables(&dashboard, &prometheus).await;
+    assert_eq!(variables["sink"], "blocked|file|given_up");
+    let shown = queries(&dashboard["panels"]);
+    assert!(shown.len() > 30, "{shown:?}");
+    for query in shown {
+        let asked = replaced(&query, &variables);
+        let number = |value: &String| value.parse::<f64>().is_ok_and(f64::is_finite);
+        prometheus.until_some(&asked, |values| values.iter().any(number).then_some(())).await;
+    }
+    // These mark what happened: there may be nothing to mark.
+    for query in queries(&dashboard["annotations"]) {
+        prometheus.until_some(&replaced(&query, &variables), |_| Some(())).await;
+    }
+
+    let spoken = prometheus.until_data("/rules", &[], all_evaluated).await;
+    for alert in ["ChanneldEventsRejected", "ChanneldUnknownSigner", "ChanneldDeadLetters"] {
+        assert_eq!(spoken[alert], "firing", "{spoken:?}");
+    }
+    for alert in ["ChanneldSinkBlocked", "ChanneldNotReady", "ChanneldStalled"] {
+        assert_eq!(spoken[alert], "pending", "{spoken:?}");
+    }
+    for alert in ["ChanneldDown", "ChanneldHung", "ChanneldNotReading", "ChanneldQuarantineFull"] {
+        assert_eq!(spoken[alert], "inactive", "{spoken:?}");
+    }
+    daemon.stop().await;
+}
+
+/// The state of each alert, once all were evaluated; none may have failed.
+fn all_evaluated(told: &Value) -> Option<BTreeMap<String, String>> {
+    let rules = told["groups"][0]["rules"].as_array()?;
+    let of = |rule: &Value, member: &str| rule[member].as_str().unwrap_or_default().to_owned();
+    for rule in rules {
+        assert_ne!(rule["health"], "err", "{rule}");
+    }
+    let all = rules.iter().all(|rule| rule["health"] == "ok");
+    let states: BTreeMap<_, _> = rules.iter().map(|rule| (of(rule, "name"), of(rule, "state"))).collect();
+    assert_eq!(states.keys().cloned().collect::<BTreeSet<_>>(), super::alerts().into_iter().collect());
+    // What a rule says lags behind what the dashboard shows by an evaluation.
+    (all && states["ChanneldDeadLetters"] == "firing" && states["ChanneldStalled"] == "pending").then_some(states)
+}
+
+/// Every query below a part of the dashboard.
+fn queries(part: &Value) -> Vec<String> {
+    match part {
+        Value::Array(parts) => parts.iter().flat_map(queries).collect(),
+        Value::Object(members) => {
+            let own = members.get("expr").and_then(Value::as_str).map(str::to_owned);
+            own.into_iter().chain(members.values().flat_map(queries)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What the dashboard's variables stand for, as Grafana writes it into a query: all that there is.
+async fn variables(dashboard: &Value, prometheus: &Prometheus) -> BTreeMap<String, String> {
+    let mut variables = BTreeMap::from([("__rate_interval", "1m"), ("__interval", "15s")].map(owned));
+    for variable in dashboard["templating"]["list"].as_array().unwrap() {
+        let Some(query) = variable["query"]["query"].as_str() else { continue };
+        let query = replaced(query, &variables);
+        let (selector, label) =
+            query.strip_prefix("label_values(").unwrap().trim_end_matches(')').rsplit_once(", ").unwrap();
+        let some = |told: &Value| {
+            let values: Option<Vec<_>> = told.as_array()?.iter().map(Value::as_str).collect();
+            values.filter(|values| !values.is_empty()).map(|values| values.join("|"))
+        };
+        let values = prometheus.until_data(&format!("/label/{label}/values"), &[("match[]", selector)], some).await;
+        variables.insert(variable["name"].as_str().unwrap().to_owned(), values);
+    }
+    variables
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+fn replaced(query: &str, variables: &BTreeMap<String, String>) -> String {
+    let replaced =
+        variables.iter().fold(query.to_owned(), |query, (name, value)| query.replace(&format!("${name}"), value));
+    assert!(!replaced.contains('$'), "{replaced}");
+    replaced
+}
+
+#[test]
+fn the_panels_of_the_dashboard_lie_side_by_side() {
+    let dashboard: Value = serde_json::from_str(&read("grafana/dashboard.json")).unwrap();
+    let mut taken = BTreeMap::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let place = |member: &str| panel["gridPos"][member].as_u64().unwrap();
+        assert!(place("x") + place("w") <= 24, "{}", panel["title"]);
+        for (x, y) in (0..place("w")).flat_map(|x| (0..place("h")).map(move |y| (x, y))) {
+            let other = taken.insert((place("x") + x, place("y") + y), &panel["title"]);
+            assert_eq!(other, None, "{} lies on another", panel["title"]);
+        }
+    }
+    let ids: BTreeSet<_> = dashboard["panels"].as_array().unwrap().iter().map(|panel| panel["id"].as_u64()).collect();
+    assert_eq!(ids.len(), dashboard["panels"].as_array().unwrap().len());
+}
