@@ -43,13 +43,17 @@ pub use exit::Exit;
 use connect::Connection;
 use exit::Failure;
 
+/// Where the package puts the configuration, and where it is looked for if nobody names another.
+const INSTALLED: &str = "/etc/channeld/channeld.toml";
+
 /// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
 ///
 /// Exit codes: 0 done, 64 wrong usage, 78 wrong configuration, 69 the service or every channel unavailable, 1 otherwise.
 #[derive(Debug, Parser)]
 #[command(name = "channeld", version = version::text(), max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
-    /// The configuration file (TOML). Environment variables such as `CHANNELD_API__API_KEY` come on top of it.
+    /// The configuration file (TOML). Without it, /etc/channeld/channeld.toml where that is there. Environment variables
+    /// such as `CHANNELD_API__API_KEY` come on top of it.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -96,24 +100,25 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit>
 impl Cli {
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
+        let config = self.config.or_else(installed);
         let ended = match self.command {
-            Command::Run(run::Args {}) => return run::run(self.config).await,
+            Command::Run(run::Args {}) => return run::run(config).await,
             Command::Demo(args) => return demo::run(args).await,
             Command::Simulate(args) => return simulate::run(args).await,
-            Command::Check(args) => return check::run(self.config.as_deref(), &args).await,
-            Command::Status(args) => status::run(&args, self.config.as_deref()).await,
-            Command::Health(args) => health::run(&args, self.config.as_deref(), &mut output()).await,
-            Command::Reload(args) => reload::run(&args, self.config.as_deref(), &mut output()).await,
-            Command::Search(args) => search(&args, self.config.as_deref()).await,
-            Command::Get(args) => get(&args, self.config.as_deref()).await,
-            Command::Verify(args) => verify(&args, self.config.as_deref()),
-            Command::Cursor(args) => cursor::run(&args, self.config.as_deref(), &mut output()).await,
-            Command::Quarantine(args) => quarantine::run(&args, self.config.as_deref(), &mut output()).await,
-            Command::DeadLetters(args) => dead_letters::run(&args, self.config.as_deref(), &mut output()).await,
-            Command::Replay(args) => replay::run(&args, self.config.as_deref(), &mut output()).await,
-            Command::Pause(args) => pause::pause(&args, self.config.as_deref(), &mut output()).await,
-            Command::Resume(args) => pause::resume(&args, self.config.as_deref(), &mut output()).await,
-            Command::WaitWatcher(args) => wait_watcher(&args, self.config.as_deref()).await,
+            Command::Check(args) => return check::run(config.as_deref(), &args).await,
+            Command::Status(args) => status::run(&args, config.as_deref()).await,
+            Command::Health(args) => health::run(&args, config.as_deref(), &mut output()).await,
+            Command::Reload(args) => reload::run(&args, config.as_deref(), &mut output()).await,
+            Command::Search(args) => search(&args, config.as_deref()).await,
+            Command::Get(args) => get(&args, config.as_deref()).await,
+            Command::Verify(args) => verify(&args, config.as_deref()),
+            Command::Cursor(args) => cursor::run(&args, config.as_deref(), &mut output()).await,
+            Command::Quarantine(args) => quarantine::run(&args, config.as_deref(), &mut output()).await,
+            Command::DeadLetters(args) => dead_letters::run(&args, config.as_deref(), &mut output()).await,
+            Command::Replay(args) => replay::run(&args, config.as_deref(), &mut output()).await,
+            Command::Pause(args) => pause::pause(&args, config.as_deref(), &mut output()).await,
+            Command::Resume(args) => pause::resume(&args, config.as_deref(), &mut output()).await,
+            Command::WaitWatcher(args) => wait_watcher(&args, config.as_deref()).await,
             Command::Completions(args) => completions::run(&args, &mut output()),
             Command::Man(args) => man::run(&args),
         };
@@ -125,6 +130,11 @@ impl Cli {
             exit
         })
     }
+}
+
+/// The configuration of this machine, where it has one.
+fn installed() -> Option<PathBuf> {
+    Path::new(INSTALLED).exists().then(|| INSTALLED.into())
 }
 
 async fn search(args: &search::Args, config: Option<&Path>) -> Result<Exit, Failure> {
