@@ -27,8 +27,9 @@ fn main() {
         && let Some((commit, time)) = commit()
     {
         watch_head();
-        println!("cargo::rustc-env=CHANNELD_COMMIT={commit}");
-        println!("cargo::rustc-env=CHANNELD_COMMIT_TIME={}", source_date().unwrap_or(time));
+        // What runs under cargo sees them too: nothing that begins as our own variables do, which are keys.
+        println!("cargo::rustc-env=BUILD_COMMIT={commit}");
+        println!("cargo::rustc-env=BUILD_COMMIT_TIME={}", source_date().unwrap_or(time));
     }
 }
 

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 /// ends in `-dirty` is not quite what this was built from.
 #[must_use]
 pub fn text() -> String {
-    written(env!("CARGO_PKG_VERSION"), option_env!("CHANNELD_COMMIT"), date().as_deref())
+    written(env!("CARGO_PKG_VERSION"), option_env!("BUILD_COMMIT"), date().as_deref())
 }
 
 /// The day of that commit in UTC, `2026-11-20`.
 #[must_use]
 pub fn date() -> Option<String> {
-    option_env!("CHANNELD_COMMIT_TIME").and_then(day)
+    option_env!("BUILD_COMMIT_TIME").and_then(day)
 }
 
 fn written(version: &str, commit: Option<&str>, date: Option<&str>) -> String {

@@ -62,7 +62,7 @@ fn the_commit_and_its_time_are_told_and_whether_the_sources_differ() {
     let script = Script::build();
     let package = script.package("package");
     let commit = repository(&package);
-    let told = |commit: &str, time: &str| [format!("CHANNELD_COMMIT={commit}"), format!("CHANNELD_COMMIT_TIME={time}")];
+    let told = |commit: &str, time: &str| [format!("BUILD_COMMIT={commit}"), format!("BUILD_COMMIT_TIME={time}")];
     assert_eq!(script.tells(&package, &[]), told(&commit, "1795132800"));
     assert_eq!(script.tells(&package, &[("SOURCE_DATE_EPOCH", "86400")]), told(&commit, "86400"));
     assert_eq!(script.tells(&package, &[("SOURCE_DATE_EPOCH", "soon")]), told(&commit, "1795132800"));
