@@ -118,6 +118,11 @@ impl Handle {
         self.change(|state| drop(state.gone.insert(sink.to_owned(), why)));
     }
 
+    /// A sink is not what it was: it is asked again, even if it wanted no more.
+    pub(super) fn sink_is_another(&self, sink: &str) {
+        self.change(|state| drop(state.gone.remove(sink)));
+    }
+
     /// Pauses or resumes; `false` where that changes nothing.
     pub fn change(&self, change: impl FnOnce(&mut Paused)) -> bool {
         self.paused.send_if_modified(|paused| {

@@ -75,6 +75,8 @@ impl Lanes {
     }
 
     fn enter(&mut self, outlet: Outlet) {
+        // Whatever made it want no more may be what was changed.
+        self.shared.handle.sink_is_another(&outlet.name);
         let leave = self.stop.child_token();
         let lane = enter(self.shared.clone(), outlet.clone(), leave.clone());
         self.spawn(outlet, leave, lane);

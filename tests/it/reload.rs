@@ -223,6 +223,23 @@ async fn who_did_not_change_does_not_notice() {
 }
 
 #[tokio::test]
+async fn a_sink_that_wanted_no_more_is_asked_again_where_it_is_another() {
+    let simulator = service().await;
+    let (gone, elsewhere) = (Receiver::start().await, Receiver::start().await);
+    gone.always(Some(Reply::Refuse(410, None)));
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &gone);
+    setup.remove("channels.c1");
+    let mut daemon = setup.start();
+    daemon.until_logged("sink wants no more: its events wait until an operator resumes it").await;
+
+    setup.define_webhook("hook", &elsewhere);
+    setup.write();
+    daemon.signal(Signal::HUP);
+    daemon.until("everything goes elsewhere", |_| elsewhere.received() == 10).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn secrets_that_change_on_the_disk_are_noticed_and_the_file_is_not() {
     let simulator = service().await;
     let mut setup = Setup::reading(&simulator);
