@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use crate::channel::Handles;
-use crate::config::{self, Config};
+use crate::config;
 use crate::event::ChannelId;
 use crate::record::ChannelRef;
 use crate::state::{State, StateError};
@@ -62,10 +62,10 @@ struct Known {
 }
 
 impl Operations {
-    /// Over the state of the channels of a configuration that no daemon runs.
+    /// Over the state of configured channels that no daemon runs.
     #[must_use]
-    pub fn offline(state: Arc<State>, config: &Config) -> Self {
-        let channels = config.channels.iter().map(Known::of).collect();
+    pub fn offline(state: Arc<State>, channels: &[config::Channel]) -> Self {
+        let channels = channels.iter().map(Known::of).collect();
         Self { state, handles: Arc::default(), daemon: None, reloads: None, channels }
     }
 
@@ -77,9 +77,9 @@ impl Operations {
         state: Arc<State>,
         handles: Arc<Handles>,
         reloads: Reloads,
-        config: &Config,
+        channels: &[config::Channel],
     ) -> Self {
-        Self { handles, daemon: Some(daemon), reloads: Some(reloads), ..Self::offline(state, config) }
+        Self { handles, daemon: Some(daemon), reloads: Some(reloads), ..Self::offline(state, channels) }
     }
 
     /// Does what is asked.

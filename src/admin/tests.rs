@@ -39,7 +39,7 @@ fn operations(directory: &std::path::Path) -> (Arc<State>, Operations) {
                 id = \"7c9e6679-7425-40de-944b-e07fc1f90ae7\"\nsinks = [\"s\"]\n[sinks.s]\ntype = \"stdout\"\n";
     std::fs::write(&file, text).unwrap();
     let state = Arc::new(State::open(&directory.join("state")).unwrap());
-    let operations = Operations::offline(state.clone(), &Config::load_with(Some(&file), []).unwrap());
+    let operations = Operations::offline(state.clone(), &Config::load_with(Some(&file), []).unwrap().channels);
     (state, operations)
 }
 

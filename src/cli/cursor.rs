@@ -5,16 +5,14 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use super::connect::load;
+use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, unexpected, write_each};
 use crate::api::Client;
-use crate::assembly;
-use crate::config::Config;
+use crate::config::Channel;
 use crate::control::{Answer, Move, Position, Request};
 use crate::event::{ChannelId, Offset};
 use crate::state::Cursor;
-use crate::telemetry::Chain;
 
 /// Show how far each sink of each channel has got, or put that elsewhere.
 #[derive(Debug, clap::Args)]
@@ -86,9 +84,8 @@ fn target(text: &str) -> Result<Target, String> {
 ///
 /// # Errors
 /// [`Failure`]: nothing was changed.
-pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let config = load(config)?;
-    let operator = Operator::new(&config);
+pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let operator = Operator::open(file)?;
     match &args.command {
         Command::Show(show) => {
             let request = Request::CursorShow { channel: show.channel.clone() };
@@ -97,7 +94,7 @@ pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Re
             Ok(Exit::Done)
         }
         Command::Set(set) => {
-            let to = set.to.offset(&config, &set.channel).await?;
+            let to = set.to.offset(file, operator.channels(), &set.channel).await?;
             let ask = |apply| Request::CursorSet { channel: set.channel.clone(), sink: set.sink.clone(), to, apply };
             let Answer::Moves(moves) = operator.ask(ask(set.yes)).await? else { return Err(unexpected()) };
             write_each(out, set.json, &moves, |one| moved(set, one))?;
@@ -110,20 +107,18 @@ pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Re
 }
 
 impl Target {
-    async fn offset(self, config: &Config, channel: &str) -> Result<Option<Offset>, Failure> {
+    /// Only for the latest event the service has to be asked.
+    async fn offset(self, file: Option<&Path>, channels: &[Channel], channel: &str) -> Result<Option<Offset>, Failure> {
         match self {
             Self::Earliest => Ok(None),
             Self::Offset(offset) => Ok(Some(offset)),
-            Self::Latest => {
-                let client = assembly::client(&config.api).map_err(|e| Failure::Config(Chain(&e).to_string()))?;
-                latest(&client, id(config, channel)?).await
-            }
+            Self::Latest => latest(&Connection::open(file)?.client, id(channels, channel)?).await,
         }
     }
 }
 
-fn id(config: &Config, name_or_id: &str) -> Result<ChannelId, Failure> {
-    let named = config.channels.iter().find(|configured| &*configured.channel.name == name_or_id);
+fn id(channels: &[Channel], name_or_id: &str) -> Result<ChannelId, Failure> {
+    let named = channels.iter().find(|configured| &*configured.channel.name == name_or_id);
     match named {
         Some(configured) => Ok(configured.channel.id),
         None => name_or_id

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::connect::load;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say, unexpected, write_each, write_json};
 use super::shown::{id, offset, printable};
@@ -130,8 +129,7 @@ impl Which {
 /// # Errors
 /// [`Failure`]: nothing was changed or, where the state failed, nobody knows.
 pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let config = load(config)?;
-    let operator = Operator::new(&config);
+    let operator = Operator::open(config)?;
     match &args.command {
         Command::List(list) => self::list(list, &operator, out).await,
         Command::Show(show) => self::show(show, &operator, out).await,
@@ -140,7 +138,7 @@ pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Re
     }
 }
 
-async fn list(list: &List, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn list(list: &List, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
     let request = Request::DeadLetterList { channel: list.channel.clone(), sink: list.sink.clone() };
     let Answer::DeadLetters(letters) = operator.ask(request).await? else { return Err(unexpected()) };
     write_each(out, list.json, &letters, line)?;
@@ -161,7 +159,7 @@ struct Shown<'a> {
     event: Option<&'a RawValue>,
 }
 
-async fn show(show: &Show, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn show(show: &Show, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
     let (channel, sink) = (show.channel.clone(), show.sink.clone());
     let request = Request::DeadLetterShow { channel, sink, offset: show.offset };
     let Answer::DeadLetter { letter, event } = operator.ask(request).await? else { return Err(unexpected()) };
@@ -172,7 +170,7 @@ async fn show(show: &Show, operator: &Operator<'_>, out: &mut impl Write) -> Res
     say(out, &format!("{}\n{}", line(&letter), printable(&event)))
 }
 
-async fn replay(replay: &Replay, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn replay(replay: &Replay, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
     let Which { channel, sink, .. } = &replay.which;
     let which = replay.which.selection();
     let request = Request::DeadLetterReplay { channel: channel.clone(), sink: sink.clone(), which };
@@ -184,7 +182,7 @@ async fn replay(replay: &Replay, operator: &Operator<'_>, out: &mut impl Write) 
     say(out, &format!("{} dead letters are on their way to {sink} once more", offsets.len()))
 }
 
-async fn discard(discard: &Discard, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn discard(discard: &Discard, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
     let Which { channel, sink, .. } = &discard.which;
     if !discard.yes {
         return Err(Failure::Usage("nothing was dropped: say --yes to throw these dead letters away".to_owned()));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
 use super::run::open_state;
-use crate::config::Config;
+use crate::config::{Channel, Local};
 use crate::control::{self, Answer, Operations, Refusal, Request};
 use crate::state::StateError;
 use crate::telemetry::{self, Chain};
@@ -26,15 +26,21 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the command line asks, and what it is answered.
-pub(super) struct Operator<'a> {
-    config: &'a Config,
+pub(super) struct Operator {
+    config: Local,
 }
 
-impl<'a> Operator<'a> {
-    /// Over the state of a configuration. What is changed is logged.
-    pub(super) fn new(config: &'a Config) -> Self {
+impl Operator {
+    /// Over the state of a configuration, of which no secret is read. What is changed is logged.
+    pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
+        let config = Local::load(file).map_err(|problems| Failure::Config(problems.to_string()))?;
         telemetry::init_plain(&config.log);
-        Self { config }
+        Ok(Self { config })
+    }
+
+    /// The configured channels.
+    pub(super) fn channels(&self) -> &[Channel] {
+        &self.config.channels
     }
 
     /// Has it done by a daemon that runs.
@@ -58,7 +64,7 @@ impl<'a> Operator<'a> {
             owned(path)?;
             match open_state(path.clone()).await {
                 Ok(state) => {
-                    return Ok(Operations::offline(Arc::new(state), self.config).answer(request).await?);
+                    return Ok(Operations::offline(Arc::new(state), self.channels()).answer(request).await?);
                 }
                 // A daemon that begins or ends, or another command.
                 Err(StateError::InUse { .. }) if since.elapsed() < PATIENCE => tokio::time::sleep(LOOK_AGAIN).await,

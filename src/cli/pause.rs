@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::connect::load;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say, unexpected};
 use crate::control::{Answer, Request};
@@ -55,9 +54,8 @@ pub async fn resume(args: &Resume, config: Option<&Path>, out: &mut impl Write) 
 }
 
 async fn run(what: &What, paused: bool, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let config = load(config)?;
     let request = Request::Pause { channel: what.channel.clone(), sink: what.sink.clone(), paused };
-    let answer = Operator::new(&config).ask_the_daemon(request).await?;
+    let answer = Operator::open(config)?.ask_the_daemon(request).await?;
     let Answer::Paused(now) = answer else { return Err(unexpected()) };
     let before = if now.changed { "" } else { " already" };
     let done = if paused { "paused" } else { "going on" };

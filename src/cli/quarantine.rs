@@ -8,7 +8,6 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::connect::load;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say, unexpected, write_each, write_json};
 use super::shown::{id, offset, printable};
@@ -98,8 +97,7 @@ struct Discard {
 /// # Errors
 /// [`Failure`]: nothing was changed or, where the state failed, nobody knows.
 pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let config = load(config)?;
-    let operator = Operator::new(&config);
+    let operator = Operator::open(config)?;
     match &args.command {
         Command::List(list) => self::list(list, &operator, out).await,
         Command::Show(show) => self::show(show, &operator, out).await,
@@ -108,7 +106,7 @@ pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Re
     }
 }
 
-async fn list(list: &List, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn list(list: &List, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
     let request = Request::QuarantineList { channel: list.channel.clone() };
     let Answer::Quarantine(kept) = operator.ask(request).await? else { return Err(unexpected()) };
     write_each(out, list.json, &kept, line)?;
@@ -131,7 +129,7 @@ struct Evidence<'a> {
     bytes_base64: &'a str,
 }
 
-async fn show(show: &Show, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn show(show: &Show, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
     let request = Request::QuarantineShow { channel: show.channel.clone(), offset: show.offset };
     let Answer::Evidence { kept, bytes: encoded } = operator.ask(request).await? else { return Err(unexpected()) };
     let bytes = STANDARD.decode(&encoded).map_err(|_| unexpected())?;
@@ -152,7 +150,7 @@ async fn show(show: &Show, operator: &Operator<'_>, out: &mut impl Write) -> Res
     Ok(Exit::Done)
 }
 
-async fn retry(retry: &Retry, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn retry(retry: &Retry, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
     let which = Selection { offsets: retry.offsets.clone(), reason: retry.reason.clone() };
     let request = Request::QuarantineRetry { channel: retry.channel.clone(), which };
     let Answer::Retried(retried) = operator.ask(request).await? else { return Err(unexpected()) };
@@ -171,7 +169,7 @@ fn told(retried: &Retried) -> String {
     }
 }
 
-async fn discard(discard: &Discard, operator: &Operator<'_>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn discard(discard: &Discard, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
     if !discard.yes {
         let events = discard.offsets.len();
         return Err(Failure::Usage(format!(

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::connect::load;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say, unexpected, write_json};
 use crate::control::{Answer, Request};
@@ -25,8 +24,7 @@ pub struct Args {
 /// # Errors
 /// [`Failure`]: nothing was changed.
 pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let config = load(config)?;
-    let answer = Operator::new(&config).ask_the_daemon(Request::Reload).await?;
+    let answer = Operator::open(config)?.ask_the_daemon(Request::Reload).await?;
     let Answer::Reloaded(changes) = answer else { return Err(unexpected()) };
     if args.json {
         write_json(out, &[changes])?;

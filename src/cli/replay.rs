@@ -50,7 +50,7 @@ pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Resu
     let config = load(file)?;
     let connection = Connection::of(&config)?;
     let (channel, _) = connection.channels.channel(&args.channel)?;
-    let operator = Operator::new(&config);
+    let operator = Operator::open(file)?;
     let limit = config.api.page_limit;
     let mut history = History::new(connection.client, channel.id, args.from, args.to, limit);
     let mut replayed = 0;

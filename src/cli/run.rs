@@ -212,7 +212,7 @@ impl Daemon {
 }
 
 fn operations(process: Process, lasting: &Lasting, asks: &Reloads, config: &Config) -> Operations {
-    Operations::of_daemon(process, lasting.state.clone(), lasting.handles.clone(), asks.clone(), config)
+    Operations::of_daemon(process, lasting.state.clone(), lasting.handles.clone(), asks.clone(), &config.channels)
 }
 
 /// Opens the state off the async threads.

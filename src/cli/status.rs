@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::connect::load;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, unexpected, write_json};
 use super::shown::printable;
@@ -43,8 +42,7 @@ pub struct Args {
 /// # Errors
 /// [`Failure`], where it cannot be told.
 pub async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
-    let config = load(config)?;
-    let operator = Operator::new(&config);
+    let operator = Operator::open(config)?;
     if let Some(seconds) = args.watch {
         return watch(args, &operator, Duration::from_secs(seconds.into())).await;
     }
@@ -61,7 +59,7 @@ pub async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
 }
 
 /// Shows it again and again, each time over the time before where somebody watches.
-async fn watch(args: &Args, operator: &Operator<'_>, every: Duration) -> Result<Exit, Failure> {
+async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
     let in_place = io::stdout().is_terminal() && !args.json;
     loop {

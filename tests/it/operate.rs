@@ -278,3 +278,21 @@ async fn a_paused_sink_holds_up_nobody_and_gets_everything_when_it_is_resumed() 
     assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
     assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(1), "nothing runs");
 }
+
+#[tokio::test]
+async fn a_command_on_the_state_needs_no_secret() {
+    let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
+    let mut setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 3).await;
+    daemon.stop().await;
+    setup.remove("api.api_key");
+    setup.set("api.api_key_file", "/nowhere/at/all");
+    setup.write();
+    for command in [&["cursor", "show"][..], &["quarantine", "list"], &["dead-letters", "list"], &["status"]] {
+        let told = setup.tell(command).await;
+        assert_eq!(told.code, Some(0), "{command:?}: {told:?}");
+    }
+    let told = setup.tell(&["check"]).await;
+    assert!(told.code == Some(78) && told.errors.contains("api.api_key_file"), "{told:?}");
+}

@@ -1,6 +1,8 @@
 //! Another configuration for a daemon that runs: a valid one takes effect as a whole, an invalid one not at all, and who
 //! did not change does not notice.
 
+use std::path::PathBuf;
+
 use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
 use serde_json::json;
@@ -78,14 +80,19 @@ async fn an_invalid_one_changes_nothing_and_is_said() {
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
 }
 
-#[tokio::test]
-async fn a_rotated_key_is_read_from_its_file() {
-    let simulator = service().await;
-    let mut setup = Setup::reading(&simulator);
+fn reading_with_a_key_file(simulator: &Simulator) -> (Setup, PathBuf) {
+    let mut setup = Setup::reading(simulator);
     let key_file = setup.path("api-key");
     std::fs::write(&key_file, format!("{}\n", simulator.announcement().api_key)).unwrap();
     setup.remove("api.api_key");
     setup.set("api.api_key_file", key_file.display().to_string());
+    (setup, key_file)
+}
+
+#[tokio::test]
+async fn a_rotated_key_is_read_from_its_file() {
+    let simulator = service().await;
+    let (mut setup, key_file) = reading_with_a_key_file(&simulator);
     let mut daemon = setup.start();
     daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
 
@@ -242,11 +249,7 @@ async fn a_sink_that_wanted_no_more_is_asked_again_where_it_is_another() {
 #[tokio::test]
 async fn secrets_that_change_on_the_disk_are_noticed_and_the_file_is_not() {
     let simulator = service().await;
-    let mut setup = Setup::reading(&simulator);
-    let key_file = setup.path("api-key");
-    std::fs::write(&key_file, &simulator.announcement().api_key).unwrap();
-    setup.remove("api.api_key");
-    setup.set("api.api_key_file", key_file.display().to_string());
+    let (mut setup, key_file) = reading_with_a_key_file(&simulator);
     let mut daemon = setup.start();
     daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
 
