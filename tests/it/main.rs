@@ -18,6 +18,7 @@ mod faults;
 mod files;
 mod isolation;
 mod kills;
+mod logs;
 mod manual;
 mod metrics;
 mod model;
