@@ -18,18 +18,19 @@
 //! | `event_id` | the service's id of an event |
 //! | `attempt`, `attempts` | how many times the same has been tried |
 //! | `wait_ms` | how long until it is tried again |
+//! | `trace_id` | the batch that it is about: 32 hexadecimal digits, the same in every line from reading to recording it |
 //! | `error` | what went wrong and what caused it, outermost first |
 //! | `kind`, `reason`, `detail` | a short constant name of what went wrong; the same of what an event is rejected for, and in words |
 //! | `path`, `bytes`, `events` | a file; how large, how many |
 //! | `lines`, `window_s`, `like` | of `more lines like this were not written`: how many, in how long, and what their message is |
 //!
 //! `error`: a person must act. `warn`: it heals by itself, or an operator did it. `info`: the daemon's life. `debug`:
-//! batches. `trace`: events. What repeats is limited, see [`limit`].
+//! batches. `trace`: events. What repeats is limited, see [`Limit`].
 //!
 //! # Invariants
 //!
 //! * **A line is one line,** and shows what is in it, whatever a service, a file name or an event puts there: see
-//!   [`fields`].
+//!   `fields`.
 //! * **Neither a body nor a secret** is in it.
 
 use std::error::Error;
