@@ -40,7 +40,7 @@
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!
 //! [`metrics`], what is counted by which name, and [`liveness`], whether anything stands still, are the process's own.
-//! [`retry`], [`telemetry`], [`signals`], [`systemd`], [`version`], [`http`], [`comparable`] and `grace` are small and stand
+//! [`retry`], [`telemetry`], [`trace`], [`signals`], [`systemd`], [`version`], [`http`], [`comparable`] and `grace` are small and stand
 //! beside.
 //!
 //! # Invariants
@@ -81,4 +81,5 @@ pub mod retry;
 pub mod signals;
 pub mod systemd;
 pub mod telemetry;
+pub mod trace;
 pub mod version;

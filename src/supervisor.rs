@@ -26,7 +26,7 @@ use tracing::{error, info, warn};
 use crate::channel::{Channel, ChannelError};
 use crate::grace::within_grace;
 use crate::retry::{Retry, RetryPolicy};
-use crate::telemetry::Chain;
+use crate::telemetry::{ALWAYS, Chain};
 
 /// Waits before a channel that panicked is started again.
 const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
@@ -185,12 +185,12 @@ impl Supervisor {
                 None
             }
             ChannelError::SinkClosed { .. } => {
-                info!(channel = %name, reason = %error, "stopping");
+                info!(target: ALWAYS, channel = %name, reason = %error, "stopping");
                 self.stop.cancel();
                 Some(Outcome::SinkClosed)
             }
             ChannelError::State(_) => {
-                error!(channel = %name, error = %Chain(&error), "stopping: what is recorded may be wrong");
+                error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: what is recorded may be wrong");
                 self.stop.cancel();
                 Some(Outcome::StateFailed)
             }

@@ -1,12 +1,55 @@
 //! Logs: where they go and how they look.
+//!
+//! A line is one thing that happened. It goes to standard error, in the `text` format
+//!
+//! ```text
+//! 2026-05-14T12:00:15.000000Z  WARN sink refused: its events wait and are offered again channel=settlements sink=ledger wait_ms=1000 error=answered 503
+//! ```
+//!
+//! or, in the `json` format, as one object with `timestamp`, `level`, `message` and the fields. `message` is one of a fixed
+//! number of texts, which can be searched for and counted; what differs is in fields:
+//!
+//! | field | what it is |
+//! |---|---|
+//! | `channel` | the channel's name in the configuration |
+//! | `channel_id` | its id at the service, where the name is not known or not enough |
+//! | `sink` | the sink's name in the configuration |
+//! | `offset` | an event's offset; of `batch recorded` the last that is now dealt with |
+//! | `event_id` | the service's id of an event |
+//! | `attempt`, `attempts` | how many times the same has been tried |
+//! | `wait_ms` | how long until it is tried again |
+//! | `trace_id` | the batch that it is about: 32 hexadecimal digits, the same in every line from reading to recording it |
+//! | `error` | what went wrong and what caused it, outermost first |
+//! | `kind`, `reason`, `detail` | a short constant name of what went wrong; the same of what an event is rejected for, and in words |
+//! | `path`, `bytes`, `events` | a file; how large, how many |
+//! | `lines`, `window_s`, `like` | of `more lines like this were not written`: how many, in how long, and what their message is |
+//!
+//! `error`: a person must act. `warn`: it heals by itself, or an operator did it. `info`: the daemon's life. `debug`:
+//! batches. `trace`: events. What repeats is limited, see [`Limit`].
+//!
+//! # Invariants
+//!
+//! * **A line is one line,** and shows what is in it, whatever a service, a file name or an event puts there: see
+//!   `fields`.
+//! * **Neither a body nor a secret** is in it.
 
 use std::error::Error;
 use std::fmt;
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, reload, util::SubscriberInitExt};
+use tracing::Subscriber;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::{LookupSpan, Registry};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
 
 use crate::config::{Log, LogFormat};
+
+mod fields;
+mod limit;
+
+pub use limit::{ALWAYS, Limit};
 
 /// Libraries that would drown what the daemon says at `debug` and `trace`. `log.level` can name each to hear it again.
 const QUIET: &str = "sled=warn,hyper=warn,hyper_util=warn,h2=warn,reqwest=warn,rustls=warn";
@@ -26,14 +69,18 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// The level, which can be changed while the program runs.
+/// What can be changed of the logs while the program runs, and what they hold back.
 #[derive(Debug)]
-pub struct LogLevel(reload::Handle<EnvFilter, Registry>);
+pub struct Logs {
+    level: reload::Handle<EnvFilter, Registry>,
+    /// What is not written because it was written often enough.
+    pub limit: Limit,
+}
 
-impl LogLevel {
-    /// Changes it.
+impl Logs {
+    /// Changes the level.
     pub fn set(&self, log: &Log) {
-        if let Err(error) = self.0.reload(filter(log)) {
+        if let Err(error) = self.level.reload(filter(log)) {
             tracing::warn!(%error, "the log level could not be changed");
         }
     }
@@ -45,23 +92,36 @@ fn filter(log: &Log) -> EnvFilter {
 
 /// Sends logs to standard error. Standard output is for events.
 #[must_use]
-pub fn init(log: &Log) -> LogLevel {
-    let (filter, level) = reload::Layer::new(filter(log));
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
-    let lines = match log.format {
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-    };
-    tracing_subscriber::registry().with(filter).with(lines).init();
-    LogLevel(level)
+pub fn init(log: &Log) -> Logs {
+    let ((filter, level), limit) = (reload::Layer::new(filter(log)), Limit::default());
+    let lines = lines(log.format, io::stderr, io::stderr().is_terminal());
+    tracing_subscriber::registry().with(filter).with(limit.clone()).with(lines).init();
+    Logs { level, limit }
 }
 
-/// As [`init`], for a person who watches: without the time of day.
+/// As [`init`], for a person who watches: without the time of day, and without a limit.
 pub fn init_plain(log: &Log) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_target(false)
+        .fmt_fields(fields::on_one_line())
         .with_ansi(io::stderr().is_terminal())
         .without_time();
     tracing_subscriber::registry().with(filter(log)).with(lines).init();
 }
+
+/// Writes lines.
+fn lines<S, W>(format: LogFormat, to: W, with_colours: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt::layer().with_writer(to).with_target(false);
+    match format {
+        LogFormat::Text => lines.fmt_fields(fields::on_one_line()).with_ansi(with_colours).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

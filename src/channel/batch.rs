@@ -6,6 +6,7 @@ use crate::config::Ordering;
 use crate::event::Offset;
 use crate::record::Record;
 use crate::state::{Evidence, Pending};
+use crate::trace::TraceId;
 
 use super::Settings;
 
@@ -45,6 +46,10 @@ pub(super) struct Batch {
     pub(super) condemned: Vec<Evidence>,
     /// The last offset of the range, whatever became of it.
     pub(super) through: Offset,
+    /// What it is known by: the last part of it, where batches were joined.
+    trace: TraceId,
+    /// What the parts before it are known by, and how far each goes.
+    earlier: Vec<(Offset, TraceId)>,
 }
 
 /// A range, as far as it may go on.
@@ -62,7 +67,7 @@ pub(super) struct Sorted {
 
 impl Batch {
     /// Sorts an ascending range.
-    pub(super) fn sort(settings: &Settings, outcomes: Vec<Outcome>) -> Sorted {
+    pub(super) fn sort(settings: &Settings, trace: TraceId, outcomes: Vec<Outcome>) -> Sorted {
         let (mut batch, mut unplaced): (Option<Self>, _) = (None, Vec::new());
         let mut outcomes = outcomes.into_iter();
         while let Some(outcome) = outcomes.next() {
@@ -72,7 +77,7 @@ impl Batch {
                 }
                 Outcome::Unplaced(evidence) => unplaced.push(evidence),
                 placed => {
-                    let batch = batch.get_or_insert_with(|| Self::through(placed.offset()));
+                    let batch = batch.get_or_insert_with(|| Self::through(placed.offset(), trace));
                     batch.condemned.append(&mut unplaced);
                     batch.push(placed);
                 }
@@ -86,14 +91,22 @@ impl Batch {
         if let [_] = batches[..] {
             return batches.remove(0);
         }
-        let mut joined = Self::through(batches[0].through);
+        let mut joined = Self::through(batches[0].through, batches[0].trace);
+        let mut earlier = Vec::with_capacity(batches.len());
         for batch in batches {
             joined.records.extend_from_slice(&batch.records);
             joined.pending.extend_from_slice(&batch.pending);
             joined.condemned.extend_from_slice(&batch.condemned);
-            joined.through = batch.through;
+            (joined.through, joined.trace) = (batch.through, batch.trace);
+            earlier.push((batch.through, batch.trace));
         }
+        joined.earlier = earlier;
         Arc::new(joined)
+    }
+
+    /// What brought the event at an offset.
+    pub(super) fn trace_at(&self, offset: Offset) -> TraceId {
+        self.earlier.iter().find(|(through, _)| offset <= *through).map_or(self.trace, |(_, trace)| *trace)
     }
 
     /// How many events it holds.
@@ -102,12 +115,13 @@ impl Batch {
     }
 
     /// A range of which nothing goes on.
-    pub(super) fn of_evidence(condemned: Vec<Evidence>, through: Offset) -> Self {
-        Self { condemned, ..Self::through(through) }
+    pub(super) fn of_evidence(condemned: Vec<Evidence>, through: Offset, trace: TraceId) -> Self {
+        Self { condemned, ..Self::through(through, trace) }
     }
 
-    fn through(offset: Offset) -> Self {
-        Self { records: Vec::new(), pending: Vec::new(), condemned: Vec::new(), through: offset }
+    fn through(through: Offset, trace: TraceId) -> Self {
+        let (records, pending, condemned, earlier) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { records, pending, condemned, through, trace, earlier }
     }
 
     fn push(&mut self, outcome: Outcome) {

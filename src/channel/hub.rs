@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::event::Offset;
 use crate::record::{ChannelRef, Record};
@@ -120,6 +120,7 @@ impl Hub {
             }
         };
         inner.position = Some(batch.through);
+        let (through, trace_id) = (batch.through, batch.trace_at(batch.through));
         let work = Work::Batch(Arc::new(batch));
         for (number, lane) in inner.lanes.iter_mut().filter(|(_, lane)| lane.attached) {
             let room = rooms.iter().position(|(of, _)| of == number).map(|at| rooms.swap_remove(at).1);
@@ -137,6 +138,7 @@ impl Hub {
                 lane.detached.notify_one();
             }
         }
+        debug!(channel = %self.channel.name, %trace_id, offset = %through, "batch handed on");
         true
     }
 

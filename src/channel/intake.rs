@@ -23,15 +23,17 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::field::display;
+use tracing::{debug, error, info};
 
 use crate::api::ApiError;
 use crate::event::Offset;
 use crate::retry::Retry;
 use crate::state::{Blocker, Commit, Evidence, Held, Pending, Quarantined};
+use crate::trace::TraceId;
 
 use super::batch::{Batch, Outcome, Sorted};
-use super::judge::PROOF_TIMEOUT;
+use super::judge::{Hearing, PROOF_TIMEOUT};
 use super::reader::{Range, ReadError, Reader};
 use super::shared::{Shared, Way};
 use super::status::Activity;
@@ -53,6 +55,8 @@ pub(super) struct Intake {
     position: Option<Offset>,
     /// Judged, and not handed on yet.
     waiting: Vec<Outcome>,
+    /// The range that they came in.
+    trace: TraceId,
     /// What they wait for, in strict ordering.
     held: Option<Pending>,
     /// Above this offset something was seen that has its place.
@@ -84,6 +88,7 @@ impl Intake {
             reader: way.reader(),
             position,
             waiting: Vec::new(),
+            trace: TraceId::random(),
             held: None,
             shown_above: None,
             caught_up: false,
@@ -154,7 +159,7 @@ impl Intake {
             let blocker = Some((channel, Blocker { offset, first_seen: pending.first_seen }));
             state.commit(Commit { blocker, ..Commit::default() }).await?;
         }
-        self.way.judge.hold(pending, &self.teller, stop).await
+        self.way.judge.hold(pending, self.hearing(self.trace, stop)).await
     }
 
     /// Waits until the quarantine takes more; `false` where `stop` fired first.
@@ -181,11 +186,11 @@ impl Intake {
     /// Sorts what waits, as far as it may go on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
         let Sorted { mut batch, mut unplaced, held, rest } =
-            Batch::sort(&self.way.settings, std::mem::take(&mut self.waiting));
+            Batch::sort(&self.way.settings, self.trace, std::mem::take(&mut self.waiting));
         (self.held, self.waiting) = (held, rest);
         let top = unplaced.last().map(|evidence| evidence.facts.offset);
         if let Some(top) = top.filter(|top| batch.is_none() && Some(*top) <= self.shown_above) {
-            batch = Some(Batch::of_evidence(std::mem::take(&mut unplaced), top));
+            batch = Some(Batch::of_evidence(std::mem::take(&mut unplaced), top, self.trace));
         }
         self.quarantine(unplaced).await?;
         if let Some(batch) = &batch {
@@ -219,7 +224,8 @@ impl Intake {
                 // What is wrong will be said when the range itself is read.
                 Err(_) => return Ok(false),
             };
-            let Some(judged) = self.way.judge.page(events, &self.teller, stop).await? else {
+            let trace = TraceId::random();
+            let Some(judged) = self.way.judge.page(events, self.hearing(trace, stop)).await? else {
                 return Ok(false);
             };
             if judged.iter().any(|outcome| !matches!(outcome, Outcome::Unplaced(_))) {
@@ -233,12 +239,23 @@ impl Intake {
                 if !self.room(stop).await {
                     return Ok(false);
                 }
-                self.quarantine(Batch::sort(&self.way.settings, judged).unplaced).await?;
+                self.quarantine(Batch::sort(&self.way.settings, trace, judged).unplaced).await?;
             }
             if !more {
                 return Ok(false);
             }
         }
+    }
+
+    fn hearing<'a>(&'a self, trace: TraceId, stop: &'a CancellationToken) -> Hearing<'a> {
+        Hearing { teller: &self.teller, stop, trace: Some(trace) }
+    }
+
+    fn tell_judged(&self) {
+        let (channel, trace_id, events) = (&self.shared.channel.name, self.trace, self.waiting.len());
+        let [first, last] =
+            [self.waiting.first(), self.waiting.last()].map(|at| at.map(|event| display(event.offset())));
+        debug!(%channel, %trace_id, first, last, events, "batch judged");
     }
 
     /// Waits for what may take long, and asks now and then how far the channel goes meanwhile.
@@ -290,10 +307,13 @@ impl Intake {
                 if !self.look_ahead(stop).await {
                     return Ok(Read::Stopped);
                 }
-                let Some(judged) = self.way.judge.page(range.events, &self.teller, stop).await? else {
+                self.trace = TraceId::random();
+                let hearing = self.hearing(self.trace, stop);
+                let Some(judged) = self.way.judge.page(range.events, hearing).await? else {
                     return Ok(Read::Stopped);
                 };
                 self.waiting = judged;
+                self.tell_judged();
                 return Ok(Read::Again);
             }
             Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),

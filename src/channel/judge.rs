@@ -20,6 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
+use tracing::field::display;
 use tracing::{debug, error, warn};
 
 use crate::api::ApiError;
@@ -29,6 +30,7 @@ use crate::record::{ChannelRef, Record};
 use crate::retry::RetryPolicy;
 use crate::state::{Evidence, Late, Pending, Quarantined};
 use crate::telemetry::Chain;
+use crate::trace::TraceId;
 use crate::verify::{Reason, Verdict, Verifier};
 
 use super::batch::Outcome;
@@ -99,6 +101,15 @@ pub(super) enum Answer {
     Settled(Outcome),
 }
 
+/// How judging goes on: who is told of what it waits for, what ends it, and the batch that it is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hearing<'a> {
+    pub(super) teller: &'a Teller,
+    pub(super) stop: &'a CancellationToken,
+    /// None has what is read by itself.
+    pub(super) trace: Option<TraceId>,
+}
+
 /// What stands after the second look.
 #[derive(Debug)]
 enum Judged {
@@ -153,45 +164,37 @@ impl Judge {
     pub(super) async fn page(
         &self,
         events: Vec<RawEvent>,
-        teller: &Teller,
-        stop: &CancellationToken,
+        hearing: Hearing<'_>,
     ) -> Result<Option<Vec<Outcome>>, ChannelError> {
         let verdicts = self.machine.judge(&self.verifier, events).await?;
-        let judged: Vec<_> = stream::iter(verdicts)
-            .map(|first| self.second_look(first, teller, stop))
-            .buffered(SECOND_LOOKS)
-            .collect()
-            .await;
+        let judged: Vec<_> =
+            stream::iter(verdicts).map(|first| self.second_look(first, hearing)).buffered(SECOND_LOOKS).collect().await;
         let mut outcomes = Vec::with_capacity(judged.len());
         for judged in judged {
             let Some(judged) = judged? else { return Ok(None) };
-            let Some(outcome) = self.let_through(judged, teller, stop).await? else { return Ok(None) };
-            self.notes.page(&outcome, teller);
+            let Some(outcome) = self.let_through(judged, hearing).await? else { return Ok(None) };
+            self.notes.page(&outcome, hearing.teller);
             outcomes.push(outcome);
         }
         Ok(Some(outcomes))
     }
 
     /// Waits for the proof of an event that everything else waits for; `None` where `stop` fired first.
-    pub(super) async fn hold(
-        &self,
-        pending: Pending,
-        teller: &Teller,
-        stop: &CancellationToken,
-    ) -> Result<Option<Outcome>, ChannelError> {
-        warn!(channel = %self.channel.name, offset = %pending.offset, "proof pending: later events wait for it");
+    pub(super) async fn hold(&self, pending: Pending, hearing: Hearing<'_>) -> Result<Option<Outcome>, ChannelError> {
+        let trace_id = hearing.trace.map(display);
+        warn!(channel = %self.channel.name, trace_id, offset = %pending.offset, "proof pending: later events wait for it");
         let mut retry = self.machine.retry(PROOF_RETRY);
         let awaited = Awaited::from(&pending);
         loop {
-            teller.waits(Activity::AwaitingProof { offset: pending.offset }, PROOF_RETRY.max_wait);
+            hearing.teller.waits(Activity::AwaitingProof { offset: pending.offset }, PROOF_RETRY.max_wait);
             // One that has waited behind another may be late already, and its proof there: it is asked for all the same.
-            if !self.timed_out(&awaited) && !pause(retry.next_wait(None), stop).await {
+            if !self.timed_out(&awaited) && !pause(retry.next_wait(None), hearing.stop).await {
                 return Ok(None);
             }
-            match self.ask_for_proof(&awaited, teller, stop).await? {
+            match self.ask_for_proof(&awaited, hearing).await? {
                 Answer::Stopped => return Ok(None),
                 Answer::NotYet(_) if self.timed_out(&awaited) => {
-                    return Ok(Some(Outcome::Condemned(self.proof_timeout(&awaited, pending.json))));
+                    return Ok(Some(Outcome::Condemned(self.proof_timeout(&awaited, pending.json, hearing.trace))));
                 }
                 Answer::NotYet(_) => {}
                 Answer::Settled(outcome) => return Ok(Some(outcome)),
@@ -201,16 +204,11 @@ impl Judge {
 
     /// Reads an event without its proof once more. One that is nowhere to be found, or that the service fails to give,
     /// may still come.
-    pub(super) async fn ask_for_proof(
-        &self,
-        awaited: &Awaited,
-        teller: &Teller,
-        stop: &CancellationToken,
-    ) -> Result<Answer, ChannelError> {
+    pub(super) async fn ask_for_proof(&self, awaited: &Awaited, hearing: Hearing<'_>) -> Result<Answer, ChannelError> {
         let Some(event_id) = awaited.event_id else { return Ok(Answer::NotYet(None)) };
         let answer = tokio::select! {
             biased;
-            () = stop.cancelled() => return Ok(Answer::Stopped),
+            () = hearing.stop.cancelled() => return Ok(Answer::Stopped),
             answer = self.source.event(event_id) => answer,
         };
         let again = match answer {
@@ -222,7 +220,7 @@ impl Judge {
             }
         };
         let json = again.json.clone();
-        Ok(match self.outcome(self.verdict(again).await?, teller, stop).await? {
+        Ok(match self.outcome(self.verdict(again).await?, hearing).await? {
             None => Answer::Stopped,
             Some(Outcome::Pending(_)) => Answer::NotYet(Some(json)),
             Some(settled) => Answer::Settled(settled),
@@ -235,9 +233,10 @@ impl Judge {
         Ok(match verdict {
             Verdict::Pending(_) => None,
             Verdict::Rejected(..) if awaited.event_id.is_some() => None,
-            settled => {
-                Some(self.settle(settled).unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm))))
-            }
+            settled => Some(
+                self.settle(settled, None)
+                    .unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm, None))),
+            ),
         })
     }
 
@@ -248,9 +247,9 @@ impl Judge {
     }
 
     /// The evidence of an event whose proof has not come.
-    pub(super) fn proof_timeout(&self, awaited: &Awaited, json: Bytes) -> Evidence {
+    pub(super) fn proof_timeout(&self, awaited: &Awaited, json: Bytes, trace: Option<TraceId>) -> Evidence {
         let raw = RawEvent { offset: awaited.offset, id: awaited.event_id, json };
-        self.condemn(raw, Grounds::new(PROOF_TIMEOUT, "its proof has not come in time"))
+        self.condemn(raw, Grounds::new(PROOF_TIMEOUT, "its proof has not come in time"), trace)
     }
 
     async fn verdict(&self, event: RawEvent) -> Result<Verdict, ChannelError> {
@@ -258,27 +257,17 @@ impl Judge {
         Ok(verdicts.pop().expect("as many verdicts as events"))
     }
 
-    async fn outcome(
-        &self,
-        verdict: Verdict,
-        teller: &Teller,
-        stop: &CancellationToken,
-    ) -> Result<Option<Outcome>, ChannelError> {
-        match self.second_look(verdict, teller, stop).await? {
-            Some(judged) => self.let_through(judged, teller, stop).await,
+    async fn outcome(&self, verdict: Verdict, hearing: Hearing<'_>) -> Result<Option<Outcome>, ChannelError> {
+        match self.second_look(verdict, hearing).await? {
+            Some(judged) => self.let_through(judged, hearing).await,
             None => Ok(None),
         }
     }
 
     /// What stands of a verdict; `None` where `stop` fired first.
-    async fn second_look(
-        &self,
-        verdict: Verdict,
-        teller: &Teller,
-        stop: &CancellationToken,
-    ) -> Result<Option<Judged>, ChannelError> {
+    async fn second_look(&self, verdict: Verdict, hearing: Hearing<'_>) -> Result<Option<Judged>, ChannelError> {
         let Verdict::Rejected(raw, reason) = verdict else { return Ok(Some(Judged::Placed(verdict))) };
-        let Some(again) = self.read_again(&raw, teller, stop).await else { return Ok(None) };
+        let Some(again) = self.read_again(&raw, hearing).await else { return Ok(None) };
         Ok(Some(match again {
             Some(again) => Judged::Placed(self.verdict(again).await?),
             None => Judged::Unplaced(raw, reason),
@@ -287,43 +276,36 @@ impl Judge {
 
     /// What becomes of an event, unless it is a replay or a contradiction, on a second look too; `None` where `stop`
     /// fired first.
-    async fn let_through(
-        &self,
-        judged: Judged,
-        teller: &Teller,
-        stop: &CancellationToken,
-    ) -> Result<Option<Outcome>, ChannelError> {
+    async fn let_through(&self, judged: Judged, hearing: Hearing<'_>) -> Result<Option<Outcome>, ChannelError> {
         let verdict = match judged {
             Judged::Placed(verdict) => verdict,
-            Judged::Unplaced(raw, reason) => return Ok(Some(Outcome::Unplaced(self.reject(raw, &reason)))),
+            Judged::Unplaced(raw, reason) => {
+                return Ok(Some(Outcome::Unplaced(self.reject(raw, &reason, hearing.trace))));
+            }
         };
-        let (raw, alarm) = match self.settle(verdict) {
+        let (raw, alarm) = match self.settle(verdict, hearing.trace) {
             Ok(outcome) => return Ok(Some(outcome)),
             Err(alarmed) => alarmed,
         };
-        let Some(again) = self.read_again(&raw, teller, stop).await else { return Ok(None) };
-        let Some(again) = again else { return Ok(Some(Outcome::Unplaced(self.suspect(raw, alarm)))) };
-        let settled = self.settle(self.verdict(again).await?);
-        Ok(Some(settled.unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm)))))
+        let Some(again) = self.read_again(&raw, hearing).await else { return Ok(None) };
+        let Some(again) = again else { return Ok(Some(Outcome::Unplaced(self.suspect(raw, alarm, hearing.trace)))) };
+        let settled = self.settle(self.verdict(again).await?, hearing.trace);
+        Ok(Some(settled.unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm, hearing.trace)))))
     }
 
     /// Reads an event by its id until the service answers. `None` where `stop` fired first, `Some(None)` where there is
     /// no such event at that offset, or no id to ask by.
-    async fn read_again(
-        &self,
-        event: &RawEvent,
-        teller: &Teller,
-        stop: &CancellationToken,
-    ) -> Option<Option<RawEvent>> {
+    async fn read_again(&self, event: &RawEvent, hearing: Hearing<'_>) -> Option<Option<RawEvent>> {
         let Some(id) = event.id else { return Some(None) };
-        let (mut retry, mut trouble) = (self.machine.retry(self.retry), Trouble::new(&self.channel, teller));
+        let (mut retry, mut trouble) =
+            (self.machine.retry(self.retry), Trouble::new(&self.channel, hearing.teller).with(hearing.trace));
         loop {
             let answer = tokio::select! {
                 biased;
-                () = stop.cancelled() => return None,
+                () = hearing.stop.cancelled() => return None,
                 answer = self.source.event(id) => answer,
             };
-            teller.moves();
+            hearing.teller.moves();
             let error = match answer {
                 Ok(again) => {
                     trouble.over();
@@ -337,7 +319,7 @@ impl Judge {
             };
             let wait = retry.next_wait(error.retry_after());
             trouble.report("reading an event again", &ReadError::Api(error), wait);
-            if !pause(wait, stop).await {
+            if !pause(wait, hearing.stop).await {
                 return None;
             }
         }
@@ -354,11 +336,11 @@ impl Judge {
     }
 
     /// What becomes of an event; an alarm where it may not go on.
-    fn settle(&self, verdict: Verdict) -> Result<Outcome, (RawEvent, Alarm)> {
+    fn settle(&self, verdict: Verdict, trace: Option<TraceId>) -> Result<Outcome, (RawEvent, Alarm)> {
         let channel = self.channel.id;
         Ok(match verdict {
             Verdict::Verified(verified) => {
-                if self.check(verified.event(), self.recent.verified(channel, &verified))? {
+                if self.check(verified.event(), self.recent.verified(channel, &verified), trace)? {
                     self.notes.verified(&verified, self.machine.now());
                 }
                 Outcome::Deliver(Record::verified(&self.channel, &verified))
@@ -368,28 +350,33 @@ impl Judge {
                 Outcome::Dropped(unsigned.event().offset())
             }
             Verdict::Unsigned(unsigned) => {
-                if self.check(unsigned.event(), self.recent.notice(channel, &unsigned))? {
+                if self.check(unsigned.event(), self.recent.notice(channel, &unsigned), trace)? {
                     self.notes.unsigned(&unsigned);
                 }
                 Outcome::Deliver(Record::unsigned(&self.channel, &unsigned))
             }
-            Verdict::Pending(raw) => self.set_aside(raw),
-            Verdict::Rejected(raw, reason) => Outcome::Condemned(self.reject(raw, &reason)),
+            Verdict::Pending(raw) => self.set_aside(raw, trace),
+            Verdict::Rejected(raw, reason) => Outcome::Condemned(self.reject(raw, &reason, trace)),
         })
     }
 
     /// Whether the event is let through for the first time, as far as is remembered.
-    fn check(&self, event: &Event, let_through: Result<LetThrough, Alarm>) -> Result<bool, (RawEvent, Alarm)> {
+    fn check(
+        &self,
+        event: &Event,
+        let_through: Result<LetThrough, Alarm>,
+        trace: Option<TraceId>,
+    ) -> Result<bool, (RawEvent, Alarm)> {
         let LetThrough { replayed_at, is_news } = let_through.map_err(|alarm| (event.raw().clone(), alarm))?;
         if let Some(later) = replayed_at {
-            let (offset, reason) = (event.offset(), "replayed");
-            error!(channel = %self.channel.name, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
+            let (offset, reason, trace_id) = (event.offset(), "replayed", trace.map(display));
+            error!(channel = %self.channel.name, trace_id, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
         }
         Ok(is_news)
     }
 
     /// Without an id there is nothing to ask for again by.
-    fn set_aside(&self, raw: RawEvent) -> Outcome {
+    fn set_aside(&self, raw: RawEvent, trace: Option<TraceId>) -> Outcome {
         match raw.id {
             Some(event_id) => {
                 // A copy: a slice would keep its whole page in memory for as long as it waits.
@@ -404,6 +391,7 @@ impl Judge {
             None => Outcome::Condemned(self.condemn(
                 raw,
                 Grounds::new(PENDING_WITHOUT_ID, "a proof is due, and there is no event_id to ask for it by"),
+                trace,
             )),
         }
     }
@@ -417,22 +405,22 @@ impl Judge {
         said.insert(offset)
     }
 
-    fn reject(&self, raw: RawEvent, reason: &Reason) -> Evidence {
-        self.condemn(raw, reason.into())
+    fn reject(&self, raw: RawEvent, reason: &Reason, trace: Option<TraceId>) -> Evidence {
+        self.condemn(raw, reason.into(), trace)
     }
 
-    fn suspect(&self, raw: RawEvent, alarm: Alarm) -> Evidence {
-        self.condemn(raw, alarm.into())
+    fn suspect(&self, raw: RawEvent, alarm: Alarm, trace: Option<TraceId>) -> Evidence {
+        self.condemn(raw, alarm.into(), trace)
     }
 
-    fn condemn(&self, raw: RawEvent, grounds: Grounds) -> Evidence {
+    fn condemn(&self, raw: RawEvent, grounds: Grounds, trace: Option<TraceId>) -> Evidence {
         let RawEvent { offset, id, json } = raw;
         let at = self.machine.now();
-        let event_id = id.map(tracing::field::display);
+        let (event_id, trace_id) = (id.map(display), trace.map(display));
         if self.is_news(offset) {
             self.notes.rejected(&json, &grounds);
             let Grounds { reason, detail, .. } = &grounds;
-            error!(channel = %self.channel.name, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
+            error!(channel = %self.channel.name, trace_id, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
         }
         let (reason, detail) = (grounds.reason.to_owned(), grounds.detail);
         Evidence { facts: Quarantined { offset, event_id: id, reason, detail, at }, json }

@@ -15,13 +15,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info};
 
 use crate::event::Offset;
 use crate::metrics::LaneMetrics;
@@ -29,7 +27,7 @@ use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Recorded, SinkError, Undelivered};
 use crate::state::{Commit, Cursor, DeadLetter, LaneKey, LaneState};
-use crate::telemetry::Chain;
+use crate::trace::TraceId;
 
 use super::batch::{Batch, Work};
 use super::hub::Seat;
@@ -37,12 +35,11 @@ use super::intake::{Intake, Taken};
 use super::judge::Awaited;
 use super::plan::Outlet;
 use super::shared::{Shared, Way, changed};
-use super::status::Problem;
 use super::teller::Teller;
-use super::trouble::STUBBORN;
 use super::{ChannelError, pause};
 
 mod patience;
+mod telling;
 
 use patience::Patience;
 
@@ -59,6 +56,8 @@ pub(super) struct Lane {
     patience: Patience,
     /// What the sink held above the cursor when the lane began: it is offered again, and passed over there.
     held: BTreeSet<Offset>,
+    /// What brought the events in hand.
+    trace: Option<TraceId>,
     /// What was taken from the queue and is not begun.
     ahead: Option<Work>,
     metrics: LaneMetrics,
@@ -89,7 +88,19 @@ impl Lane {
         let recorded = Recorded { channel, through, owed: position.owed };
         let (retry, patience) = (shared.machine.retry(outlet.retry), Patience::new(outlet.gives_up_after));
         let metrics = shared.metrics.lane(&outlet.name);
-        Self { shared, key, outlet, seat, recorded, retry, patience, held: BTreeSet::new(), ahead: None, metrics }
+        Self {
+            shared,
+            key,
+            outlet,
+            seat,
+            recorded,
+            retry,
+            patience,
+            held: BTreeSet::new(),
+            trace: None,
+            ahead: None,
+            metrics,
+        }
     }
 
     /// Delivers what comes until there is no more, or `stop` fires.
@@ -218,6 +229,7 @@ impl Lane {
                 return Ok(Flow::Stop);
             }
             let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
+            self.trace = offered.first().map(|message| batch.trace_at(message.offset()));
             match self.offer(offered).await {
                 Ok(()) if offered.len() == waiting.len() => break,
                 Ok(()) => {
@@ -265,6 +277,8 @@ impl Lane {
             Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
         };
         self.metrics.offered(began.elapsed(), taken, error);
+        let (channel, sink, trace_id) = (&self.recorded.channel.name, &self.outlet.name, self.trace_id());
+        debug!(%channel, %sink, trace_id, offered = offered.len(), taken, "events offered");
         answer
     }
 
@@ -294,6 +308,7 @@ impl Lane {
             return Ok(Flow::On);
         }
         let taken = self.takes(record);
+        self.trace = None;
         if taken {
             if !self.goes_on(stop).await {
                 return Ok(Flow::Stop);
@@ -335,7 +350,7 @@ impl Lane {
         }
         let (channel, sink, facts) = (&self.recorded.channel.name, &self.outlet.name, &letter.facts);
         self.metrics.gave_up();
-        error!(%channel, %sink, offset = %facts.offset, attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
+        error!(%channel, %sink, trace_id = self.trace_id(), offset = %facts.offset, attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
     }
 
@@ -381,7 +396,8 @@ impl Lane {
         self.recorded.owed.extend(owed.iter().map(|awaited| awaited.offset));
         // It may have been asked for, and given up, while this batch was in the queue.
         self.shared.book.insert(owed);
-        debug!(channel = %self.recorded.channel.name, sink = %self.outlet.name, offset = %through, "batch recorded");
+        let (channel, sink, trace_id) = (&self.recorded.channel.name, &self.outlet.name, batch.trace_at(through));
+        debug!(%channel, %sink, %trace_id, offset = %through, "batch recorded");
         Ok(())
     }
 
@@ -413,35 +429,5 @@ impl Lane {
     /// Waits while the sink is paused: it is then as slow as can be, and holds up nobody else. `false` where `stop` fired.
     async fn goes_on(&self, stop: &CancellationToken) -> bool {
         self.shared.handle.until_sink_goes_on(&self.outlet.name, stop).await
-    }
-
-    fn tell(&self, error: &SinkError) -> Problem {
-        let (kind, message, times) = (error.kind(), Chain(error).to_string(), self.retry.attempt());
-        let needs_attention = error.needs_attention() || times >= STUBBORN;
-        self.shared.handle.observe_lane(&self.outlet.name, |lane| {
-            let since = lane.error.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
-            let problem = Problem { kind: kind.to_owned(), message, since, times, needs_attention };
-            lane.error.insert(problem).clone()
-        })
-    }
-
-    fn complain(&self, error: &SinkError, wait: Duration) {
-        let (channel, sink, attempt) = (&self.recorded.channel.name, &self.outlet.name, self.retry.attempt());
-        let (wait_ms, gone, error) = (wait.as_millis(), matches!(error, SinkError::Gone { .. }), Chain(error));
-        if gone {
-            error!(%channel, %sink, %error, "sink wants no more: its events wait until an operator resumes it");
-        } else if attempt == 1 {
-            warn!(%channel, %sink, wait_ms, %error, "sink refused: its events wait and are offered again");
-        } else {
-            debug!(%channel, %sink, attempt, wait_ms, %error, "sink refused again");
-        }
-    }
-
-    fn accepted(&mut self) {
-        if self.retry.attempt() > 0 {
-            info!(channel = %self.recorded.channel.name, sink = %self.outlet.name, "sink accepts again");
-            self.retry.reset();
-            self.shared.handle.observe_lane(&self.outlet.name, |lane| lane.error = None);
-        }
     }
 }

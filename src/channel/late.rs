@@ -26,7 +26,7 @@ use crate::retry::Retry;
 use crate::state::{Commit, Evidence, LaneKey};
 
 use super::batch::Outcome;
-use super::judge::{Answer, Awaited, Judge, PROOF_RETRY};
+use super::judge::{Answer, Awaited, Hearing, Judge, PROOF_RETRY};
 use super::machine::Machine;
 use super::shared::{Shared, changed};
 use super::status::Activity;
@@ -164,7 +164,7 @@ impl Late<'_> {
         {
             return Ok(Answer::Settled(outcome));
         }
-        judge.ask_for_proof(awaited, &self.teller, stop).await
+        judge.ask_for_proof(awaited, Hearing { teller: &self.teller, stop, trace: None }).await
     }
 
     /// The next event to ask for, when it is due; `None` when `stop` fires.
@@ -211,7 +211,7 @@ impl Late<'_> {
             self.shared.book.insert([*awaited]);
             return Ok(());
         };
-        self.quarantine(judge.proof_timeout(awaited, json)).await
+        self.quarantine(judge.proof_timeout(awaited, json, None)).await
     }
 
     async fn settle(&self, awaited: &Awaited, outcome: Outcome) -> Result<(), ChannelError> {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use crate::record::ChannelRef;
 use crate::telemetry::Chain;
+use crate::trace::TraceId;
 
 use super::reader::ReadError;
 use super::status::{Activity, Problem};
@@ -17,6 +19,7 @@ use super::teller::Teller;
 pub(super) struct Trouble {
     channel: ChannelRef,
     teller: Teller,
+    trace: Option<TraceId>,
     last: Option<&'static str>,
     since: Timestamp,
     times: u32,
@@ -27,13 +30,19 @@ pub(super) const STUBBORN: u32 = 20;
 
 impl Trouble {
     pub(super) fn new(channel: &ChannelRef, teller: &Teller) -> Self {
-        Self { channel: channel.clone(), teller: teller.clone(), last: None, since: Timestamp::UNIX_EPOCH, times: 0 }
+        let (channel, teller) = (channel.clone(), teller.clone());
+        Self { channel, teller, trace: None, last: None, since: Timestamp::UNIX_EPOCH, times: 0 }
+    }
+
+    /// While a batch is dealt with.
+    pub(super) fn with(self, trace: Option<TraceId>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Says what went wrong, unless it is what went wrong last time.
     pub(super) fn report(&mut self, doing: &'static str, what: &ReadError, wait: Duration) {
         let (channel, kind, wait_ms) = (&self.channel.name, what.name(), wait.as_millis());
-        let said = Chain(what);
+        let (said, trace_id) = (Chain(what), self.trace.map(display));
         if self.last.replace(kind) == Some(kind) {
             self.times = self.times.saturating_add(1);
         } else {
@@ -41,13 +50,13 @@ impl Trouble {
         }
         self.tell(doing, what, wait);
         if self.times == STUBBORN && what.heals() {
-            error!(%channel, doing, kind, wait_ms, error = %said, "has failed many times in a row: somebody must look; trying again meanwhile");
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %said, "has failed many times in a row: somebody must look; trying again meanwhile");
         } else if self.times > 1 {
-            debug!(%channel, doing, kind, wait_ms, error = %said, "still failing");
+            debug!(%channel, trace_id, doing, kind, wait_ms, error = %said, "still failing");
         } else if what.heals() {
-            warn!(%channel, doing, kind, wait_ms, error = %said, "failed: trying again, said once until it changes");
+            warn!(%channel, trace_id, doing, kind, wait_ms, error = %said, "failed: trying again, said once until it changes");
         } else {
-            error!(%channel, doing, kind, wait_ms, error = %said, "failed: somebody must act; trying again meanwhile");
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %said, "failed: somebody must act; trying again meanwhile");
         }
     }
 
@@ -70,7 +79,7 @@ impl Trouble {
     pub(super) fn over(&mut self) {
         if let Some(kind) = self.last.take() {
             self.teller.says(Activity::Reading);
-            info!(channel = %self.channel.name, kind, "works again");
+            info!(channel = %self.channel.name, trace_id = self.trace.map(display), kind, "works again");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome, Wanted};
 use crate::systemd::Notifier;
-use crate::telemetry::{self, Chain, LogLevel};
+use crate::telemetry::{self, ALWAYS, Chain, Logs};
 use crate::version;
 
 use super::exit::Exit;
@@ -52,13 +52,13 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
             return Exit::Config;
         }
     };
-    let level = telemetry::init(&loaded.config.log);
+    let logs = telemetry::init(&loaded.config.log);
     let channels = loaded.config.channels.len();
-    info!(version = version::text(), channels, "channeld starts");
+    info!(target: ALWAYS, version = version::text(), channels, "channeld starts");
     for note in &loaded.config.notes {
-        warn!(note, "configuration");
+        warn!(target: ALWAYS, note, "configuration");
     }
-    match Daemon::start(file, text, loaded, level, signals).await {
+    match Daemon::start(file, text, loaded, logs, signals).await {
         Ok((daemon, wanted)) => {
             let (controlled, notifier) = (daemon.controlled(), Notifier::from_environment());
             let told = supervision::tell(&notifier, daemon.liveness.clone(), daemon.operations.subscribe());
@@ -69,7 +69,7 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
             }
         }
         Err(error) => {
-            error!(error = %Chain(&*error), "channeld could not start");
+            error!(target: ALWAYS, error = %Chain(&*error), "channeld could not start");
             Exit::Failed
         }
     }
@@ -81,7 +81,7 @@ struct Daemon {
     file: Option<PathBuf>,
     in_force: InForce,
     lasting: Lasting,
-    level: LogLevel,
+    logs: Logs,
     process: Process,
     /// What the control socket answers with: over the configuration in force.
     operations: watch::Sender<Arc<Operations>>,
@@ -98,7 +98,7 @@ impl Daemon {
         file: Option<PathBuf>,
         text: Text,
         loaded: Loaded,
-        level: LogLevel,
+        logs: Logs,
         signals: io::Result<Signals>,
     ) -> Result<(Self, Wanted), StartError> {
         let signals = signals?;
@@ -119,7 +119,7 @@ impl Daemon {
             file,
             in_force,
             lasting,
-            level,
+            logs,
             process,
             operations,
             reloads,
@@ -151,19 +151,24 @@ impl Daemon {
         tokio::pin!(running);
         let mut watched = JoinSet::new();
         watched.spawn(self.liveness.clone().beat());
+        watched.spawn(self.logs.limit.clone().watch());
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         notifier.ready();
         loop {
             tokio::select! {
-                outcome = &mut running => return exit(outcome),
+                outcome = &mut running => {
+                    self.logs.limit.end();
+                    return exit(outcome);
+                }
                 signal = self.signals.next() => match signal {
                     Signal::Stop if stop.is_cancelled() => {
-                        warn!("second signal: ending at once");
+                        self.logs.limit.end();
+                        warn!(target: ALWAYS, "second signal: ending at once");
                         return Exit::Failed;
                     }
                     Signal::Stop => {
-                        info!("stopping: the batch in hand is finished and recorded first");
+                        info!(target: ALWAYS, "stopping: the batch in hand is finished and recorded first");
                         notifier.stopping(self.in_force.config.shutdown_grace);
                         stop.cancel();
                         self.reloads.close();
@@ -204,7 +209,7 @@ impl Daemon {
 
     fn put_in_force(&self, newer: Wanted, wanted: &watch::Sender<Wanted>) {
         let config = &self.in_force.config;
-        self.level.set(&config.log);
+        self.logs.set(&config.log);
         self.operations.send_replace(Arc::new(operations(self.process, &self.lasting, &self.asks, config)));
         wanted.send_replace(newer);
         self.lasting.handles.metrics().config_in_force();
@@ -225,7 +230,7 @@ pub(super) async fn open_state(path: PathBuf) -> Result<State, StateError> {
 }
 
 fn exit(outcome: Outcome) -> Exit {
-    info!(?outcome, "channeld ends");
+    info!(target: ALWAYS, ?outcome, "channeld ends");
     match outcome {
         // Nothing is lost by what the grace did not suffice for: it is offered again at the next start.
         Outcome::Drained | Outcome::GraceExpired | Outcome::SinkClosed => Exit::Done,

@@ -9,6 +9,7 @@ use super::{Answer, Move, Operations, Position, Refusal, check_sink};
 use crate::event::Offset;
 use crate::record::ChannelRef;
 use crate::state::{Commit, Cursor, LaneKey};
+use crate::telemetry::ALWAYS;
 
 impl Operations {
     pub(super) fn cursors(&self, channel: Option<&str>) -> Result<Answer, Refusal> {
@@ -53,7 +54,7 @@ impl Operations {
             self.state.commit(Commit { set, ..Commit::default() }).await?;
             for Move { sink, from, to, .. } in &moves {
                 let (from, to) = (Cursor { through: *from }, Cursor { through: *to });
-                warn!(channel = %channel.name, sink, %from, %to, "cursor set by an operator");
+                warn!(target: ALWAYS, channel = %channel.name, sink, %from, %to, "cursor set by an operator");
             }
         }
         Ok(Answer::Moves(moves))

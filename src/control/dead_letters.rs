@@ -13,6 +13,7 @@ use crate::channel::MAX_LATE;
 use crate::event::{ChannelId, Offset, RawEvent};
 use crate::record::ChannelRef;
 use crate::state::{Commit, DeadLetter, GivenUp, LaneKey, Pending};
+use crate::telemetry::ALWAYS;
 
 impl Operations {
     pub(super) fn dead_letters(&self, channel: Option<&str>, sink: Option<&str>) -> Result<Answer, Refusal> {
@@ -61,7 +62,7 @@ impl Operations {
         let unburied: Vec<_> = letters.map(|(lane, letter)| (lane, letter.facts.offset)).collect();
         let offsets = unburied.iter().map(|(_, offset)| *offset).collect();
         self.state.commit(Commit { unburied, ..Commit::default() }).await?;
-        warn!(channel = %channel.name, sink, ?offsets, "dead letters dropped by an operator");
+        warn!(target: ALWAYS, channel = %channel.name, sink, ?offsets, "dead letters dropped by an operator");
         Ok(Answer::Dropped(offsets))
     }
 
@@ -97,7 +98,7 @@ impl Operations {
     fn deliver(&self, channel: &ChannelRef, sink: &str, offsets: Vec<Offset>) -> Answer {
         self.handles.of(channel.id).acquitted();
         let (first, last) = (offsets.first().copied(), offsets.last().copied());
-        warn!(channel = %channel.name, sink, events = offsets.len(), ?first, ?last, "delivered once more by an operator's word");
+        warn!(target: ALWAYS, channel = %channel.name, sink, events = offsets.len(), ?first, ?last, "delivered once more by an operator's word");
         Answer::Replaying(offsets)
     }
 

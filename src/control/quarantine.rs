@@ -11,6 +11,7 @@ use super::{AT_ONCE, Answer, Fate, Kept, Known, Operations, Refusal, Retried, Se
 use crate::event::{ChannelId, Offset, RawEvent};
 use crate::record::ChannelRef;
 use crate::state::{Acquitted, Commit, Quarantined, State, StateError};
+use crate::telemetry::ALWAYS;
 use crate::verify::{Verdict, Verifier};
 
 /// An event that is judged again, and what is to be done with it.
@@ -88,7 +89,7 @@ impl Operations {
         self.state.commit(Commit { dropped, ..Commit::default() }).await?;
         for offset in &offsets {
             let reason = &*quarantined[offset].reason;
-            warn!(channel = %channel.name, %offset, reason, "evidence dropped by an operator");
+            warn!(target: ALWAYS, channel = %channel.name, %offset, reason, "evidence dropped by an operator");
         }
         Ok(Answer::Dropped(offsets))
     }

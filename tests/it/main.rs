@@ -20,6 +20,7 @@ mod files;
 mod health;
 mod isolation;
 mod kills;
+mod logs;
 mod manual;
 mod metrics;
 mod model;

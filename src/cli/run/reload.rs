@@ -20,7 +20,7 @@ use crate::config::{Config, Files, Loaded, Text};
 use crate::control::Changes;
 use crate::state::State;
 use crate::supervisor::Wanted;
-use crate::telemetry::Chain;
+use crate::telemetry::{ALWAYS, Chain};
 
 use super::StartError;
 
@@ -82,7 +82,7 @@ impl InForce {
                 tell(changes, "configuration read again: in force");
                 self.reopen();
             }
-            Err(error) => error!(error = %Chain(&**error), "configuration rejected: nothing changes"),
+            Err(error) => error!(target: ALWAYS, error = %Chain(&**error), "configuration rejected: nothing changes"),
         }
         adopted
     }
@@ -102,7 +102,7 @@ impl InForce {
             Err(error) => {
                 let complaint = Chain(&*error).to_string();
                 if self.complaint.as_ref() != Some(&complaint) {
-                    error!(error = complaint, "files of the configuration changed and cannot be used: nothing changes");
+                    error!(target: ALWAYS, error = complaint, "files of the configuration changed and cannot be used: nothing changes");
                     self.complaint = Some(complaint);
                 }
                 None
@@ -161,8 +161,8 @@ fn assemble(
 
 fn tell(changes: &Changes, what: &'static str) {
     if changes.is_empty() {
-        info!(changes = "none", "{what}");
+        info!(target: ALWAYS, changes = "none", "{what}");
     } else {
-        info!(%changes, "{what}");
+        info!(target: ALWAYS, %changes, "{what}");
     }
 }

@@ -1,0 +1,89 @@
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use tracing::{info, warn};
+
+use super::*;
+
+/// What a program writes to standard error.
+#[derive(Clone, Default)]
+pub(super) struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is written of what `said` logs.
+fn written(format: LogFormat, with_colours: bool, said: impl FnOnce()) -> String {
+    let written = Written::default();
+    let to = written.clone();
+    let lines = lines(format, move || to.clone(), with_colours);
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), said);
+    written.text()
+}
+
+/// Everything that ends a line, moves a cursor, changes colours or direction.
+const NASTY: &str =
+    "a\nb\r\n\u{1b}[31mred\u{1b}]0;title\u{7}\u{8}\u{c}\u{b}\0\t\u{7f}\u{85}\u{9b}31m\u{2028}\u{2029}\u{202e}\u{2066}z";
+
+fn say_something_nasty() {
+    let error = io::Error::other(NASTY);
+    warn!(shown = %NASTY, quoted = NASTY, debug = ?NASTY, error = %Chain(&error), cause = &error as &dyn Error, "it said {NASTY}");
+}
+
+#[test]
+fn a_line_is_one_line_whatever_is_in_it() {
+    for format in [LogFormat::Text, LogFormat::Json] {
+        let written = written(format, false, say_something_nasty);
+        let line = written.strip_suffix('\n').expect("a line ends");
+        assert!(!line.chars().any(|character| character < ' '), "{line:?}");
+    }
+}
+
+#[test]
+fn a_line_for_people_shows_what_a_terminal_would_obey() {
+    let written = written(LogFormat::Text, false, say_something_nasty);
+    let is_obeyed =
+        |character: &char| character.is_control() || "\u{2028}\u{2029}\u{202e}\u{2066}".contains(*character);
+    assert_eq!(written.chars().filter(is_obeyed).collect::<String>(), "\n", "{written:?}");
+    for shown in [r"a\nb\r\n\u{1b}[31mred", r"\u{9b}31m", r"\u{202e}"] {
+        assert_eq!(written.matches(shown).count(), 6, "{shown} in {written}");
+    }
+}
+
+#[test]
+fn the_colours_of_a_terminal_are_our_own() {
+    let written = written(LogFormat::Text, true, say_something_nasty);
+    assert!(written.contains("\u{1b}[2mshown=\u{1b}[0m"), "{written:?}");
+    assert!(!written.contains("\u{1b}[31m"), "{written:?}");
+}
+
+#[test]
+fn a_line_of_json_holds_its_fields_as_they_were_given() {
+    let written = written(LogFormat::Json, false, || {
+        let (channel, error) = ("settlements", io::Error::other(NASTY));
+        info!(%channel, wait_ms = 1000, error = %Chain(&error), "failed");
+    });
+    let line: serde_json::Value = serde_json::from_str(&written).unwrap();
+    assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"failed".into()));
+    assert_eq!((&line["channel"], &line["wait_ms"]), (&"settlements".into(), &1000.into()));
+    assert_eq!(line["error"], NASTY);
+}
+
+#[test]
+fn a_line_for_people_is_easy_to_read() {
+    let written = written(LogFormat::Text, false, || warn!(channel = %"settlements", wait_ms = 1000, "failed"));
+    assert!(written.ends_with("  WARN failed channel=settlements wait_ms=1000\n"), "{written}");
+}
