@@ -88,13 +88,16 @@ impl Lanes {
         leave: CancellationToken,
         lane: impl Future<Output = Result<(), ChannelError>> + Send + 'static,
     ) {
-        let (channel, sink) = (self.shared.channel.name.clone(), outlet.name.clone());
+        let (shared, sink) = (self.shared.clone(), outlet.name.clone());
         let lane = within_grace(lane, leave.clone(), self.stop.clone(), self.grace);
         let task = self.tasks.spawn(async move {
-            lane.await.unwrap_or_else(|| {
+            let ended = lane.await.unwrap_or_else(|| {
+                let channel = &shared.channel.name;
                 warn!(%channel, %sink, "lane did not end in time: what it had in hand is offered again");
                 Ok(())
-            })
+            });
+            shared.handle.observe(|seen| seen.lane_ends(&sink));
+            ended
         });
         self.running.insert(task.id(), Running { outlet, leave });
     }

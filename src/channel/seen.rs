@@ -83,6 +83,13 @@ impl Seen {
         lane.pace.rest();
     }
 
+    /// A lane has ended: what it did last is not waited for.
+    pub(super) fn lane_ends(&mut self, sink: &str) {
+        if let Some(lane) = self.lanes.get_mut(sink) {
+            lane.pace.rest();
+        }
+    }
+
     /// A lane offers an event of that time, in Unix seconds, to its sink.
     pub(super) fn lane_offers(&mut self, sink: &Arc<str>, time: Option<i64>) {
         self.lane(sink).offers = time.and_then(|time| Timestamp::from_second(time).ok());
