@@ -1,6 +1,7 @@
 //! What the tests of the whole daemon stand on.
 
 mod admin;
+mod collector;
 mod command;
 mod daemon;
 mod evidence;
@@ -18,6 +19,7 @@ mod tracer;
 mod wait;
 
 pub(crate) use admin::{Admin, Answered, value};
+pub(crate) use collector::{Collector, Manner, Span};
 pub(crate) use command::Told;
 pub(crate) use daemon::Daemon;
 pub(crate) use evidence::fill_quarantine;
