@@ -3,9 +3,8 @@
 //! # Invariants
 //!
 //! * **A collector that is down or slow costs nothing but spans.** A span that ends goes into a queue of [`QUEUED`], or is
-//!   lost where there is no room; an export that fails is not tried again. What is lost is counted, and said once until it
-//!   changes.
-//! * **One at a time.** An export ends within [`PATIENCE`].
+//!   lost where there is no room. What is lost is counted, and said once until it changes.
+//! * **One at a time.** An export ends within [`PATIENCE`], together with what the exporter tries again in it.
 //!
 //! # Cancellation
 //!
@@ -141,18 +140,20 @@ impl Export {
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("no answer within {} s", PATIENCE.as_secs())),
         };
-        let lost = self.lost.get();
+        let (lost, collector) = (self.lost.get(), self.otlp.endpoint.authority());
         match error {
             None if std::mem::take(&mut self.is_failing) => info!(lost, "traces are exported again"),
             None => {}
             Some(error) => {
                 self.lost.inc_by(count);
                 if std::mem::replace(&mut self.is_failing, true) {
-                    debug!(spans = count, error, "traces could not be exported");
+                    debug!(collector, spans = count, error, "traces could not be exported");
                 } else {
                     warn!(
+                        collector,
                         spans = count,
-                        error, "traces could not be exported: they are lost, and events go on without"
+                        error,
+                        "traces could not be exported: they are lost, and events go on without"
                     );
                 }
             }
