@@ -47,6 +47,7 @@
 //! | `channeld_required_signatures` | gauge | channel | how many distinct signers an event needs |
 //! | `channeld_signer_last_seen_timestamp_seconds` | gauge | channel, signer | when a signature of this configured signer was last counted; left out before the first |
 //! | `channeld_state_commit_duration_seconds` | histogram | | how long the state took to be on disk |
+//! | `channeld_trace_spans_lost_total` | counter | | spans that the collector of traces did not take, or had no time for |
 //! | `channeld_unknown_signer_signatures_total` | counter | channel | signatures over our owner's events by keys that are not configured: how a rotation announces itself |
 //! | `process_cpu_seconds_total` | counter | | whole seconds of processor time |
 //! | `process_max_fds` | gauge | | file descriptors that the process may have open |
@@ -70,7 +71,7 @@ use jiff::Timestamp;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::record::ChannelRef;
 
@@ -100,6 +101,7 @@ struct Families {
     dead_letters: IntCounterVec,
     reload_successful: IntGauge,
     reloaded_at: IntGauge,
+    spans_lost: IntCounter,
 }
 
 impl Default for Metrics {
@@ -176,6 +178,11 @@ impl Default for Metrics {
                 "channeld_config_last_reload_success_timestamp_seconds",
                 "When the configuration in force was read.",
             ),
+            spans_lost: counter(
+                &registry,
+                "channeld_trace_spans_lost_total",
+                "Spans that the collector of traces did not take.",
+            ),
             registry,
         };
         Self(Arc::new(families))
@@ -210,6 +217,12 @@ impl Metrics {
         self.0.reload_successful.set(0);
     }
 
+    /// Where it is counted which spans the collector of traces did not take.
+    #[must_use]
+    pub fn spans_lost(&self) -> IntCounter {
+        self.0.spans_lost.clone()
+    }
+
     /// Everything as it is now.
     #[must_use]
     pub fn gather(&self) -> Vec<MetricFamily> {
@@ -224,6 +237,12 @@ pub(crate) fn commit_duration() -> Histogram {
 }
 
 const WELL_FORMED: &str = "names, labels and buckets are constants that the tests have seen accepted";
+
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    let counter = IntCounter::new(name, help).expect(WELL_FORMED);
+    register(registry, Box::new(counter.clone()));
+    counter
+}
 
 fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
     let counters = IntCounterVec::new(Opts::new(name, help), labels).expect(WELL_FORMED);

@@ -6,7 +6,7 @@ use crate::config::Ordering;
 use crate::event::Offset;
 use crate::record::Record;
 use crate::state::{Evidence, Pending};
-use crate::trace::TraceId;
+use crate::trace::Trace;
 
 use super::Settings;
 
@@ -47,9 +47,9 @@ pub(super) struct Batch {
     /// The last offset of the range, whatever became of it.
     pub(super) through: Offset,
     /// What it is known by: the last part of it, where batches were joined.
-    trace: TraceId,
+    trace: Trace,
     /// What the parts before it are known by, and how far each goes.
-    earlier: Vec<(Offset, TraceId)>,
+    earlier: Vec<(Offset, Trace)>,
 }
 
 /// A range, as far as it may go on.
@@ -67,7 +67,7 @@ pub(super) struct Sorted {
 
 impl Batch {
     /// Sorts an ascending range.
-    pub(super) fn sort(settings: &Settings, trace: TraceId, outcomes: Vec<Outcome>) -> Sorted {
+    pub(super) fn sort(settings: &Settings, trace: &Trace, outcomes: Vec<Outcome>) -> Sorted {
         let (mut batch, mut unplaced): (Option<Self>, _) = (None, Vec::new());
         let mut outcomes = outcomes.into_iter();
         while let Some(outcome) = outcomes.next() {
@@ -77,7 +77,7 @@ impl Batch {
                 }
                 Outcome::Unplaced(evidence) => unplaced.push(evidence),
                 placed => {
-                    let batch = batch.get_or_insert_with(|| Self::through(placed.offset(), trace));
+                    let batch = batch.get_or_insert_with(|| Self::through(placed.offset(), trace.clone()));
                     batch.condemned.append(&mut unplaced);
                     batch.push(placed);
                 }
@@ -91,22 +91,29 @@ impl Batch {
         if let [_] = batches[..] {
             return batches.remove(0);
         }
-        let mut joined = Self::through(batches[0].through, batches[0].trace);
+        let mut joined = Self::through(batches[0].through, batches[0].trace.clone());
         let mut earlier = Vec::with_capacity(batches.len());
         for batch in batches {
             joined.records.extend_from_slice(&batch.records);
             joined.pending.extend_from_slice(&batch.pending);
             joined.condemned.extend_from_slice(&batch.condemned);
-            (joined.through, joined.trace) = (batch.through, batch.trace);
-            earlier.push((batch.through, batch.trace));
+            (joined.through, joined.trace) = (batch.through, batch.trace.clone());
+            earlier.push((batch.through, batch.trace.clone()));
         }
         joined.earlier = earlier;
         Arc::new(joined)
     }
 
     /// What brought the event at an offset.
-    pub(super) fn trace_at(&self, offset: Offset) -> TraceId {
-        self.earlier.iter().find(|(through, _)| offset <= *through).map_or(self.trace, |(_, trace)| *trace)
+    pub(super) fn trace_at(&self, offset: Offset) -> &Trace {
+        self.earlier.iter().find(|(through, _)| offset <= *through).map_or(&self.trace, |(_, trace)| trace)
+    }
+
+    /// What brought each part of it.
+    pub(super) fn traces(&self) -> impl Iterator<Item = &Trace> {
+        let earlier = self.earlier.iter().map(|(_, trace)| trace);
+        // Of joined batches the last is among them.
+        earlier.chain(Some(&self.trace).filter(|_| self.earlier.is_empty()))
     }
 
     /// How many events it holds.
@@ -115,11 +122,11 @@ impl Batch {
     }
 
     /// A range of which nothing goes on.
-    pub(super) fn of_evidence(condemned: Vec<Evidence>, through: Offset, trace: TraceId) -> Self {
+    pub(super) fn of_evidence(condemned: Vec<Evidence>, through: Offset, trace: Trace) -> Self {
         Self { condemned, ..Self::through(through, trace) }
     }
 
-    fn through(through: Offset, trace: TraceId) -> Self {
+    fn through(through: Offset, trace: Trace) -> Self {
         let (records, pending, condemned, earlier) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { records, pending, condemned, through, trace, earlier }
     }

@@ -14,6 +14,7 @@ use super::sightings::Sightings;
 use super::status::{Activity, LaneNow, LaneStatus, Problem, Status};
 use crate::event::{ChannelId, Offset};
 use crate::metrics::Metrics;
+use crate::trace::Traces;
 use crate::verify::SignerSet;
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
@@ -26,6 +27,7 @@ pub struct Handle {
     resumed: watch::Sender<BTreeMap<String, u64>>,
     seen: Mutex<Seen>,
     metrics: Metrics,
+    traces: Traces,
 }
 
 /// What stands still until an operator resumes it. Forgotten when the process ends.
@@ -46,7 +48,7 @@ pub struct StandingStill<'a> {
 }
 
 impl Handle {
-    fn new(metrics: Metrics) -> Self {
+    fn new(metrics: Metrics, traces: Traces) -> Self {
         Self {
             running: Turn::default(),
             acquitted: Notify::default(),
@@ -54,7 +56,13 @@ impl Handle {
             resumed: watch::Sender::default(),
             seen: Mutex::default(),
             metrics,
+            traces,
         }
+    }
+
+    /// Where the traces of its batches begin.
+    pub(super) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// Where it is counted what the channel does.
@@ -248,13 +256,20 @@ impl Drop for Running<'_> {
 pub struct Handles {
     known: Mutex<HashMap<ChannelId, Arc<Handle>>>,
     metrics: Metrics,
+    traces: Traces,
 }
 
 impl Handles {
+    /// Of channels whose traces are exported.
+    #[must_use]
+    pub fn traced(metrics: Metrics, traces: Traces) -> Self {
+        Self { known: Mutex::default(), metrics, traces }
+    }
+
     /// The handle of a channel: always the same.
     #[must_use]
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
-        let new = || Arc::new(Handle::new(self.metrics.clone()));
+        let new = || Arc::new(Handle::new(self.metrics.clone(), self.traces.clone()));
         self.known().entry(channel).or_insert_with(new).clone()
     }
 

@@ -120,7 +120,7 @@ impl Hub {
             }
         };
         inner.position = Some(batch.through);
-        let (through, trace_id) = (batch.through, batch.trace_at(batch.through));
+        let (through, trace_id) = (batch.through, batch.trace_at(batch.through).id());
         let work = Work::Batch(Arc::new(batch));
         for (number, lane) in inner.lanes.iter_mut().filter(|(_, lane)| lane.attached) {
             let room = rooms.iter().position(|(of, _)| of == number).map(|at| rooms.swap_remove(at).1);

@@ -19,18 +19,17 @@
 //! At any point before a batch is returned: it is read again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::field::display;
 use tracing::{debug, error, info};
 
 use crate::api::ApiError;
 use crate::event::Offset;
 use crate::retry::Retry;
 use crate::state::{Blocker, Commit, Evidence, Held, Pending, Quarantined};
-use crate::trace::TraceId;
+use crate::trace::Trace;
 
 use super::batch::{Batch, Outcome, Sorted};
 use super::judge::{Hearing, PROOF_TIMEOUT};
@@ -55,8 +54,8 @@ pub(super) struct Intake {
     position: Option<Offset>,
     /// Judged, and not handed on yet.
     waiting: Vec<Outcome>,
-    /// The range that they came in.
-    trace: TraceId,
+    /// The range that they came in, as long as any of it waits.
+    trace: Option<Trace>,
     /// What they wait for, in strict ordering.
     held: Option<Pending>,
     /// Above this offset something was seen that has its place.
@@ -88,7 +87,7 @@ impl Intake {
             reader: way.reader(),
             position,
             waiting: Vec::new(),
-            trace: TraceId::random(),
+            trace: None,
             held: None,
             shown_above: None,
             caught_up: false,
@@ -159,7 +158,7 @@ impl Intake {
             let blocker = Some((channel, Blocker { offset, first_seen: pending.first_seen }));
             state.commit(Commit { blocker, ..Commit::default() }).await?;
         }
-        self.way.judge.hold(pending, self.hearing(self.trace, stop)).await
+        self.way.judge.hold(pending, self.hearing(self.trace.as_ref(), stop)).await
     }
 
     /// Waits until the quarantine takes more; `false` where `stop` fired first.
@@ -185,13 +184,16 @@ impl Intake {
 
     /// Sorts what waits, as far as it may go on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
+        let trace = self.trace.take().expect("it is kept as long as anything waits");
         let Sorted { mut batch, mut unplaced, held, rest } =
-            Batch::sort(&self.way.settings, self.trace, std::mem::take(&mut self.waiting));
+            Batch::sort(&self.way.settings, &trace, std::mem::take(&mut self.waiting));
         (self.held, self.waiting) = (held, rest);
         let top = unplaced.last().map(|evidence| evidence.facts.offset);
         if let Some(top) = top.filter(|top| batch.is_none() && Some(*top) <= self.shown_above) {
-            batch = Some(Batch::of_evidence(std::mem::take(&mut unplaced), top, self.trace));
+            batch = Some(Batch::of_evidence(std::mem::take(&mut unplaced), top, trace.clone()));
         }
+        // It ends with what became of the range: who has read all of it holds on to none of it.
+        self.trace = Some(trace).filter(|_| self.held.is_some() || !self.waiting.is_empty());
         self.quarantine(unplaced).await?;
         if let Some(batch) = &batch {
             self.position = Some(batch.through);
@@ -213,6 +215,7 @@ impl Intake {
         let mut reader = self.way.reader();
         let mut above = top;
         loop {
+            let began = SystemTime::now();
             let range = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(false),
@@ -224,8 +227,8 @@ impl Intake {
                 // What is wrong will be said when the range itself is read.
                 Err(_) => return Ok(false),
             };
-            let trace = TraceId::random();
-            let Some(judged) = self.way.judge.page(events, self.hearing(trace, stop)).await? else {
+            let trace = self.begin(began);
+            let Some(judged) = self.way.judge.page(events, self.hearing(Some(&trace), stop)).await? else {
                 return Ok(false);
             };
             if judged.iter().any(|outcome| !matches!(outcome, Outcome::Unplaced(_))) {
@@ -239,7 +242,7 @@ impl Intake {
                 if !self.room(stop).await {
                     return Ok(false);
                 }
-                self.quarantine(Batch::sort(&self.way.settings, trace, judged).unplaced).await?;
+                self.quarantine(Batch::sort(&self.way.settings, &trace, judged).unplaced).await?;
             }
             if !more {
                 return Ok(false);
@@ -247,15 +250,30 @@ impl Intake {
         }
     }
 
-    fn hearing<'a>(&'a self, trace: TraceId, stop: &'a CancellationToken) -> Hearing<'a> {
-        Hearing { teller: &self.teller, stop, trace: Some(trace) }
+    fn begin(&self, since: SystemTime) -> Trace {
+        self.shared.handle.traces().begin(&self.shared.channel, since)
     }
 
-    fn tell_judged(&self) {
-        let (channel, trace_id, events) = (&self.shared.channel.name, self.trace, self.waiting.len());
-        let [first, last] =
-            [self.waiting.first(), self.waiting.last()].map(|at| at.map(|event| display(event.offset())));
-        debug!(%channel, %trace_id, first, last, events, "batch judged");
+    fn hearing<'a>(&'a self, trace: Option<&Trace>, stop: &'a CancellationToken) -> Hearing<'a> {
+        Hearing { teller: &self.teller, stop, trace: trace.map(Trace::id) }
+    }
+
+    fn tell_judged(&self, trace: &Trace, judged: &[Outcome]) {
+        let [Some(first), Some(last)] = [judged.first(), judged.last()].map(|at| at.map(Outcome::offset)) else {
+            return;
+        };
+        let (channel, trace_id, events) = (&self.shared.channel.name, trace.id(), judged.len());
+        debug!(%channel, %trace_id, %first, %last, events, "batch judged");
+        trace.note(|| {
+            let of = |counts: fn(&Outcome) -> bool| judged.iter().filter(|outcome| counts(outcome)).count();
+            let counts = [
+                ("events", events),
+                ("pending", of(|outcome| matches!(outcome, Outcome::Pending(_)))),
+                ("rejected", of(Outcome::is_evidence)),
+            ];
+            let counts = counts.map(|(name, count)| (name, i64::try_from(count).unwrap_or(i64::MAX)));
+            counts.into_iter().chain([("first_offset", first.get()), ("last_offset", last.get())]).collect()
+        });
     }
 
     /// Waits for what may take long, and asks now and then how far the channel goes meanwhile.
@@ -291,6 +309,7 @@ impl Intake {
     }
 
     async fn read(&mut self, stop: &CancellationToken) -> Result<Read, ChannelError> {
+        let began = SystemTime::now();
         let range = tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(Read::Stopped),
@@ -303,17 +322,20 @@ impl Intake {
                 if range.events.is_empty() {
                     return Ok(if range.more { Read::Again } else { Read::Nothing });
                 }
+                let trace = self.begin(began);
+                drop(trace.part_since("poll", began));
                 self.caught_up = !range.more;
                 if !self.look_ahead(stop).await {
                     return Ok(Read::Stopped);
                 }
-                self.trace = TraceId::random();
-                let hearing = self.hearing(self.trace, stop);
+                let judging = trace.part("judge");
+                let hearing = self.hearing(Some(&trace), stop);
                 let Some(judged) = self.way.judge.page(range.events, hearing).await? else {
                     return Ok(Read::Stopped);
                 };
-                self.waiting = judged;
-                self.tell_judged();
+                drop(judging);
+                self.tell_judged(&trace, &judged);
+                (self.waiting, self.trace) = (judged, Some(trace));
                 return Ok(Read::Again);
             }
             Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),

@@ -14,6 +14,7 @@
 //! that refuses.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -27,7 +28,8 @@ use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Recorded, SinkError, Undelivered};
 use crate::state::{Commit, Cursor, DeadLetter, LaneKey, LaneState};
-use crate::trace::TraceId;
+use crate::telemetry::Chain;
+use crate::trace::{Part, TraceId};
 
 use super::batch::{Batch, Work};
 use super::hub::Seat;
@@ -58,6 +60,8 @@ pub(super) struct Lane {
     held: BTreeSet<Offset>,
     /// What brought the events in hand.
     trace: Option<TraceId>,
+    /// Their delivery.
+    delivery: Part,
     /// What was taken from the queue and is not begun.
     ahead: Option<Work>,
     metrics: LaneMetrics,
@@ -98,6 +102,7 @@ impl Lane {
             patience,
             held: BTreeSet::new(),
             trace: None,
+            delivery: Part::default(),
             ahead: None,
             metrics,
         }
@@ -223,13 +228,25 @@ impl Lane {
     }
 
     async fn batch(&mut self, batch: &Batch, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        let mut waiting = self.messages(batch);
+        let waiting = self.messages(batch);
+        self.delivery = waiting.first().map(|first| self.begin_delivery(batch, first.offset())).unwrap_or_default();
+        let ended = self.deliver(batch, waiting, stop).await;
+        self.delivery = Part::default();
+        ended
+    }
+
+    async fn deliver(
+        &mut self,
+        batch: &Batch,
+        mut waiting: Vec<Message>,
+        stop: &CancellationToken,
+    ) -> Result<Flow, ChannelError> {
         while !waiting.is_empty() {
             if !self.goes_on(stop).await {
                 return Ok(Flow::Stop);
             }
             let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
-            self.trace = offered.first().map(|message| batch.trace_at(message.offset()));
+            self.trace = offered.first().map(|message| batch.trace_at(message.offset()).id());
             match self.offer(offered).await {
                 Ok(()) if offered.len() == waiting.len() => break,
                 Ok(()) => {
@@ -262,6 +279,7 @@ impl Lane {
             }
         }
         self.accepted();
+        self.delivery = Part::default();
         self.record(batch, batch.through).await?;
         Ok(Flow::On)
     }
@@ -271,7 +289,7 @@ impl Lane {
         let first = offered.first().and_then(|message| message.record().time());
         self.shared.handle.observe(|seen| seen.lane_offers(&self.outlet.name, first));
         let began = std::time::Instant::now();
-        let answer = self.outlet.sink.deliver(&self.recorded.channel, offered).await;
+        let answer = self.delivery.around(self.outlet.sink.deliver(&self.recorded.channel, offered)).await;
         let (taken, error) = match &answer {
             Ok(()) => (offered.len(), None),
             Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
@@ -279,7 +297,18 @@ impl Lane {
         self.metrics.offered(began.elapsed(), taken, error);
         let (channel, sink, trace_id) = (&self.recorded.channel.name, &self.outlet.name, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = offered.len(), taken, "events offered");
+        let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));
+        self.delivery.attempt(offered.len(), taken, error.as_ref().map(|error| error as &dyn Display));
         answer
+    }
+
+    /// A part of the trace of the first event that is offered, which takes those of others along.
+    fn begin_delivery(&self, batch: &Batch, first: Offset) -> Part {
+        let trace = batch.trace_at(first);
+        let delivery = trace.part("deliver");
+        delivery.note("sink", self.outlet.name.to_string());
+        batch.traces().filter(|other| other.id() != trace.id()).for_each(|other| delivery.joins(other));
+        delivery
     }
 
     /// What the sink is given of a batch.
@@ -388,7 +417,11 @@ impl Lane {
         let cursor = Some((self.key.clone(), Cursor { through: Some(through) }));
         let given_up = letter.into_iter().map(|letter| (self.key.clone(), letter)).collect();
         let commit = Commit { cursor, pending, settled, quarantined, given_up, ..Commit::default() };
+        let recording = batch.trace_at(through).part("record");
+        recording.note("sink", self.outlet.name.to_string());
+        recording.note("offset", through.get());
         self.shared.state.commit(commit).await?;
+        drop(recording);
         self.recorded.through = Some(through);
         self.shared.handle.observe(|seen| seen.lane_recorded(&self.outlet.name, Some(through)));
         self.held.retain(|offset| *offset > through);
@@ -396,7 +429,7 @@ impl Lane {
         self.recorded.owed.extend(owed.iter().map(|awaited| awaited.offset));
         // It may have been asked for, and given up, while this batch was in the queue.
         self.shared.book.insert(owed);
-        let (channel, sink, trace_id) = (&self.recorded.channel.name, &self.outlet.name, batch.trace_at(through));
+        let (channel, sink, trace_id) = (&self.recorded.channel.name, &self.outlet.name, batch.trace_at(through).id());
         debug!(%channel, %sink, %trace_id, offset = %through, "batch recorded");
         Ok(())
     }

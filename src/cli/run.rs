@@ -8,14 +8,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Sources};
+use crate::channel::Handles;
 use crate::config::{Config, Loaded, Text};
 use crate::control::{Changes, Operations, Process, Refusal, Reloading, Reloads, Socket};
 use crate::liveness::Liveness;
+use crate::metrics::Metrics;
 use crate::signals::{Signal, Signals};
 use crate::state::{State, StateError};
 use crate::supervisor::{self, Outcome, Wanted};
@@ -27,8 +29,10 @@ use super::exit::Exit;
 
 mod reload;
 mod supervision;
+mod traces;
 
 use reload::{InForce, Lasting};
+use traces::Exporting;
 
 /// How long it takes at most until a secret that has changed on the disk is noticed.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
@@ -82,6 +86,7 @@ struct Daemon {
     in_force: InForce,
     lasting: Lasting,
     logs: Logs,
+    exporting: Exporting,
     process: Process,
     /// What the control socket answers with: over the configuration in force.
     operations: watch::Sender<Arc<Operations>>,
@@ -103,13 +108,15 @@ impl Daemon {
     ) -> Result<(Self, Wanted), StartError> {
         let signals = signals?;
         let state = Arc::new(open_state(loaded.config.state.path.clone()).await?);
-        let lasting = Lasting { state, recent: Arc::default(), handles: Arc::default() };
+        let metrics = Metrics::default();
+        let (traces, exporting) = Exporting::begin(&loaded.config.log, &metrics)?;
+        let handles = Arc::new(Handles::traced(metrics.clone(), traces));
+        let lasting = Lasting { state, recent: Arc::default(), handles };
         let (in_force, wanted) = InForce::first(text, loaded, &lasting)?;
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
         let operations = watch::Sender::new(Arc::new(operations(process, &lasting, &asks, &in_force.config)));
         let liveness = Liveness::new(lasting.handles.clone(), lasting.state.writes());
-        let metrics = lasting.handles.metrics().clone();
         metrics.show(lasting.state.writes().durations());
         metrics.show_process();
         metrics.config_in_force();
@@ -120,6 +127,7 @@ impl Daemon {
             in_force,
             lasting,
             logs,
+            exporting,
             process,
             operations,
             reloads,
@@ -155,9 +163,12 @@ impl Daemon {
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         notifier.ready();
+        let mut stopping = None;
         loop {
             tokio::select! {
                 outcome = &mut running => {
+                    let grace = self.in_force.config.shutdown_grace;
+                    self.exporting.end(stopping.unwrap_or_else(Instant::now) + grace).await;
                     self.logs.limit.end();
                     return exit(outcome);
                 }
@@ -170,6 +181,7 @@ impl Daemon {
                     Signal::Stop => {
                         info!(target: ALWAYS, "stopping: the batch in hand is finished and recorded first");
                         notifier.stopping(self.in_force.config.shutdown_grace);
+                        stopping = Some(Instant::now());
                         stop.cancel();
                         self.reloads.close();
                     }
@@ -210,6 +222,7 @@ impl Daemon {
     fn put_in_force(&self, newer: Wanted, wanted: &watch::Sender<Wanted>) {
         let config = &self.in_force.config;
         self.logs.set(&config.log);
+        self.exporting.follow(&config.log);
         self.operations.send_replace(Arc::new(operations(self.process, &self.lasting, &self.asks, config)));
         wanted.send_replace(newer);
         self.lasting.handles.metrics().config_in_force();

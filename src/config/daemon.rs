@@ -4,10 +4,16 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use reqwest::header::HeaderName;
 use tracing_subscriber::EnvFilter;
+use url::Url;
+
+use crate::http;
+use crate::trace::{Headers, Otlp};
 
 use super::keys::{Key, Keys, Reported};
-use super::values::{choice, path};
+use super::secret::{self, Secret};
+use super::values::{choice, http_url, path};
 use super::{ConfigError, Text, layers};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -33,6 +39,8 @@ pub struct Log {
     pub level: LogLevel,
     /// How a line looks.
     pub format: LogFormat,
+    /// Where traces are exported; `None` where they are not.
+    pub otlp: Option<Otlp>,
 }
 
 /// What is logged: a level, or levels by module, in the syntax of [`EnvFilter`], which takes it without an error.
@@ -88,10 +96,21 @@ impl Admin {
 impl Log {
     pub(super) fn read(keys: &mut Keys) -> Result<Self, Reported> {
         let log = Key::new("log");
+        let lines = Self::read_lines(keys);
+        let endpoint = keys.required(&log.at("otlp_endpoint"), endpoint);
+        let headers = secret::read_as(keys, &log, "otlp_headers", headers);
+        let (endpoint, headers) = (endpoint?, headers?.unwrap_or_default());
+        let otlp = endpoint.map(|endpoint| Otlp { endpoint, headers });
+        Ok(Self { otlp, ..lines? })
+    }
+
+    /// How lines are written, and nothing that is secret: no traces.
+    pub(super) fn read_lines(keys: &mut Keys) -> Result<Self, Reported> {
+        let log = Key::new("log");
         let level = keys.required(&log.at("level"), level);
         let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
         let format = keys.required(&log.at("format"), choice(&formats));
-        Ok(Self { level: level?, format: format? })
+        Ok(Self { level: level?, format: format?, otlp: None })
     }
 }
 
@@ -103,6 +122,23 @@ fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
                 .to_owned()
         }),
     }
+}
+
+fn endpoint(text: &str) -> Result<Option<Url>, String> {
+    if text.trim().is_empty() { Ok(None) } else { http_url(text).map(Some) }
+}
+
+/// As in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value`, with commas between.
+fn headers(text: &str) -> Result<Headers, String> {
+    let header = |part: &str| {
+        let (name, value) = part.split_once('=')?;
+        let (name, value) = (name.trim(), value.trim());
+        HeaderName::from_bytes(name.as_bytes()).ok()?;
+        http::sensitive(value)?;
+        Some((name.to_owned(), Secret::new(value)))
+    };
+    let headers = text.split(',').filter(|part| !part.trim().is_empty()).map(header);
+    headers.collect::<Option<_>>().ok_or_else(|| "must be such as \"name=value,name=value\", of headers".to_owned())
 }
 
 fn level(text: &str) -> Result<LogLevel, String> {

@@ -14,7 +14,7 @@ use super::text::Text;
 pub struct Local {
     /// `[state]`: where it is.
     pub state: State,
-    /// `[log]`: what is logged.
+    /// `[log]`: what is logged. Without traces.
     pub log: Log,
     /// `[channels.NAME]`, in the order of their names.
     pub channels: Vec<Channel>,
@@ -33,7 +33,7 @@ impl Local {
     }
 
     fn read(keys: &mut Keys) -> Result<Self, Reported> {
-        let (state, log) = (State::read(keys), Log::read(keys));
+        let (state, log) = (State::read(keys), Log::read_lines(keys));
         let sinks = keys.names(&Key::new("sinks")).unwrap_or_default();
         let channels = channel::read_all(keys, &sinks);
         Ok(Self { state: state?, log: log?, channels: channels? })

@@ -36,6 +36,7 @@ use url::Url;
 use super::{Sink, SinkError, Undelivered};
 use crate::http::{self, Asked};
 use crate::record::{ChannelRef, Message};
+use crate::trace::traceparent;
 
 mod answer;
 mod batches;
@@ -122,6 +123,9 @@ impl Webhook {
             .header("webhook-id", id)
             .header("webhook-timestamp", timestamp)
             .body(body);
+        if let Some(traceparent) = traceparent() {
+            request = request.header("traceparent", traceparent);
+        }
         if let Some(signature) = signature {
             request = request.header("webhook-signature", signature);
         }

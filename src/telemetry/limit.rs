@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use tracing::field::{Field, Visit};
+use tracing::field::{Field, Visit, display};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
@@ -116,7 +116,7 @@ fn tell(unwritten: Unwritten) {
     macro_rules! tell_at {
         ($level:expr) => {{
             let Unwritten { like, channel, sink, lines, .. } = unwritten;
-            let (channel, sink, window_s) = (channel.as_deref(), sink.as_deref(), WINDOW.as_secs());
+            let (channel, sink, window_s) = (channel.map(display), sink.map(display), WINDOW.as_secs());
             tracing::event!(target: ALWAYS, $level, channel, sink, lines, window_s, like, "more lines like this were not written");
         }};
     }

@@ -49,7 +49,7 @@ async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it
     let last = simulator.offsets(0).last().unwrap().0.to_string();
     let recorded = |daemon: &Daemon, sink: &str| {
         let lines = daemon.log().lines("batch recorded");
-        lines.iter().any(|line| line["sink"] == sink && line["offset"] == last)
+        lines.iter().any(|line| line["sink"] == sink && line["offset"] == last.as_str())
     };
     daemon.until("all is recorded", |daemon| recorded(daemon, "file") && recorded(daemon, "hook")).await;
     let log = daemon.stop().await;

@@ -38,6 +38,7 @@ mod start;
 mod state;
 mod status;
 mod systemd;
+mod traces;
 mod vectors;
 mod verdicts;
 mod version;

@@ -1,6 +1,7 @@
 //! What the tests of the whole daemon stand on.
 
 mod admin;
+mod collector;
 mod command;
 mod daemon;
 mod evidence;
@@ -19,6 +20,7 @@ mod tracer;
 mod wait;
 
 pub(crate) use admin::{Admin, Answered, value};
+pub(crate) use collector::{Collector, Manner, Span};
 pub(crate) use command::Told;
 pub(crate) use daemon::Daemon;
 pub(crate) use evidence::fill_quarantine;

@@ -135,10 +135,12 @@ impl InForce {
 
 /// What cannot change while the process lasts.
 fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
+    let endpoint = |config: &Config| config.log.otlp.as_ref().map(|otlp| otlp.endpoint.clone());
     let kept = [
         ("state.path", before.state == after.state),
         ("admin.listen", before.admin == after.admin),
         ("log.format", before.log.format == after.log.format),
+        ("log.otlp_endpoint", endpoint(before) == endpoint(after)),
     ];
     let changed: Vec<_> = kept.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect();
     if changed.is_empty() {

@@ -105,6 +105,7 @@ fn the_documented_defaults_are_those_of_the_code() {
         "password",
         "ca_file",
         "client_",
+        "otlp_headers",
         "proxy",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));

@@ -26,6 +26,8 @@ fn problems_do_not_quote_secrets_however_wrong_they_are() {
         with("api", "base_url", "\"https://:hunter2@:x/v1\""),
         with("api", "api_kye", "\"hunter2\""),
         with("sinks.hook", "secret", "\"hunter2\""),
+        with("log", "otlp_headers", "\"hunter2\""),
+        with("log", "otlp_headers", "\"authorization=hunter2\\u0007\""),
         with("sinks.hook", "secret", "\"whsec_MDEyMw==\""),
         with("sinks.hook", "secret_file", "\"hunter2\"").replace("\nsecret = ", "\n#"),
         with("sinks.hook", "url", "\"ledger?token=hunter2\""),
@@ -91,4 +93,16 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     assert_eq!(keys_of(&error), ["api.api_key_file"]);
     assert!(error.to_string().contains("cannot be opened"), "{error}");
     assert_eq!(load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.api_key.expose(), "k4");
+}
+
+#[test]
+fn headers_for_the_collector_of_traces_are_read_as_opentelemetry_writes_them() {
+    let text = with("log", "otlp_headers", "\"x-tenant = treasury, authorization=Basic aHVudGVyMg==,\"");
+    let config = load(&text, &[("CHANNELD_LOG__OTLP_ENDPOINT", "http://127.0.0.1:4318")]).expect("a collector");
+    let otlp = config.log.otlp.expect("it is named");
+    let headers: Vec<_> = otlp.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    assert_eq!(headers, [("x-tenant", "treasury"), ("authorization", "Basic aHVudGVyMg==")]);
+    assert_eq!(good(&[]).log.otlp, None);
+    let error = load(GOOD, &[("CHANNELD_LOG__OTLP_ENDPOINT", "127.0.0.1:4318")]).expect_err("no URL");
+    assert_eq!(keys_of(&error), ["log.otlp_endpoint"]);
 }
