@@ -1,9 +1,13 @@
 //! `channeld status` tells the truth about a daemon that runs, that is in trouble, and that does not run.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use channeld::simulator::{EventSpec, Kind, Options, Simulator, Window};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 
 use crate::support::{Daemon, PATIENCE, Receiver, Reply, Setup};
 
@@ -170,4 +174,45 @@ async fn what_is_paused_or_waits_for_a_proof_says_so_and_is_no_reason() {
     let report = until(&setup, &mut daemon, "it is paused", paused).await;
     assert_eq!((&lane(&report, 0)["state"], &report["ready"]), (&json!("paused"), &json!(true)));
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn it_can_be_watched_and_where_it_is_not_a_terminal_nothing_but_text_is_written() {
+    let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    let config = setup.write();
+    let watch = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+        command.arg("status").args(arguments).arg("--config").arg(&config).env_clear().kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut watching = command.spawn().unwrap();
+        let lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+        (watching, lines)
+    };
+    // Before there is a daemon, so that it has to wait for one.
+    let (mut watching, mut lines) = watch(&["--watch", "1"]);
+    assert!(lines.next_line().await.unwrap().unwrap().starts_with("no daemon answers in "));
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 5).await;
+    let mut reports = 0;
+    while reports < 2 {
+        let line = lines.next_line().await.unwrap().unwrap();
+        assert!(!line.contains('\u{1b}'), "{line}");
+        reports += usize::from(line.starts_with("channeld "));
+    }
+    signal(&watching, Signal::INT);
+    assert_eq!(watching.wait().await.unwrap().code(), Some(0));
+
+    let (mut watching, mut lines) = watch(&["--watch", "1", "--json"]);
+    for _ in 0..2 {
+        let report: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+        assert_eq!(report["daemon"]["pid"], daemon.pid());
+    }
+    watching.kill().await.unwrap();
+    daemon.stop().await;
+}
+
+fn signal(process: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(process.id().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
