@@ -7,7 +7,7 @@ use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{Delivered, Receiver, Reply, Setup, deliverable, offsets};
+use crate::support::{Daemon, Delivered, Receiver, Reply, Setup, deliverable, offsets};
 
 const IN_FORCE: &str = "configuration read again: in force";
 const REJECTED: &str = "configuration rejected: nothing changes";
@@ -80,24 +80,24 @@ async fn an_invalid_one_changes_nothing_and_is_said() {
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
 }
 
-fn reading_with_a_key_file(simulator: &Simulator) -> (Setup, PathBuf) {
+/// A daemon that has read everything with a key from a file, of which the service knows no more.
+async fn with_an_old_key(simulator: &Simulator) -> (Setup, PathBuf, Daemon) {
     let mut setup = Setup::reading(simulator);
     let key_file = setup.path("api-key");
     std::fs::write(&key_file, format!("{}\n", simulator.announcement().api_key)).unwrap();
     setup.remove("api.api_key");
     setup.set("api.api_key_file", key_file.display().to_string());
-    (setup, key_file)
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
+    simulator.set_api_key("rotated-key");
+    setup.keep_secret("rotated-key");
+    (setup, key_file, daemon)
 }
 
 #[tokio::test]
 async fn a_rotated_key_is_read_from_its_file() {
     let simulator = service().await;
-    let (mut setup, key_file) = reading_with_a_key_file(&simulator);
-    let mut daemon = setup.start();
-    daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
-
-    simulator.set_api_key("rotated-key");
-    setup.keep_secret("rotated-key");
+    let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
     simulator.publish(0, 1);
     daemon.until_logged("failed: somebody must act; trying again meanwhile").await;
     std::fs::write(&key_file, "rotated-key\n").unwrap();
@@ -249,12 +249,7 @@ async fn a_sink_that_wanted_no_more_is_asked_again_where_it_is_another() {
 #[tokio::test]
 async fn secrets_that_change_on_the_disk_are_noticed_and_the_file_is_not() {
     let simulator = service().await;
-    let (mut setup, key_file) = reading_with_a_key_file(&simulator);
-    let mut daemon = setup.start();
-    daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
-
-    simulator.set_api_key("rotated-key");
-    setup.keep_secret("rotated-key");
+    let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
     setup.write_but("api.page_limit", json!("half a chan"));
     std::fs::write(&key_file, "").unwrap();
     daemon.until_logged("files of the configuration changed and cannot be used: nothing changes").await;
