@@ -32,12 +32,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinError;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::api::Client;
 use crate::metrics::ChannelMetrics;
+use crate::newer::newer;
 use crate::record::ChannelRef;
 use crate::state::{State, StateError};
 
@@ -85,7 +86,7 @@ use judge::Awaited;
 use lanes::Lanes;
 use machine::{Machine, ThisMachine};
 use plan::Plan;
-use shared::{Shared, Way, changed};
+use shared::{Shared, Way};
 use source::{Service, Told};
 use teller::Teller;
 
@@ -205,7 +206,7 @@ impl Channel {
             tokio::select! {
                 biased;
                 positions = start::positions(&shared, &plan.outlets, &stop) => break positions?,
-                newer = next(&mut plans) => shared.follow(&mut plan, newer),
+                newer = newer(&mut plans) => shared.follow(&mut plan, newer),
             }
         };
         let Some(positions) = positions else { return Ok(()) };
@@ -222,7 +223,7 @@ impl Channel {
                     biased;
                     ended = &mut reading => break ended,
                     ended = lanes.ended() => break ended,
-                    newer = next(&mut plans) => {
+                    newer = newer(&mut plans) => {
                         shared.follow(&mut plan, newer);
                         lanes.follow(&plan);
                     }
@@ -244,13 +245,14 @@ impl Channel {
     }
 }
 
-/// The next plan, when there is one.
-async fn next(plans: &mut watch::Receiver<Plan>) -> Plan {
-    match plans.changed().await {
-        Ok(()) => plans.borrow_and_update().clone(),
-        // The channel itself has gone, and with it who asks.
-        Err(_) => std::future::pending().await,
-    }
+/// The next task of a channel, or of channels, to end, and how: a panic is an end too. `None` where there is no task.
+pub(crate) async fn next_ended(
+    tasks: &mut JoinSet<Result<(), ChannelError>>,
+) -> Option<(Id, Result<(), ChannelError>)> {
+    Some(match tasks.join_next_with_id().await? {
+        Ok(ended) => ended,
+        Err(panic) => (panic.id(), Err(ChannelError::Panicked(panic))),
+    })
 }
 
 /// Reads on, feeds the lanes, and asks for late proofs.
@@ -265,12 +267,12 @@ async fn read(shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), Chan
 /// Reads on, and feeds every lane that keeps up: in whichever way is in force, and from where the lanes are.
 async fn feed(shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), ChannelError> {
     let mut ways = shared.ways();
+    let mut way = ways.borrow_and_update().clone();
     loop {
-        let way = ways.borrow_and_update().clone();
         tokio::select! {
             biased;
-            ended = feed_by(way, shared, stop) => return ended,
-            () = changed(&mut ways) => {}
+            ended = feed_by(way.clone(), shared, stop) => return ended,
+            newer = newer(&mut ways) => way = newer,
         }
     }
 }
@@ -294,6 +296,7 @@ async fn feed_by(way: Arc<Way>, shared: &Arc<Shared>, stop: &CancellationToken) 
         }
     }
 }
+
 /// Waits; `false` where `stop` fired first.
 async fn pause(wait: Duration, stop: &CancellationToken) -> bool {
     if wait.is_zero() {

@@ -40,7 +40,7 @@
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!
 //! [`metrics`], what is counted by which name, and [`liveness`], whether anything stands still, are the process's own.
-//! [`retry`], [`telemetry`], [`trace`], [`signals`], [`systemd`], [`version`], [`http`], [`comparable`] and `grace` are small and stand
+//! [`retry`], [`telemetry`], [`trace`], [`signals`], [`systemd`], [`version`], [`http`], [`comparable`], `grace` and `newer` are small and stand
 //! beside.
 //!
 //! # Invariants
@@ -77,6 +77,7 @@ pub(crate) mod grace;
 pub mod http;
 pub mod liveness;
 pub mod metrics;
+pub(crate) mod newer;
 pub mod retry;
 pub mod signals;
 pub mod systemd;

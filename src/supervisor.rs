@@ -5,7 +5,6 @@
 //! * **One bad part stops only itself.** A channel that is gone ends alone; a panic is that channel's restart.
 //! * **What concerns all ends all.** A state that cannot be written, or a reader of standard output that has gone, ends
 //!   every channel: cleanly, each after the batch in hand.
-//!
 //! * **Who did not change goes on.** Of another configuration each channel takes what concerns it; see
 //!   [`Channel::become_like`].
 //!
@@ -23,8 +22,9 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::channel::{Channel, ChannelError};
+use crate::channel::{Channel, ChannelError, next_ended};
 use crate::grace::within_grace;
+use crate::newer::newer;
 use crate::retry::{Retry, RetryPolicy};
 use crate::telemetry::{ALWAYS, Chain};
 
@@ -67,7 +67,7 @@ pub async fn run(mut wanted: watch::Receiver<Wanted>, stop: CancellationToken) -
             tokio::select! {
                 biased;
                 outcome = supervisor.join() => return outcome,
-                newer = next(&mut wanted) => supervisor.follow(&newer),
+                newer = newer(&mut wanted) => supervisor.follow(&newer),
             }
         }
     };
@@ -83,15 +83,6 @@ pub async fn run(mut wanted: watch::Receiver<Wanted>, stop: CancellationToken) -
             warn!(grace_ms = grace.as_millis(), "not everything in hand finished in time: it is offered again at the next start");
             Outcome::GraceExpired
         }
-    }
-}
-
-/// The next that are wanted, when there are others.
-async fn next(wanted: &mut watch::Receiver<Wanted>) -> Wanted {
-    match wanted.changed().await {
-        Ok(()) => wanted.borrow_and_update().clone(),
-        // It stays at these.
-        Err(_) => std::future::pending().await,
     }
 }
 
@@ -154,11 +145,7 @@ impl Supervisor {
 
     /// Waits for every channel to end, and says how.
     async fn join(&mut self) -> Outcome {
-        while let Some(ended) = self.tasks.join_next_with_id().await {
-            let (id, ended) = match ended {
-                Ok((id, ended)) => (id, ended),
-                Err(panic) => (panic.id(), Err(ChannelError::Panicked(panic))),
-            };
+        while let Some((id, ended)) = next_ended(&mut self.tasks).await {
             let Some(running) = self.running.remove(&id) else { continue };
             self.outcome = self.outcome.max(self.ended(running, ended));
         }

@@ -17,13 +17,14 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
 use crate::event::Offset;
 use crate::metrics::LaneMetrics;
+use crate::newer::newer;
 use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Recorded, SinkError, Undelivered};
@@ -36,7 +37,7 @@ use super::hub::Seat;
 use super::intake::{Intake, Taken};
 use super::judge::Awaited;
 use super::plan::Outlet;
-use super::shared::{Shared, Way, changed};
+use super::shared::{Shared, Way};
 use super::teller::Teller;
 use super::{ChannelError, pause};
 
@@ -140,13 +141,13 @@ impl Lane {
     async fn catch_up(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
         let teller = Teller::lane(&self.shared.handle, &self.outlet.name);
         let mut ways = self.shared.ways();
-        let mut intake = self.intake(&mut ways, &teller);
+        let mut intake = self.intake(ways.borrow_and_update().clone(), &teller);
         while !self.shared.hub.rejoin(&self.seat, self.recorded.through) {
             let taken = tokio::select! {
                 biased;
                 taken = intake.next(stop) => taken?,
-                () = changed(&mut ways) => {
-                    intake = self.intake(&mut ways, &teller);
+                newer = newer(&mut ways) => {
+                    intake = self.intake(newer, &teller);
                     continue;
                 }
             };
@@ -170,8 +171,7 @@ impl Lane {
     }
 
     /// Reading of its own, from its own cursor.
-    fn intake(&self, ways: &mut watch::Receiver<Arc<Way>>, teller: &Teller) -> Intake {
-        let way = ways.borrow_and_update().clone();
+    fn intake(&self, way: Arc<Way>, teller: &Teller) -> Intake {
         Intake::new(self.shared.clone(), way, self.recorded.through, teller.clone())
     }
 

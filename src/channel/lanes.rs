@@ -25,7 +25,7 @@ use crate::telemetry::Chain;
 use super::lane::Lane;
 use super::plan::{Outlet, Plan};
 use super::shared::Shared;
-use super::{ChannelError, start};
+use super::{ChannelError, next_ended, start};
 
 pub(super) struct Lanes {
     shared: Arc<Shared>,
@@ -104,11 +104,7 @@ impl Lanes {
 
     /// Waits until a lane has ended by itself, and says how. Where one has left, the one that follows it begins.
     pub(super) async fn ended(&mut self) -> Result<(), ChannelError> {
-        while let Some(ended) = self.tasks.join_next_with_id().await {
-            let (id, ended) = match ended {
-                Ok((id, ended)) => (id, ended),
-                Err(panic) => (panic.id(), Err(ChannelError::Panicked(panic))),
-            };
+        while let Some((id, ended)) = next_ended(&mut self.tasks).await {
             let Some(Running { outlet, leave }) = self.running.remove(&id) else { continue };
             ended?;
             if !leave.is_cancelled() || self.stop.is_cancelled() {
@@ -127,8 +123,7 @@ impl Lanes {
 
     /// Waits for every lane to end. Of several errors the gravest counts.
     pub(super) async fn drain(mut self, mut ended: Result<(), ChannelError>) -> Result<(), ChannelError> {
-        while let Some(lane) = self.tasks.join_next().await {
-            let lane = lane.unwrap_or_else(|panic| Err(ChannelError::Panicked(panic)));
+        while let Some((_, lane)) = next_ended(&mut self.tasks).await {
             if let Err(error) = &lane
                 && gravity(&lane) <= gravity(&ended)
             {

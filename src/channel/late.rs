@@ -22,13 +22,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::Offset;
+use crate::newer::newer;
 use crate::retry::Retry;
 use crate::state::{Commit, Evidence, LaneKey};
 
 use super::batch::Outcome;
 use super::judge::{Answer, Awaited, Hearing, Judge, PROOF_RETRY};
 use super::machine::Machine;
-use super::shared::{Shared, changed};
+use super::shared::Shared;
 use super::status::Activity;
 use super::teller::Teller;
 use super::{ChannelError, MAX_LATE};
@@ -143,7 +144,7 @@ impl Late<'_> {
                 biased;
                 answer = self.ask(&way.judge, &awaited, stop) => answer?,
                 // It is still due.
-                () = changed(&mut ways) => continue,
+                _ = newer(&mut ways) => continue,
             };
             match answer {
                 Answer::Stopped => return Ok(()),

@@ -104,11 +104,3 @@ impl Way {
         Self { settings: plan.settings.clone(), judge }
     }
 }
-
-/// Waits until there is another way of reading than the receiver has seen.
-pub(super) async fn changed(ways: &mut watch::Receiver<Arc<Way>>) {
-    if ways.changed().await.is_err() {
-        // Nobody changes it any more.
-        std::future::pending::<()>().await;
-    }
-}

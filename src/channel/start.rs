@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{ApiError, Page};
 use crate::config::Start;
+use crate::newer::newer;
 use crate::state::{Commit, Cursor, LaneKey, LaneState};
 
 use super::plan::Outlet;
 use super::reader::ReadError;
-use super::shared::{Shared, Way, changed};
+use super::shared::{Shared, Way};
 use super::teller::Teller;
 use super::trouble::Trouble;
 use super::{ChannelError, pause};
@@ -65,7 +66,7 @@ async fn start(shared: &Shared, stop: &CancellationToken) -> Result<Option<Curso
                     None => return Ok(None),
                     Some(page) => page.events.first().map(|event| event.offset),
                 },
-                () = changed(&mut ways) => continue,
+                _ = newer(&mut ways) => continue,
             },
         };
         return Ok(Some(Cursor { through }));
