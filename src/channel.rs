@@ -7,8 +7,8 @@
 //!              └── late ◄── pending events, read again by id until their proof comes
 //! ```
 //!
-//! While there is more to read, all of it is at work at the same time: a range is on its way ([`ahead`]), the one before it
-//! is judged on every processor ([`clerk`], [`machine`]), and those before are delivered, as many together as have come
+//! While there is more to read, all of it is at work at the same time: a range is on its way (`ahead`), the one before it
+//! is judged on every processor (`clerk`, `machine`), and those before are delivered, as many together as have come
 //! while the sink was busy.
 //!
 //! # Invariants
