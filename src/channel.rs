@@ -269,13 +269,12 @@ async fn read(shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), Chan
 
 /// Reads on, and feeds every lane that keeps up: in whichever way is in force, and from where the lanes are.
 async fn feed(shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), ChannelError> {
-    let mut ways = shared.ways();
-    let mut way = ways.borrow_and_update().clone();
     loop {
+        let way = shared.way();
         tokio::select! {
             biased;
             ended = feed_by(way.clone(), shared, stop) => return ended,
-            newer = newer(&mut ways) => way = newer,
+            () = way.over() => {}
         }
     }
 }

@@ -19,6 +19,7 @@
 //! | `attempt`, `attempts` | how many times the same has been tried |
 //! | `wait_ms` | how long until it is tried again |
 //! | `trace_id` | the batch that it is about: 32 hexadecimal digits, the same in every line from reading to recording it |
+//! | `joined_to` | the batch that another, of `trace_id`, is offered and recorded together with |
 //! | `error` | what went wrong and what caused it, outermost first |
 //! | `kind`, `reason`, `detail` | a short constant name of what went wrong; the same of what an event is rejected for, and in words |
 //! | `path`, `bytes`, `events` | a file; how large, how many |

@@ -109,11 +109,11 @@ impl Batch {
         self.earlier.iter().find(|(through, _)| offset <= *through).map_or(&self.trace, |(_, trace)| trace)
     }
 
-    /// What brought each part of it.
-    pub(super) fn traces(&self) -> impl Iterator<Item = &Trace> {
-        let earlier = self.earlier.iter().map(|(_, trace)| trace);
+    /// Its parts: how far each goes, and what brought it.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (Offset, &Trace)> {
+        let earlier = self.earlier.iter().map(|(through, trace)| (*through, trace));
         // Of joined batches the last is among them.
-        earlier.chain(Some(&self.trace).filter(|_| self.earlier.is_empty()))
+        earlier.chain(Some((self.through, &self.trace)).filter(|_| self.earlier.is_empty()))
     }
 
     /// How many events it holds.

@@ -24,7 +24,6 @@ use tracing::{debug, error, info};
 
 use crate::event::Offset;
 use crate::metrics::LaneMetrics;
-use crate::newer::newer;
 use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Recorded, SinkError, Undelivered};
@@ -140,14 +139,15 @@ impl Lane {
     /// Reads for itself from its own cursor until it has come as far as the others.
     async fn catch_up(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
         let teller = Teller::lane(&self.shared.handle, &self.outlet.name);
-        let mut ways = self.shared.ways();
-        let mut intake = self.intake(ways.borrow_and_update().clone(), &teller);
+        let mut way = self.shared.way();
+        let mut intake = self.intake(way.clone(), &teller);
         while !self.shared.hub.rejoin(&self.seat, self.recorded.through) {
             let taken = tokio::select! {
                 biased;
                 taken = intake.next(stop) => taken?,
-                newer = newer(&mut ways) => {
-                    intake = self.intake(newer, &teller);
+                () = way.over() => {
+                    way = self.shared.way();
+                    intake = self.intake(way.clone(), &teller);
                     continue;
                 }
             };
@@ -159,7 +159,7 @@ impl Lane {
                     self.shared.book.add(batch.pending.iter().map(Awaited::from).collect(), &teller, stop).await;
                 }
                 Taken::Nothing => {
-                    pause(self.shared.way().settings.idle_wait, stop).await;
+                    pause(way.settings.idle_wait, stop).await;
                 }
                 Taken::Stopped => return Ok(Flow::Stop),
             }
@@ -310,7 +310,11 @@ impl Lane {
         let trace = batch.trace_at(first);
         let delivery = trace.part("deliver");
         delivery.note("sink", self.outlet.name.to_string());
-        batch.traces().filter(|other| other.id() != trace.id()).for_each(|other| delivery.joins(other));
+        let (channel, sink, joined_to) = (&self.recorded.channel.name, &self.outlet.name, trace.id());
+        for (_, other) in batch.parts().filter(|(_, other)| other.id() != joined_to) {
+            delivery.joins(other);
+            debug!(%channel, %sink, trace_id = %other.id(), %joined_to, "batch offered with another");
+        }
         delivery
     }
 
@@ -425,15 +429,20 @@ impl Lane {
         recording.note("offset", through.get());
         self.shared.state.commit(commit).await?;
         drop(recording);
-        self.recorded.through = Some(through);
+        let before = self.recorded.through.replace(through);
         self.shared.handle.observe(|seen| seen.lane_recorded(&self.outlet.name, Some(through)));
         self.held.retain(|offset| *offset > through);
         self.recorded.owed.retain(|offset| !repaid.contains(offset));
         self.recorded.owed.extend(owed.iter().map(|awaited| awaited.offset));
         // It may have been asked for, and given up, while this batch was in the queue.
         self.shared.book.insert(owed);
-        let (channel, sink, trace_id) = (&self.recorded.channel.name, &self.outlet.name, batch.trace_at(through).id());
-        debug!(%channel, %sink, %trace_id, offset = %through, "batch recorded");
+        let (channel, sink) = (&self.recorded.channel.name, &self.outlet.name);
+        for (end, trace) in batch.parts().skip_while(|(end, _)| Some(*end) <= before) {
+            debug!(%channel, %sink, trace_id = %trace.id(), offset = %end.min(through), "batch recorded");
+            if end >= through {
+                break;
+            }
+        }
         Ok(())
     }
 

@@ -22,7 +22,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::Offset;
-use crate::newer::newer;
 use crate::retry::Retry;
 use crate::state::{Commit, Evidence, LaneKey};
 
@@ -137,21 +136,20 @@ struct Late<'a> {
 
 impl Late<'_> {
     async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        let (book, mut ways) = (&self.shared.book, self.shared.ways());
         while let Some(awaited) = self.next_due(stop).await? {
-            let way = ways.borrow_and_update().clone();
+            let way = self.shared.way();
             let answer = tokio::select! {
                 biased;
                 answer = self.ask(&way.judge, &awaited, stop) => answer?,
                 // It is still due.
-                _ = newer(&mut ways) => continue,
+                () = way.over() => continue,
             };
             match answer {
                 Answer::Stopped => return Ok(()),
                 Answer::NotYet(json) if way.judge.timed_out(&awaited) => {
                     self.time_out(&way.judge, &awaited, json).await?;
                 }
-                Answer::NotYet(_) => book.ask_later(awaited.offset),
+                Answer::NotYet(_) => self.shared.book.ask_later(awaited.offset),
                 Answer::Settled(outcome) => self.settle(&awaited, outcome).await?,
             }
         }

@@ -1,8 +1,8 @@
 //! What the parts of one run of a channel share, and the way of reading, which can change while it lasts.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::metrics::ChannelMetrics;
 use crate::record::ChannelRef;
@@ -28,7 +28,7 @@ pub(super) struct Shared {
     pub(super) machine: Arc<dyn Machine>,
     pub(super) metrics: Arc<ChannelMetrics>,
     recent: Arc<RecentEvents>,
-    way: watch::Sender<Arc<Way>>,
+    way: Mutex<Arc<Way>>,
 }
 
 /// A way of reading: where events come from, and what is held of them. What was judged by an earlier one stands.
@@ -36,6 +36,7 @@ pub(super) struct Shared {
 pub(super) struct Way {
     pub(super) settings: Settings,
     pub(super) judge: Judge,
+    over: CancellationToken,
 }
 
 impl Shared {
@@ -54,25 +55,22 @@ impl Shared {
             machine: machine.clone(),
             recent: recent.clone(),
             metrics: metrics.clone(),
-            way: watch::Sender::new(Arc::new(way)),
+            way: Mutex::new(Arc::new(way)),
         })
     }
 
     /// How events are read now.
     pub(super) fn way(&self) -> Arc<Way> {
-        self.way.borrow().clone()
-    }
-
-    /// How events are read now, and what tells that they are read differently.
-    pub(super) fn ways(&self) -> watch::Receiver<Arc<Way>> {
-        self.way.subscribe()
+        self.lock_way().clone()
     }
 
     /// From now on, events are read by `newer`. Where that is another way, whoever reads begins anew where it is.
     pub(super) fn follow(&self, plan: &mut Plan, newer: Plan) {
         if !newer.reads_like(plan) {
             let Self { handle, recent, machine, metrics, .. } = self;
-            self.way.send_replace(Arc::new(Way::new(&newer, handle, recent, machine, metrics)));
+            let way = Arc::new(Way::new(&newer, handle, recent, machine, metrics));
+            let older = std::mem::replace(&mut *self.lock_way(), way);
+            older.over.cancel();
         }
         *plan = newer;
     }
@@ -83,9 +81,19 @@ impl Shared {
         self.book.insert(late.filter(|(_, late)| late.owed.contains(sink)).map(Awaited::from));
         Ok(())
     }
+
+    fn lock_way(&self) -> MutexGuard<'_, Arc<Way>> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Way {
+    /// Waits until events are read in another way. Who waits for it is woken in turn, and not in a random order as by a
+    /// `watch` channel: the same history goes the same way twice.
+    pub(super) async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
     /// Reads the channel, from nothing that was read before.
     pub(super) fn reader(&self) -> Reader {
         Reader::new(self.judge.source(), self.settings.page_limit)
@@ -101,6 +109,6 @@ impl Way {
         handle.observe(|seen| seen.answers_within = plan.answers_within);
         let notes = Notes::new(metrics.clone(), handle.sightings(plan.settings.verifier.signers()));
         let judge = Judge::new(&plan.settings, plan.source.clone(), recent.clone(), machine.clone(), notes);
-        Self { settings: plan.settings.clone(), judge }
+        Self { settings: plan.settings.clone(), judge, over: CancellationToken::new() }
     }
 }

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{ApiError, Page};
 use crate::config::Start;
-use crate::newer::newer;
 use crate::state::{Commit, Cursor, LaneKey, LaneState};
 
 use super::plan::Outlet;
@@ -54,9 +53,8 @@ pub(super) async fn position(
 
 /// The cursor that `start` means; `None` where `stop` fired before the service said what the latest event is.
 async fn start(shared: &Shared, stop: &CancellationToken) -> Result<Option<Cursor>, ChannelError> {
-    let mut ways = shared.ways();
     loop {
-        let way = ways.borrow_and_update().clone();
+        let way = shared.way();
         let through = match way.settings.start {
             Start::Earliest => None,
             Start::Offset(first) => first.before(),
@@ -66,7 +64,7 @@ async fn start(shared: &Shared, stop: &CancellationToken) -> Result<Option<Curso
                     None => return Ok(None),
                     Some(page) => page.events.first().map(|event| event.offset),
                 },
-                _ = newer(&mut ways) => continue,
+                () = way.over() => continue,
             },
         };
         return Ok(Some(Cursor { through }));

@@ -42,11 +42,12 @@ async fn each_fault_is_survived_and_everything_arrives() {
         let setup = Setup::reading(&simulator).with("api.page_limit", 15).with("api.request_timeout", "300ms");
         simulator.fail_next(fault.clone(), 2);
         let mut daemon = setup.start();
-        daemon.until("the first page arrives", |_| setup.lines() >= 15).await;
+        daemon.until("the backlog arrives", |_| setup.lines() == 40).await;
         simulator.fail_next_on(Route::Poll, fault.clone(), 2);
+        simulator.publish(0, 20);
         daemon
             .until("everything arrives and works again", |daemon| {
-                setup.lines() == 40 && daemon.log().lines(OVER).len() >= 2
+                setup.lines() == 60 && daemon.log().lines(OVER).len() >= 2
             })
             .await;
         let log = daemon.stop().await;

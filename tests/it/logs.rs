@@ -74,7 +74,7 @@ async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it
         let offset = |line: &Value| line["offset"].as_str().unwrap().parse().unwrap();
         assert!(lines.len() >= 3 && lines.iter().all(|line| id(line) == page_with(offset(line))), "{lines:?}");
     }
-    let offered = log.lines("events offered");
+    let offered = [log.lines("events offered"), log.lines("batch offered with another")].concat();
     assert!(offered.iter().map(id).collect::<BTreeSet<_>>() == ids, "{offered:?}");
 }
 
