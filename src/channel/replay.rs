@@ -209,7 +209,7 @@ impl Alarm {
     pub(super) const REPLAYED: &str = "replayed";
     pub(super) const CONTRADICTION: &str = "contradiction";
 
-    /// A short constant name, beside those of [`verify::Reason`].
+    /// A short constant name, beside those of [`Reason`](crate::verify::Reason).
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Replayed(_) => Self::REPLAYED,

@@ -85,8 +85,9 @@ pub(super) fn render(
     verification: Verification<'_>,
 ) -> Rendered {
     let signed = event.filter(|_| verification.status == VERIFIED).and_then(Event::signed);
-    let room = HEAD + verification.signers.map_or(0, <[_]>::len) * SIGNER;
-    let mut json = Vec::with_capacity(room + signed.map_or(0, str::len) + raw.json.len());
+    let signers = verification.signers.map_or(0, <[_]>::len);
+    let decoded = signed.map_or(0, |signed| base64::decoded_len_estimate(signed.len()));
+    let mut json = Vec::with_capacity(HEAD + signers * SIGNER + decoded + raw.json.len());
     let head = Head {
         channel: &channel.name,
         channel_id: channel.id,
