@@ -174,11 +174,16 @@ impl RawEvent {
     /// Lenient on purpose: a record that is malformed elsewhere still has to be set aside under its offset.
     #[must_use]
     pub fn locate(json: Bytes) -> Option<Self> {
-        let record = Object::read_at_any_depth(&json).ok()?;
-        let headers = Object::read_at_any_depth(record.last("headers")?.get().as_bytes()).ok()?;
-        let offset = serde_json::from_str(headers.last("offset")?.get()).ok()?;
-        let id = record.last("event_id").and_then(|id| serde_json::from_str(id.get()).ok());
+        let (offset, id) = Self::place(std::str::from_utf8(&json).ok()?)?;
         Some(Self { offset, id, json })
+    }
+
+    /// The place that a record's text names.
+    pub(crate) fn place(json: &str) -> Option<(Offset, Option<EventId>)> {
+        let [headers, id] = json::last(json, ["headers", "event_id"])?;
+        let [offset] = json::last(headers?.get(), ["offset"])?;
+        let offset = serde_json::from_str(offset?.get()).ok()?;
+        Some((offset, id.and_then(|id| serde_json::from_str(id.get()).ok())))
     }
 }
 
@@ -203,7 +208,7 @@ impl Event {
         let record = Object::read(&json)?;
         let id = record.get::<EventId>("event_id")?;
         let headers = record.require::<Object<'_>>("headers")?;
-        let kind = EventType::from(&*headers.require::<Box<str>>("type")?);
+        let kind = EventType::from(&*headers.text("type")?.ok_or(Malformed::Missing("type"))?);
         let offset = headers.require::<Offset>("offset")?;
         let proofs = Proofs::read(&headers)?;
         let payload = payload::read(&kind, &record)?;

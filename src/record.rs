@@ -7,12 +7,9 @@
 //! * **`decoded` is signed.** It is there only in a verified record: without a proof it would be the service's word in
 //!   the network's clothes.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
@@ -50,6 +47,8 @@ pub struct Record {
     time: Option<i64>,
     verified: bool,
     json: Bytes,
+    /// Where the decoded content stands in `json`.
+    decoded: Option<Range<usize>>,
     /// Where the event stands in `json`.
     event: Range<usize>,
 }
@@ -77,6 +76,7 @@ impl Record {
             time: event.timestamp(),
             verified,
             json: rendered.json.into(),
+            decoded: rendered.decoded,
             event: rendered.event,
         }
     }
@@ -132,6 +132,11 @@ impl Record {
         self.json.slice(self.event.clone())
     }
 
+    /// The JSON that the network signed, on one line; `None` without a proof, and where what is signed is no JSON.
+    fn decoded(&self) -> Option<&[u8]> {
+        self.decoded.clone().map(|decoded| &self.json[decoded])
+    }
+
     /// What it can be told apart by.
     #[must_use]
     pub fn facts(&self) -> Facts {
@@ -154,28 +159,18 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
             (raw, Event::parse(raw.json.clone()).ok(), Verification::rejected(reason.name()))
         }
     };
-    line::render(channel, raw, event.as_ref(), verification).json
+    let line = line::render(channel, raw, event.as_ref(), verification).json;
+    // Its parts are texts: nothing is lost.
+    String::from_utf8_lossy(&line).into_owned()
 }
 
 /// The JSON inside the signed text; `None` where the text is not base64 of JSON, which is no fault: the proof is over
 /// the text.
 #[must_use]
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
-    let json = String::from_utf8(STANDARD.decode(signed).ok()?).ok()?;
-    let json = RawValue::from_string(json).ok()?;
-    // Valid before it is on one line: a line break inside a text makes it no JSON, and must not be mended.
-    if json.get().contains(LINE_BREAKS) {
-        RawValue::from_string(one_line(json.get().into()).into_owned()).ok()
-    } else {
-        Some(json)
-    }
-}
-
-const LINE_BREAKS: [char; 2] = ['\n', '\r'];
-
-/// In JSON a raw line break stands only between tokens, where a space means the same.
-fn one_line(json: Cow<'_, str>) -> Cow<'_, str> {
-    if json.contains(LINE_BREAKS) { Cow::Owned(json.replace(LINE_BREAKS, " ")) } else { json }
+    let mut json = Vec::new();
+    line::append_decoded(&mut json, signed)?;
+    RawValue::from_string(String::from_utf8(json).ok()?).ok()
 }
 
 /// `None` for a time that no calendar here has: the event's own field still says it.
@@ -185,6 +180,8 @@ pub(crate) fn rfc3339(unix_seconds: i64) -> Option<String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use uuid::Uuid;
 
     use super::*;
@@ -219,5 +216,34 @@ pub(crate) mod tests {
         let record = Record::new(&channel(), &event, Verification::status(line::UNSIGNED), false);
         assert_eq!(record.event(), json.replace('\n', " "));
         assert_eq!(record.key(), "00000000-0000-0000-0000-000000000001:5", "without an id, its place");
+    }
+    #[test]
+    fn what_is_signed_stands_in_its_record_on_one_line_without_the_space_around_it() {
+        for (signed, decoded) in [
+            ("{\"n\":1.50}", Some("{\"n\":1.50}")),
+            ("\n {\"n\":\r\n1.50}\t\n", Some("{\"n\":  1.50}")),
+            ("{\"n\":\"a\nb\"}", None),
+            ("{\"n\":1.50", None),
+            ("", None),
+        ] {
+            let record = proved(r#""watcher_id":"W""#, signed);
+            let member = decoded.map(|decoded| format!(r#","decoded":{decoded}"#)).unwrap_or_default();
+            let verification = r#""type":"watcher.event","verification":{"status":"verified"}"#;
+            let expected = format!("{verification}{member},\"event\":{}}}", text(&record.event()));
+            assert!(text(record.json()).ends_with(&expected), "{}", text(record.json()));
+        }
+    }
+
+    #[test]
+    fn what_stands_beside_the_signed_text_of_its_kind_is_not_taken_for_signed() {
+        let [forged, honest] = ["forged", "honest"].map(|name| STANDARD.encode(format!(r#"{{"service":"{name}"}}"#)));
+        let payload = format!(r#"{{"verifiable_event":"{forged}","verifiable_result":"{honest}"}}"#);
+        let event = event("query.status", "", &payload);
+        let record = Record::new(&channel(), &event, Verification::status(line::VERIFIED), true);
+        assert_eq!(record.facts().get(Field::Service), Some("honest"));
+    }
+
+    fn text(json: &[u8]) -> &str {
+        std::str::from_utf8(json).unwrap()
     }
 }

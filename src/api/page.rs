@@ -18,7 +18,7 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::BadAnswer;
-use crate::event::{EventId, RawEvent};
+use crate::event::{EventId, Offset, RawEvent};
 
 /// A page with more records than this is refused. The service's own maximum is 200; more than were asked for are taken.
 pub const MAX_RECORDS: usize = 10_000;
@@ -39,14 +39,19 @@ struct Wire<'a> {
     has_more: bool,
 }
 
-/// Reads the body of poll or search.
-pub(super) fn read(body: &Bytes) -> Result<Page, BadAnswer> {
-    match std::str::from_utf8(body) {
-        Ok(text) => {
-            let wire: Wire<'_> = parse(text)?;
-            page(&wire, |record| RawEvent::locate(body.slice_ref(record.as_bytes())))
+impl Page {
+    /// Reads the body of poll or search. Its records are slices of it.
+    ///
+    /// # Errors
+    /// [`BadAnswer`], where it is no page or the order of its records cannot be seen.
+    pub fn read(body: &Bytes) -> Result<Self, BadAnswer> {
+        match std::str::from_utf8(body) {
+            Ok(text) => {
+                let wire: Wire<'_> = parse(text)?;
+                page(&wire, |record| Some((RawEvent::place(record)?, body.slice_ref(record.as_bytes()))))
+            }
+            Err(_) => read_damaged(body),
         }
-        Err(_) => read_damaged(body),
     }
 }
 
@@ -54,13 +59,12 @@ pub(super) fn read(body: &Bytes) -> Result<Page, BadAnswer> {
 pub(super) fn read_one(body: &Bytes, asked_for: EventId) -> Result<RawEvent, BadAnswer> {
     let text = latin1(body);
     let record: &RawValue = parse(&text)?;
-    let located = RawEvent::locate(Bytes::copy_from_slice(record.get().as_bytes()));
-    let raw = RawEvent { json: body.slice_ref(body.trim_ascii()), ..located.ok_or(BadAnswer::NoOffset { index: 0 })? };
+    let (offset, id) = RawEvent::place(record.get()).ok_or(BadAnswer::NoOffset { index: 0 })?;
     // A record without a readable id is passed on: the schema allows it, and the verifier judges it.
-    if raw.id.is_some_and(|id| id != asked_for) {
+    if id.is_some_and(|id| id != asked_for) {
         return Err(BadAnswer::AnotherEvent);
     }
-    Ok(raw)
+    Ok(RawEvent { offset, id, json: body.slice_ref(body.trim_ascii()) })
 }
 
 /// Reads a body that is not UTF-8 as if every byte were a character, which leaves JSON's own characters where they are,
@@ -74,8 +78,7 @@ fn read_damaged(body: &Bytes) -> Result<Page, BadAnswer> {
         start += text[seen..at].chars().count();
         seen = at;
         let json = body.slice(start..start + record.chars().count());
-        let raw = RawEvent::locate(Bytes::copy_from_slice(record.as_bytes()))?;
-        Some(RawEvent { json, ..raw })
+        Some((RawEvent::place(record)?, json))
     })
 }
 
@@ -83,19 +86,22 @@ fn latin1(body: &[u8]) -> String {
     body.iter().copied().map(char::from).collect()
 }
 
+/// What a record says of its place.
+type Place = (Offset, Option<EventId>);
+
 /// Locates every record and checks their order.
-fn page(wire: &Wire<'_>, mut locate: impl FnMut(&str) -> Option<RawEvent>) -> Result<Page, BadAnswer> {
+fn page(wire: &Wire<'_>, mut locate: impl FnMut(&str) -> Option<(Place, Bytes)>) -> Result<Page, BadAnswer> {
     let records = &wire.events.0;
     if records.len() > MAX_RECORDS {
         return Err(BadAnswer::TooManyRecords);
     }
     let mut events: Vec<RawEvent> = Vec::with_capacity(records.len());
     for (index, record) in records.iter().enumerate() {
-        let raw = locate(record.get()).ok_or(BadAnswer::NoOffset { index })?;
-        if events.last().is_some_and(|above| above.offset <= raw.offset) {
+        let ((offset, id), json) = locate(record.get()).ok_or(BadAnswer::NoOffset { index })?;
+        if events.last().is_some_and(|above| above.offset <= offset) {
             return Err(BadAnswer::NotDescending { index });
         }
-        events.push(raw);
+        events.push(RawEvent { offset, id, json });
     }
     Ok(Page { events, has_more: wire.has_more })
 }

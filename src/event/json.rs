@@ -1,9 +1,10 @@
 //! JSON objects read so that nobody else can read them differently.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use serde_json::value::RawValue;
 
@@ -35,17 +36,15 @@ pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 impl<'a> Object<'a> {
     /// Reads a text as one object.
     pub(crate) fn read(json: &'a [u8]) -> Result<Self, Malformed> {
-        if nested_too_deeply(json) { Err(Malformed::NotAnObject) } else { Self::read_at_any_depth(json) }
+        std::str::from_utf8(json).map_err(|_| Malformed::NotAnObject).and_then(Self::read_text)
     }
 
-    /// As [`read`](Self::read), however deep the text nests. Its members are not read, so it costs no stack.
-    pub(super) fn read_at_any_depth(json: &'a [u8]) -> Result<Self, Malformed> {
-        serde_json::from_slice(json).map_err(|_| Malformed::NotAnObject)
-    }
-
-    /// The last member of that name, however many there are: what most readers take.
-    pub(crate) fn last(&self, name: &str) -> Option<&'a RawValue> {
-        self.0.iter().rev().find(|(key, _)| key == name).map(|&(_, value)| value)
+    /// As [`read`](Self::read), of what is known to be UTF-8.
+    pub(super) fn read_text(json: &'a str) -> Result<Self, Malformed> {
+        if nested_too_deeply(json.as_bytes()) {
+            return Err(Malformed::NotAnObject);
+        }
+        serde_json::from_str(json).map_err(|_| Malformed::NotAnObject)
     }
 
     /// The member of that name; `null` counts as absent, as it does in the reference.
@@ -69,6 +68,16 @@ impl<'a> Object<'a> {
         self.get(name)?.ok_or(Malformed::Missing(name))
     }
 
+    /// The member of that name as a text.
+    pub(crate) fn text(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, Malformed> {
+        let read = |value: &'a RawValue| match value.get().strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+            // Nothing is escaped: it is what stands between the quotes.
+            Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
+            _ => serde_json::from_str(value.get()).map(|Text(text)| text).map_err(|_| Malformed::Shape(name)),
+        };
+        self.raw(name)?.map(read).transpose()
+    }
+
     /// All members by their names, those of one name in their order.
     pub(crate) fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
         let mut members: Vec<_> = self.0.iter().map(|(name, value)| (name.as_ref(), *value)).collect();
@@ -77,7 +86,7 @@ impl<'a> Object<'a> {
     }
 
     /// Checks that a member, where it is present, is a `T`.
-    pub(crate) fn check<T: DeserializeOwned>(&self, name: &'static str) -> Result<(), Malformed> {
+    pub(crate) fn check<T: Deserialize<'a>>(&self, name: &'static str) -> Result<(), Malformed> {
         self.get::<T>(name).map(drop)
     }
 }
@@ -99,35 +108,73 @@ impl<'de> Visitor<'de> for Members {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut members = Vec::with_capacity(8);
-        while let Some((Key(key), value)) = map.next_entry()? {
+        while let Some((Text(key), value)) = map.next_entry()? {
             members.push((key, value));
         }
         Ok(Object(members))
     }
 }
 
-/// A member's name, borrowed where it has no escapes (serde's own `Cow` never borrows).
-struct Key<'a>(Cow<'a, str>);
+/// The last members of these names, however many there are of each: what most readers take. `None` where the text is no
+/// object. No value is read, so it costs no stack, however deep the text nests.
+pub(super) fn last<'a, const N: usize>(json: &'a str, names: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
+    let mut json = serde_json::Deserializer::from_str(json);
+    let last = Last(names).deserialize(&mut json).ok()?;
+    json.end().ok()?;
+    Some(last)
+}
 
-impl<'de> Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl<'de> Visitor<'de> for Name {
-            type Value = Key<'de>;
+struct Last<'n, const N: usize>([&'n str; N]);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
+impl<'de, const N: usize> DeserializeSeed<'de> for Last<'_, N> {
+    type Value = [Option<&'de RawValue>; N];
 
-            fn visit_borrowed_str<E: de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(name)))
-            }
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
 
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(name.to_owned())))
+impl<'de, const N: usize> Visitor<'de> for Last<'_, N> {
+    type Value = [Option<&'de RawValue>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut last = [None; N];
+        while let Some(Text(key)) = map.next_key()? {
+            match self.0.iter().position(|name| *name == key) {
+                Some(at) => last[at] = Some(map.next_value()?),
+                None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        deserializer.deserialize_str(Name)
+        Ok(last)
+    }
+}
+
+/// A text, borrowed where it stands there without escapes (serde's own `Cow` never borrows).
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Characters;
+        impl<'de> Visitor<'de> for Characters {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Characters)
     }
 }
 
@@ -140,7 +187,12 @@ fn folds_to(key: &str, name: &str) -> bool {
         '\u{212a}' => 'k',
         c => c.to_ascii_lowercase(),
     };
-    key.chars().map(fold).eq(name.chars())
+    match key.len().cmp(&name.len()) {
+        Ordering::Less => false,
+        Ordering::Equal => key.eq_ignore_ascii_case(name),
+        // Both of them are longer in UTF-8 than what they fold into.
+        Ordering::Greater => !key.is_ascii() && key.chars().map(fold).eq(name.chars()),
+    }
 }
 
 /// Whether the text nests deeper than [`MAX_DEPTH`]. Only a text longer than that can.
@@ -188,6 +240,28 @@ mod tests {
         let object = Object::read(br#"{"a":null,"b":"text"}"#).expect("an object");
         assert_eq!(object.require::<u8>("a"), Err(Malformed::Missing("a")));
         assert_eq!(object.get::<u8>("b"), Err(Malformed::Shape("b")));
+    }
+
+    #[test]
+    fn a_longer_name_in_no_other_alphabet_is_another_name() {
+        let object = Object::read(r#"{"proofs_":1,"proof":2,"pröofs":3}"#.as_bytes()).expect("an object");
+        assert_eq!(object.get::<u8>("proofs"), Ok(None));
+    }
+
+    #[test]
+    fn a_text_is_the_same_with_its_escapes_and_without() {
+        for (json, text) in [
+            (r#"{"a":"plain"}"#, Ok(Some("plain"))),
+            (r#"{"a":""}"#, Ok(Some(""))),
+            (r#"{"a":"\u0070lain\""}"#, Ok(Some("plain\""))),
+            (r#"{"a":"\\"}"#, Ok(Some("\\"))),
+            (r#"{"a":null}"#, Ok(None)),
+            (r#"{"a":"half a pair: \ud800"}"#, Err(Malformed::Shape("a"))),
+            (r#"{"a":["plain"]}"#, Err(Malformed::Shape("a"))),
+        ] {
+            let object = Object::read(json.as_bytes()).expect("an object");
+            assert_eq!(object.text("a").as_ref().map(Option::as_deref), text.as_ref().map(|text| *text), "{json}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Payloads: the few fields that decide what an event is, and the shapes of all that are known.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::EventType;
-use super::json::{Malformed, Object};
+use super::json::{Malformed, Object, Text};
 
 /// What the rest of the program reads of a payload.
 #[derive(Default)]
@@ -16,13 +18,16 @@ pub(super) struct Payload {
 
 /// A transaction of an operation: only its shape is looked at.
 #[derive(Deserialize)]
-struct Transaction {
+struct Transaction<'a> {
     #[expect(dead_code, reason = "only the shape matters")]
-    to: Option<String>,
+    #[serde(borrow)]
+    to: Option<Text<'a>>,
     #[expect(dead_code, reason = "only the shape matters")]
-    value: Option<String>,
+    #[serde(borrow)]
+    value: Option<Text<'a>>,
     #[expect(dead_code, reason = "only the shape matters")]
-    data: Option<String>,
+    #[serde(borrow)]
+    data: Option<Text<'a>>,
 }
 
 /// Reads the payload of an event of that kind.
@@ -41,7 +46,7 @@ pub(super) fn read(kind: &EventType, record: &Object<'_>) -> Result<Payload, Mal
 fn watcher_event(payload: &Object<'_>) -> Result<Payload, Malformed> {
     all_text(payload, &["watcher_id", "chain_selector", "event_hash", "workflow_id", "workflow_execution_id"])?;
     Ok(Payload {
-        signed: not_empty(payload.get("verifiable_event")?),
+        signed: not_empty(payload.text("verifiable_event")?),
         status: None,
         timestamp: payload.get("timestamp")?,
     })
@@ -64,9 +69,9 @@ fn operation_status(payload: &Object<'_>) -> Result<Payload, Malformed> {
         ],
     )?;
     payload.check::<Uuid>("operation_id")?;
-    payload.check::<Vec<Transaction>>("transactions")?;
+    payload.check::<Vec<Transaction<'_>>>("transactions")?;
     Ok(Payload {
-        signed: not_empty(payload.get("verifiable_event")?),
+        signed: not_empty(payload.text("verifiable_event")?),
         status: payload.get("status")?,
         timestamp: payload.get("timestamp")?,
     })
@@ -76,7 +81,7 @@ fn query_status(payload: &Object<'_>) -> Result<Payload, Malformed> {
     all_text(payload, &["target", "chain_selector", "event_hash", "workflow_id", "workflow_execution_id"])?;
     payload.check::<Uuid>("query_id")?;
     Ok(Payload {
-        signed: not_empty(payload.get("verifiable_result")?),
+        signed: not_empty(payload.text("verifiable_result")?),
         status: payload.get("status")?,
         timestamp: payload.get("timestamp")?,
     })
@@ -93,10 +98,10 @@ fn notice(record: &Object<'_>) -> Payload {
 }
 
 fn all_text(payload: &Object<'_>, names: &[&'static str]) -> Result<(), Malformed> {
-    names.iter().try_for_each(|name| payload.check::<Box<str>>(name))
+    names.iter().try_for_each(|name| payload.text(name).map(drop))
 }
 
 /// An empty signed text is no signed text.
-fn not_empty(text: Option<Box<str>>) -> Option<Box<str>> {
-    text.filter(|text| !text.is_empty())
+fn not_empty(text: Option<Cow<'_, str>>) -> Option<Box<str>> {
+    text.filter(|text| !text.is_empty()).map(Box::from)
 }

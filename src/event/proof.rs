@@ -42,12 +42,16 @@ impl Proofs {
 
 impl OcrProof {
     fn read(json: &str) -> Result<Self, Malformed> {
-        let proof = Object::read(json.as_bytes())?;
-        proof.check::<String>("alg")?;
+        let proof = Object::read_text(json)?;
+        proof.text("alg")?;
         Ok(Self {
-            report: proof.require("ocr_report")?,
-            context: proof.require("ocr_context")?,
+            report: required(&proof, "ocr_report")?,
+            context: required(&proof, "ocr_context")?,
             signatures: proof.get("signatures")?.unwrap_or_default(),
         })
     }
+}
+
+fn required(proof: &Object<'_>, name: &'static str) -> Result<Box<str>, Malformed> {
+    Ok(proof.text(name)?.ok_or(Malformed::Missing(name))?.into())
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Record, decode};
+use super::Record;
 use crate::event::{EventType, Object};
 
 /// One thing that an event can be told apart by.
@@ -76,9 +76,9 @@ impl Facts {
             && let Ok(Some(payload)) = event.get::<Object<'_>>("payload")
         {
             facts.read_payload(&payload);
-            if record.verified {
-                facts.read_signed(&payload);
-            }
+        }
+        if let Some(Ok(signed)) = record.decoded().map(Object::read) {
+            facts.read_signed(&signed);
         }
         facts
     }
@@ -99,13 +99,10 @@ impl Facts {
         }
     }
 
-    fn read_signed(&mut self, payload: &Object<'_>) {
-        let signed = text(payload, "verifiable_event").or_else(|| text(payload, "verifiable_result"));
-        let Some(decoded) = signed.as_deref().and_then(decode) else { return };
-        let Ok(decoded) = Object::read(decoded.get().as_bytes()) else { return };
-        self.put(Field::EventName, text(&decoded, "name"));
-        self.put(Field::Service, text(&decoded, "service"));
-        self.put(Field::ChainSelector, text(&decoded, "chain_selector"));
+    fn read_signed(&mut self, decoded: &Object<'_>) {
+        self.put(Field::EventName, text(decoded, "name"));
+        self.put(Field::Service, text(decoded, "service"));
+        self.put(Field::ChainSelector, text(decoded, "chain_selector"));
         if let Ok(Some(chain_event)) = decoded.get::<Object<'_>>("chain_event") {
             self.put(Field::Address, text(&chain_event, "address"));
         }

@@ -2,18 +2,27 @@
 
 use std::ops::Range;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{ChannelRef, decode, one_line, rfc3339};
+use super::{ChannelRef, rfc3339};
 use crate::event::{ChannelId, Event, EventId, Offset, RawEvent};
 use crate::verify::{Address, Hash, Verified};
 
 pub(super) const VERIFIED: &str = "verified";
 pub(super) const UNSIGNED: &str = "unsigned";
 
+/// Room for what stands before `decoded` and `event`, but for the signers. More may be needed: then it is made.
+const HEAD: usize = 512;
+
+/// Room for a signer.
+const SIGNER: usize = 45;
+
+/// What stands before `decoded` and `event`.
 #[derive(Serialize)]
-struct Line<'a> {
+struct Head<'a> {
     channel: &'a str,
     channel_id: ChannelId,
     offset: Offset,
@@ -23,10 +32,6 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
     verification: Verification<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decoded: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event: Option<&'a RawValue>,
 }
 
 #[derive(Default, Serialize)]
@@ -66,9 +71,10 @@ impl<'a> Verification<'a> {
     }
 }
 
-/// A record, and where the event stands in it.
+/// A record, and where its parts stand in it.
 pub(super) struct Rendered {
-    pub(super) json: String,
+    pub(super) json: Vec<u8>,
+    pub(super) decoded: Option<Range<usize>>,
     pub(super) event: Range<usize>,
 }
 
@@ -78,11 +84,11 @@ pub(super) fn render(
     event: Option<&Event>,
     verification: Verification<'_>,
 ) -> Rendered {
-    let json = one_line(String::from_utf8_lossy(&raw.json));
     let signed = event.filter(|_| verification.status == VERIFIED).and_then(Event::signed);
-    let decoded = signed.and_then(decode);
-    let whole: Option<&RawValue> = serde_json::from_str(&json).ok();
-    let line = Line {
+    let signers = verification.signers.map_or(0, <[_]>::len);
+    let decoded = signed.map_or(0, |signed| base64::decoded_len_estimate(signed.len()));
+    let mut json = Vec::with_capacity(HEAD + signers * SIGNER + decoded + raw.json.len());
+    let head = Head {
         channel: &channel.name,
         channel_id: channel.id,
         offset: raw.offset,
@@ -90,11 +96,64 @@ pub(super) fn render(
         kind: event.map(|event| event.kind().as_str()),
         time: event.and_then(Event::timestamp).and_then(rfc3339),
         verification,
-        decoded: decoded.as_deref(),
-        event: whole,
     };
-    let line = serde_json::to_string(&line).expect("a record has text keys and no value that can fail");
-    // It is the last member, as it came.
-    let end = line.len() - 1;
-    Rendered { event: end - whole.map_or(0, |event| event.get().len())..end, json: line }
+    serde_json::to_writer(&mut json, &head).expect("a record has text keys and no value that can fail");
+    json.pop();
+    let decoded = signed.and_then(|signed| member(&mut json, "decoded", |json| append_decoded(json, signed)));
+    let event = member(&mut json, "event", |json| append_event(json, raw, event));
+    json.push(b'}');
+    // Where there is none, an empty one at the end.
+    let event = event.unwrap_or(json.len() - 1..json.len() - 1);
+    Rendered { json, decoded, event }
+}
+
+/// Appends a member, and says where its value stands; nothing where there is no value.
+fn member(json: &mut Vec<u8>, name: &str, append: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> Option<Range<usize>> {
+    let before = json.len();
+    json.extend_from_slice(b",\"");
+    json.extend_from_slice(name.as_bytes());
+    json.extend_from_slice(b"\":");
+    let start = json.len();
+    if append(json).is_none() {
+        json.truncate(before);
+        return None;
+    }
+    Some(start..json.len())
+}
+
+/// Appends the JSON inside a signed text. Where it is none, `json` has something at its end that belongs nowhere.
+pub(super) fn append_decoded(json: &mut Vec<u8>, signed: &str) -> Option<()> {
+    let start = json.len();
+    STANDARD.decode_vec(signed, json).ok()?;
+    let decoded = &json[start..];
+    // Valid before it is on one line: a line break inside a text makes it no JSON, and must not be mended.
+    let length = serde_json::from_slice::<&RawValue>(decoded).ok()?.get().len();
+    let space = decoded.len() - decoded.trim_ascii_start().len();
+    json.drain(start..start + space);
+    json.truncate(start + length);
+    put_on_one_line(&mut json[start..]);
+    Some(())
+}
+
+/// Appends the service's JSON, where it is JSON.
+fn append_event(json: &mut Vec<u8>, raw: &RawEvent, event: Option<&Event>) -> Option<()> {
+    let start = json.len();
+    if event.is_some() {
+        // It was read as JSON already, so that only space can stand around it.
+        json.extend_from_slice(raw.json.trim_ascii());
+        put_on_one_line(&mut json[start..]);
+    } else {
+        let mut shown = String::from_utf8_lossy(&raw.json).into_owned().into_bytes();
+        put_on_one_line(&mut shown);
+        json.extend_from_slice(serde_json::from_slice::<&RawValue>(&shown).ok()?.get().as_bytes());
+    }
+    Some(())
+}
+
+/// In JSON a raw line break stands only between tokens, where a space means the same.
+fn put_on_one_line(json: &mut [u8]) {
+    for byte in json {
+        // Stored in any case, which the compiler does for many at once.
+        *byte = if matches!(*byte, b'\n' | b'\r') { b' ' } else { *byte };
+    }
 }

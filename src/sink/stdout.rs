@@ -152,8 +152,9 @@ struct Lines {
 }
 
 impl Lines {
-    fn of<'a>(records: impl Iterator<Item = &'a Message>) -> Self {
-        let mut lines = Self { bytes: Vec::new(), ends: Vec::new() };
+    fn of<'a>(records: impl Iterator<Item = &'a Message> + Clone) -> Self {
+        let length = records.clone().map(|record| record.body().len() + 1).sum();
+        let mut lines = Self { bytes: Vec::with_capacity(length), ends: Vec::new() };
         for record in records {
             lines.bytes.extend_from_slice(record.body());
             lines.bytes.push(b'\n');

@@ -34,7 +34,7 @@ pub fn keccak256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Hash {
 /// Stricter than the reference, which takes a text without the prefix for the bytes themselves.
 pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
-    hex::decode(digits).ok()
+    base16ct::mixed::decode_vec(digits).ok()
 }
 
 impl FromStr for Address {
@@ -44,17 +44,31 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
         let mut bytes = [0; 20];
-        hex::decode_to_slice(digits, &mut bytes).map_err(|_| NotAnAddress)?;
+        // Of fewer digits the rest would stay as it is.
+        if digits.len() != 2 * bytes.len() {
+            return Err(NotAnAddress);
+        }
+        base16ct::mixed::decode(digits, &mut bytes).map_err(|_| NotAnAddress)?;
         Ok(Self(bytes))
     }
 }
 
 /// `0x` and lower-case hex for a type that is an array of bytes.
 macro_rules! written_as_hex {
-    ($($type:ty),+) => {$(
+    ($($type:ident: $length:literal),+) => {$(
+        impl $type {
+            /// Its text, in a buffer of the right size.
+            fn written(self, text: &mut [u8; 2 + 2 * $length]) -> &str {
+                let (prefix, digits) = text.split_at_mut(2);
+                prefix.copy_from_slice(b"0x");
+                base16ct::lower::encode(&self.0, digits).expect("there is room for each digit");
+                std::str::from_utf8(text).expect("digits are ASCII")
+            }
+        }
+
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "0x{}", hex::encode(self.0))
+                f.write_str(self.written(&mut [0; 2 + 2 * $length]))
             }
         }
 
@@ -66,10 +80,10 @@ macro_rules! written_as_hex {
 
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.serialize_str(self.written(&mut [0; 2 + 2 * $length]))
             }
         }
     )+};
 }
 
-written_as_hex!(Hash, Address);
+written_as_hex!(Hash: 32, Address: 20);

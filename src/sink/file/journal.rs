@@ -230,8 +230,8 @@ fn mend(file: &fs::File, path: &Path) -> io::Result<bool> {
 }
 
 /// The lines of a batch as one run of bytes.
-fn coalesce<'a>(records: impl Iterator<Item = &'a Message>) -> Vec<u8> {
-    let mut lines = Vec::new();
+fn coalesce<'a>(records: impl Iterator<Item = &'a Message> + Clone) -> Vec<u8> {
+    let mut lines = Vec::with_capacity(records.clone().map(|record| record.body().len() + 1).sum());
     for record in records {
         lines.extend_from_slice(record.body());
         lines.push(b'\n');

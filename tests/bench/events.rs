@@ -1,0 +1,119 @@
+//! What an event costs on its way from the page's bytes to a line, apart from its signatures, stage by stage.
+//!
+//! `cargo bench --bench events`; a page holds 200 events, so 200 µs are 1 µs an event, and `elem/s` are events a second.
+
+use std::hint::black_box;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use channeld::api::{Client, Page, Settings};
+use channeld::event::{Event, RawEvent};
+use channeld::record::{ChannelRef, Message, Record, Shape};
+use channeld::simulator::{Announcement, Options, Simulator};
+use channeld::sink::{Sink, Stdout};
+use channeld::verify::{Address, SignerSet, Verdict, Verified, Verifier, event_hash};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use tokio::runtime::Runtime;
+
+/// As many as the service puts on a page.
+const EVENTS: u16 = 200;
+
+/// A page of the simulator's, and what becomes of it.
+struct Sample {
+    body: Bytes,
+    page: Page,
+    channel: ChannelRef,
+    verified: Vec<Verified>,
+    records: Vec<Arc<Record>>,
+    /// Of another workflow owner: it has looked at all of an event when it comes to the signatures, and rejects it there.
+    stranger: Verifier,
+}
+
+impl Sample {
+    async fn made() -> Self {
+        let options = Options { events: EVENTS.into(), ..Options::default() };
+        let simulator = Simulator::start(options).await.expect("a port of loopback is free");
+        let told = simulator.announcement();
+        let channel = ChannelRef { name: "settlements".into(), id: told.channels[0] };
+        let page = client(told).poll(channel.id, None, EVENTS).await.expect("the simulator answers");
+        let signers = SignerSet::new(told.valid_signers.clone(), told.min_required_signatures).expect("a signer set");
+        let verifier = Verifier::new(signers.clone(), told.workflow_owner);
+        let verified: Vec<_> = page.events.iter().map(|raw| proved(&verifier, raw)).collect();
+        let records = verified.iter().map(|verified| Arc::new(Record::verified(&channel, verified))).collect();
+        let stranger = Verifier::new(signers, Address([0; 20]));
+        Self { body: body(&page), page, channel, verified, records, stranger }
+    }
+}
+
+fn client(told: &Announcement) -> Client {
+    let patience = Duration::from_secs(60);
+    let base_url = told.base_url.parse().expect("a URL");
+    let settings =
+        Settings { base_url, api_key: told.api_key.clone(), connect_timeout: patience, request_timeout: patience };
+    Client::new(settings).expect("settings that work")
+}
+
+fn proved(verifier: &Verifier, raw: &RawEvent) -> Verified {
+    match verifier.judge(raw.clone()) {
+        Verdict::Verified(verified) => verified,
+        other => panic!("the simulator is honest unless it is told otherwise: {}", other.name()),
+    }
+}
+
+/// The page as the service writes it.
+fn body(page: &Page) -> Bytes {
+    let records: Vec<_> = page.events.iter().map(|raw| &raw.json[..]).collect();
+    [&b"{\"events\":["[..], &records.join(&b","[..]), b"],\"has_more\":false}"].concat().into()
+}
+
+fn stages(criterion: &mut Criterion) {
+    let runtime = Runtime::new().expect("a runtime");
+    let sample = runtime.block_on(Sample::made());
+    println!("a page of {EVENTS} events, {} bytes each", sample.body.len() / usize::from(EVENTS));
+
+    let mut group = criterion.benchmark_group("events");
+    group.throughput(Throughput::Elements(EVENTS.into()));
+    group.bench_function("page", |bench| bench.iter(|| Page::read(black_box(&sample.body))));
+    group.bench_function("parse", |bench| {
+        bench.iter(|| sample.page.events.iter().for_each(|raw| drop(black_box(Event::parse(raw.json.clone())))));
+    });
+    group.bench_function("hash", |bench| {
+        bench.iter(|| {
+            for verified in &sample.verified {
+                black_box(event_hash(verified.event().signed().expect("it is signed")));
+            }
+        });
+    });
+    group.bench_function("judge but for signatures", |bench| {
+        bench.iter(|| sample.page.events.iter().for_each(|raw| drop(black_box(sample.stranger.judge(raw.clone())))));
+    });
+    group.bench_function("record", |bench| {
+        let made = |verified| drop(black_box(Record::verified(&sample.channel, verified)));
+        bench.iter(|| sample.verified.iter().for_each(made));
+    });
+    group.bench_function("page to record", |bench| {
+        bench.iter(|| {
+            let page = Page::read(black_box(&sample.body)).expect("a page");
+            for (raw, verified) in page.events.into_iter().zip(&sample.verified) {
+                drop(black_box(Event::parse(raw.json)));
+                drop(black_box(Record::verified(&sample.channel, verified)));
+            }
+        });
+    });
+    group.bench_function("facts", |bench| {
+        bench.iter(|| sample.records.iter().for_each(|record| drop(black_box(record.facts()))));
+    });
+    let sink = Stdout::over(io::sink());
+    group.bench_function("lines", |bench| {
+        bench.iter(|| {
+            let batch: Vec<_> = sample.records.iter().map(|record| Message::new(record, Shape::default())).collect();
+            runtime.block_on(sink.deliver(&sample.channel, &batch)).expect("nothing refuses them");
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, stages);
+criterion_main!(benches);
