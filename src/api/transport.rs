@@ -128,7 +128,8 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
 
 /// Reads a body, decompressed, up to `bound` bytes.
 async fn body(response: &mut Response, bound: usize) -> Result<Bytes, ApiError> {
-    let mut body = BytesMut::new();
+    let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+    let mut body = BytesMut::with_capacity(announced.min(bound));
     while let Some(chunk) = response.chunk().await.map_err(broken)? {
         if chunk.len() > bound - body.len() {
             return Err(ApiError::Malformed(BadAnswer::TooLong { bound }));

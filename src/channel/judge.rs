@@ -172,9 +172,9 @@ impl Judge {
         for judged in judged {
             let Some(judged) = judged? else { return Ok(None) };
             let Some(outcome) = self.let_through(judged, hearing).await? else { return Ok(None) };
-            self.notes.page(&outcome, hearing.teller);
             outcomes.push(outcome);
         }
+        self.notes.page(&outcomes, hearing.teller);
         Ok(Some(outcomes))
     }
 

@@ -67,7 +67,8 @@ impl Machine for ThisMachine {
     }
 
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
-        let shares = events.chunks(SHARE).map(|share| self.hear_share(clerk.clone(), share.to_vec()));
+        let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
+        let shares = (0..shares).map(|_| self.hear_share(clerk.clone(), events.by_ref().take(SHARE).collect()));
         Ok(try_join_all(shares).await?.into_iter().flatten().collect())
     }
 }

@@ -39,16 +39,19 @@ impl Notes {
         Self { metrics, signers }
     }
 
-    /// Where an event of a page stands, and that its proof is missing.
-    pub(super) fn page(&self, outcome: &Outcome, teller: &Teller) {
-        match outcome {
-            Outcome::Unplaced(evidence) => teller.disbelieves(evidence.facts.offset),
-            placed => teller.placed(placed.offset()),
+    /// How far a page goes, which of it does not count for that, and of which the proof is missing.
+    pub(super) fn page(&self, outcomes: &[Outcome], teller: &Teller) {
+        if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Outcome::Unplaced(_))) {
+            teller.placed(highest.offset());
         }
-        if let Outcome::Pending(pending) = outcome
-            && teller.reads_first()
-        {
-            self.metrics.judged(kind_of(&pending.json).as_ref(), Sort::Pending);
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Unplaced(evidence) => teller.disbelieves(evidence.facts.offset),
+                Outcome::Pending(pending) if teller.reads_first() => {
+                    self.metrics.judged(kind_of(&pending.json).as_ref(), Sort::Pending);
+                }
+                _ => {}
+            }
         }
     }
 
