@@ -33,8 +33,18 @@ pub fn keccak256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Hash {
 ///
 /// Stricter than the reference, which takes a text without the prefix for the bytes themselves.
 pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
-    hex::decode(digits).ok()
+    hex::decode(digits_of(text)?).ok()
+}
+
+/// As [`bytes_of`], where it must be just so many.
+pub(super) fn exact_bytes_of<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    hex::decode_to_slice(digits_of(text)?, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn digits_of(text: &str) -> Option<&str> {
+    text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
 }
 
 impl FromStr for Address {
@@ -42,7 +52,7 @@ impl FromStr for Address {
 
     /// Takes any case, whatever a checksum would say, and the digits with or without `0x`, as the reference does.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+        let digits = digits_of(text).unwrap_or(text);
         let mut bytes = [0; 20];
         hex::decode_to_slice(digits, &mut bytes).map_err(|_| NotAnAddress)?;
         Ok(Self(bytes))
