@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
+use tokio::task::JoinSet;
 
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
@@ -31,11 +32,26 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     processors: usize,
+    /// What is made ready for signers, beside the judging of the pages that follow.
+    preparing: Mutex<JoinSet<()>>,
 }
 
 impl ThisMachine {
     pub(super) fn new() -> Self {
-        Self { processors: std::thread::available_parallelism().map_or(1, NonZero::get) }
+        Self { processors: std::thread::available_parallelism().map_or(1, NonZero::get), preparing: Mutex::default() }
+    }
+
+    /// Prepares a verifier that has something to prepare, unless that is being done.
+    fn prepare(&self, verifier: &Arc<Verifier>) -> Result<(), ChannelError> {
+        let mut preparing = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(prepared) = preparing.try_join_next() {
+            prepared.map_err(ChannelError::Panicked)?;
+        }
+        if preparing.is_empty() && verifier.wants_preparing() {
+            let verifier = verifier.clone();
+            preparing.spawn_blocking(move || verifier.prepare());
+        }
+        Ok(())
     }
 }
 
@@ -56,6 +72,7 @@ impl Machine for ThisMachine {
             tokio::task::spawn_blocking(move || events.into_iter().map(|raw| verifier.judge(raw)).collect::<Vec<_>>())
         });
         let judged = try_join_all(shares).await.map_err(ChannelError::Panicked)?;
+        self.prepare(verifier)?;
         Ok(judged.into_iter().flatten().collect())
     }
 }
