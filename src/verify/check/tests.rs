@@ -34,7 +34,7 @@ fn edges() -> Vec<Scalar> {
 }
 
 #[test]
-fn the_key_that_recovery_finds_is_found_at_every_edge_and_its_negative_is_not() {
+fn the_key_that_recovery_finds_is_found_at_every_edge_and_its_negative_or_the_other_point_is_not() {
     let mut recovered = 0;
     for z in edges().into_iter().chain([Scalar::ZERO]) {
         let digest = Hash(z.to_bytes().into());
@@ -44,6 +44,8 @@ fn the_key_that_recovery_finds_is_found_at_every_edge_and_its_negative_is_not() 
                 let Some(key) = signature.recover(&digest) else { continue };
                 assert!(asked(&digest, &signature, key.as_affine()), "z {z:?} r {r:?} s {s:?} v {v}");
                 assert!(!asked(&digest, &signature, &-*key.as_affine()), "z {z:?} r {r:?} s {s:?} v {v}");
+                let flipped = self::signature(&r.to_bytes(), &s, if v % 27 == 0 { v + 1 } else { v - 1 }).unwrap();
+                assert!(!asked(&digest, &flipped, key.as_affine()), "z {z:?} r {r:?} s {s:?} v {v}, flipped");
                 recovered += 1;
             }
         }
