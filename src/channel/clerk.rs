@@ -33,6 +33,11 @@ impl Clerk {
         Self { channel: channel.clone(), verifier: verifier.clone(), unsigned: *unsigned }
     }
 
+    /// What proves the events.
+    pub(super) fn verifier(&self) -> &Arc<Verifier> {
+        &self.verifier
+    }
+
     /// Blocks for as long as the signatures take.
     pub(super) fn hear(&self, raw: RawEvent) -> Heard {
         self.assemble(self.verifier.judge(raw))

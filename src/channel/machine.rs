@@ -3,14 +3,16 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
+use crate::verify::Verifier;
 
 use super::ChannelError;
 use super::clerk::{Clerk, Heard};
@@ -37,12 +39,14 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     processors: Arc<Semaphore>,
+    /// What is made ready for signers, beside the judging of the pages that follow.
+    preparing: Mutex<JoinSet<()>>,
 }
 
 impl ThisMachine {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self { processors: Arc::new(Semaphore::new(processors)) }
+        Self { processors: Arc::new(Semaphore::new(processors)), preparing: Mutex::default() }
     }
 
     async fn hear_share(&self, clerk: Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
@@ -53,6 +57,19 @@ impl ThisMachine {
             heard
         });
         hearing.await.map_err(ChannelError::Panicked)
+    }
+
+    /// Prepares a verifier that has something to prepare, unless that is being done.
+    fn prepare(&self, verifier: &Arc<Verifier>) -> Result<(), ChannelError> {
+        let mut preparing = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(prepared) = preparing.try_join_next() {
+            prepared.map_err(ChannelError::Panicked)?;
+        }
+        if preparing.is_empty() && verifier.wants_preparing() {
+            let verifier = verifier.clone();
+            preparing.spawn_blocking(move || verifier.prepare());
+        }
+        Ok(())
     }
 }
 
@@ -69,6 +86,8 @@ impl Machine for ThisMachine {
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
         let shares = (0..shares).map(|_| self.hear_share(clerk.clone(), events.by_ref().take(SHARE).collect()));
-        Ok(try_join_all(shares).await?.into_iter().flatten().collect())
+        let heard = try_join_all(shares).await?;
+        self.prepare(clerk.verifier())?;
+        Ok(heard.into_iter().flatten().collect())
     }
 }

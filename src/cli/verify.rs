@@ -122,6 +122,7 @@ fn verify(
         };
         summary.count(&outcome);
         outcome.write(out, format, summary.events()).map_err(Failure::output)?;
+        verifier.prepare();
     }
     if format == Format::Readable {
         writeln!(out, "{summary}").map_err(Failure::output)?;

@@ -33,8 +33,23 @@ pub fn keccak256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Hash {
 ///
 /// Stricter than the reference, which takes a text without the prefix for the bytes themselves.
 pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
-    base16ct::mixed::decode_vec(digits).ok()
+    base16ct::mixed::decode_vec(digits_of(text)?).ok()
+}
+
+/// As [`bytes_of`], where it must be just so many.
+pub(super) fn exact_bytes_of<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
+    exact(digits_of(text)?)
+}
+
+fn digits_of(text: &str) -> Option<&str> {
+    text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
+}
+
+/// Just so many bytes: of fewer digits the rest would stay as it is.
+fn exact<const LENGTH: usize>(digits: &str) -> Option<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    let decoded = base16ct::mixed::decode(digits, &mut bytes).is_ok_and(|decoded| decoded.len() == LENGTH);
+    decoded.then_some(bytes)
 }
 
 impl FromStr for Address {
@@ -42,14 +57,7 @@ impl FromStr for Address {
 
     /// Takes any case, whatever a checksum would say, and the digits with or without `0x`, as the reference does.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
-        let mut bytes = [0; 20];
-        // Of fewer digits the rest would stay as it is.
-        if digits.len() != 2 * bytes.len() {
-            return Err(NotAnAddress);
-        }
-        base16ct::mixed::decode(digits, &mut bytes).map_err(|_| NotAnAddress)?;
-        Ok(Self(bytes))
+        exact(digits_of(text).unwrap_or(text)).map(Self).ok_or(NotAnAddress)
     }
 }
 

@@ -1,26 +1,63 @@
-//! Which address made a signature: recovery of the public key, on k256's own operations.
+//! One signature: as it is written, and which key made it, by recovery on k256's own operations.
 
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};
+use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
+use k256::{AffinePoint, Scalar};
 
-use super::hash::{Address, Hash, bytes_of, keccak256};
+use super::hash::{Address, Hash, exact_bytes_of, keccak256};
 
 const LENGTH: usize = 65;
 
-/// The address that signed `digest`, by a signature `0x r || s || v` with v in {0, 1, 27, 28}.
-///
-/// `None` where the text is no signature or recovers no key. A high `s` is as good as a low one, as in the reference:
-/// recovery, unlike k256's verification, asks nothing of `s` but its range.
-pub(super) fn signer_of(digest: &Hash, signature: &str) -> Option<Address> {
-    let bytes: [u8; LENGTH] = bytes_of(signature)?.try_into().ok()?;
-    let recovery = match bytes[LENGTH - 1] {
-        v @ (0 | 1) => v,
-        v @ (27 | 28) => v - 27,
-        _ => return None,
-    };
-    let recovery = RecoveryId::from_byte(recovery)?;
-    let signature = Signature::from_slice(&bytes[..LENGTH - 1]).ok()?;
-    let key = VerifyingKey::recover_from_prehash(&digest.0, &signature, recovery).ok()?;
-    Some(address_of(&key))
+/// A signature that can be a key's: r and s are neither zero nor as large as the group's order.
+pub(super) struct Recoverable {
+    signature: Signature,
+    recovery: RecoveryId,
+}
+
+impl Recoverable {
+    /// Reads `0x r || s || v` with v in {0, 1, 27, 28}; `None` where the text is no signature.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let bytes: [u8; LENGTH] = exact_bytes_of(text)?;
+        let recovery = match bytes[LENGTH - 1] {
+            v @ (0 | 1) => v,
+            v @ (27 | 28) => v - 27,
+            _ => return None,
+        };
+        let signature = Signature::from_slice(&bytes[..LENGTH - 1]).ok()?;
+        Some(Self { signature, recovery: RecoveryId::from_byte(recovery)? })
+    }
+
+    /// The key that signed `digest`; `None` where there is none.
+    ///
+    /// A high `s` is as good as a low one, as in the reference: recovery, unlike k256's verification, asks nothing of `s`
+    /// but its range.
+    pub(super) fn recover(&self, digest: &Hash) -> Option<VerifyingKey> {
+        VerifyingKey::recover_from_prehash(&digest.0, &self.signature, self.recovery).ok()
+    }
+
+    /// r, as a scalar.
+    pub(super) fn r(&self) -> Scalar {
+        *self.signature.split_scalars().0
+    }
+
+    /// s.
+    pub(super) fn s(&self) -> Scalar {
+        *self.signature.split_scalars().1
+    }
+
+    /// The point whose first coordinate is r and whose second is as odd as the recovery byte says; `None` where there is
+    /// none. r is that coordinate itself: with the recovery bytes that are taken, the order was not taken off it.
+    pub(super) fn point(&self) -> Option<AffinePoint> {
+        let (x, _) = self.signature.split_bytes();
+        AffinePoint::decompress(&x, u8::from(self.recovery.is_y_odd()).into()).into_option()
+    }
+
+    /// Whether that is the point that the signature names.
+    pub(super) fn names(&self, point: &AffinePoint) -> bool {
+        let (x, _) = self.signature.split_bytes();
+        // The identity has no coordinates. k256 gives zeros for them, and r is never zero.
+        point.x() == x && bool::from(point.y_is_odd()) == self.recovery.is_y_odd()
+    }
 }
 
 /// The address of a public key: the last 20 bytes of the hash of its two coordinates.

@@ -1,13 +1,21 @@
 //! The signer set: whose signatures count, and how many of them an event needs.
 
+use std::fmt;
+use std::sync::Arc;
+
 use super::Reason;
 use super::hash::{Address, Hash};
-use super::signature::signer_of;
+use super::known::Known;
+use super::reading::Reading;
+
+#[cfg(test)]
+mod tests;
 
 /// The oracle network's signers and the threshold. Never empty, no duplicates, 0 < required <= signers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct SignerSet {
-    addresses: Vec<Address>,
+    /// The addresses, and what else is known of the signers.
+    known: Arc<Known>,
     required: usize,
 }
 
@@ -55,7 +63,7 @@ impl SignerSet {
         if required > addresses.len() {
             return Err(SignerSetError::TooManyRequired { required, signers: addresses.len() });
         }
-        Ok(Self { addresses, required })
+        Ok(Self { known: Known::of(addresses), required })
     }
 
     /// How many distinct signers an event needs.
@@ -67,7 +75,7 @@ impl SignerSet {
     /// The signers, in the order they were listed.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
-        &self.addresses
+        self.known.addresses()
     }
 
     /// The distinct members that signed `digest`, exactly as many as are required.
@@ -75,19 +83,43 @@ impl SignerSet {
     /// Signatures are read in order, and reading stops at the threshold: what comes after it is never looked at.
     /// Strangers and repeats are passed over.
     pub(super) fn count(&self, digest: &Hash, signatures: &[Option<Box<str>>]) -> Result<Counted, Reason> {
-        let (mut found, mut strangers) = (Vec::with_capacity(self.required), 0);
-        for (index, signature) in signatures.iter().enumerate() {
-            let signer = signature.as_deref().and_then(|signature| signer_of(digest, signature));
-            let signer = signer.ok_or(Reason::MalformedSignature { index })?;
-            if !self.addresses.contains(&signer) {
-                strangers += 1;
-            } else if !found.contains(&signer) {
-                found.push(signer);
-            }
-            if found.len() == self.required {
-                return Ok(Counted { signers: found, strangers });
-            }
+        let (mut reading, mut rest) = (Reading::new(&self.known, digest), signatures);
+        while reading.found() < self.required && !rest.is_empty() {
+            // With fewer there cannot be enough: so many are read in any case.
+            let (next, others) = rest.split_at(rest.len().min(self.required - reading.found()));
+            reading.read(next)?;
+            rest = others;
         }
-        Err(Reason::TooFewSignatures { found: found.len(), required: self.required, strangers })
+        let (found, strangers) = (reading.found(), reading.strangers());
+        if found < self.required {
+            return Err(Reason::TooFewSignatures { found, required: self.required, strangers });
+        }
+        Ok(Counted { signers: reading.signers(), strangers })
+    }
+
+    /// Whether [`prepare`](Self::prepare) has anything to do.
+    pub(super) fn wants_preparing(&self) -> bool {
+        self.known.wants_preparing()
+    }
+
+    /// Makes it fast to check the signatures of those that have signed often.
+    pub(super) fn prepare(&self) {
+        self.known.prepare();
+    }
+}
+
+/// Two sets are the same by what they say, whatever is known of the signers.
+impl PartialEq for SignerSet {
+    fn eq(&self, other: &Self) -> bool {
+        (self.addresses(), self.required) == (other.addresses(), other.required)
+    }
+}
+
+impl Eq for SignerSet {}
+
+impl fmt::Debug for SignerSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("SignerSet");
+        shown.field("addresses", &self.addresses()).field("required", &self.required).finish_non_exhaustive()
     }
 }

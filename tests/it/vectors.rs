@@ -192,6 +192,35 @@ fn no_verdict_is_laxer_than_the_reference_and_none_stricter_without_a_reason() {
     assert_eq!(seen, STRICTER.len(), "every name in the table is a case");
 }
 
+/// A verdict as a text: whose signatures were counted, or why none would do.
+fn told(verdict: Option<Verdict>) -> String {
+    match verdict {
+        Some(Verdict::Verified(event)) => format!("{:?}", event.proof()),
+        Some(Verdict::Rejected(_, reason)) => format!("{reason:?}"),
+        other => format!("{:?}", other.as_ref().map(Verdict::name)),
+    }
+}
+
+/// In the first round keys are recovered, and all the more in the later ones signers are known.
+#[test]
+fn every_verdict_is_the_same_once_the_signers_are_known() {
+    let verdicts = Verdicts::read();
+    let verifiers = verdicts.cases.iter().filter_map(|case| Some((verdicts.verifier(&case.config)?, case.bytes())));
+    let verifiers: Vec<_> = verifiers.collect();
+    let round =
+        || -> Vec<_> { verifiers.iter().map(|(verifier, json)| told(verdict(verifier, json.clone()))).collect() };
+    let first = round();
+    let mut prepared = 0;
+    for _ in 0..3 {
+        prepared += verifiers.iter().filter(|(verifier, _)| verifier.wants_preparing()).count();
+        for (verifier, _) in &verifiers {
+            verifier.prepare();
+        }
+        assert_eq!(round(), first);
+    }
+    assert!(prepared > 0, "no signer was seen often enough");
+}
+
 #[test]
 fn a_configuration_that_the_reference_refuses_is_refused() {
     let verdicts = Verdicts::read();
@@ -232,18 +261,28 @@ fn no_flipped_byte_of_a_proof_or_of_the_signed_text_is_accepted() {
     let proof = "/headers/proofs/0";
     let signatures = (0..recorded.min_required).map(|index| format!("{proof}/signatures/{index}"));
     let parts = signatures.chain([format!("{proof}/ocr_report"), format!("{proof}/ocr_context")]);
+    let parts: Vec<_> = parts.collect();
 
+    refuses_every_flip(&verifier, &recorded.event, &parts);
+    while !verifier.wants_preparing() {
+        assert!(is_verified(&verifier, recorded.event.to_string().into()));
+    }
+    verifier.prepare();
+    refuses_every_flip(&verifier, &recorded.event, &parts);
+}
+
+fn refuses_every_flip(verifier: &Verifier, event: &Value, parts: &[String]) {
     for part in parts {
-        let text = recorded.event.pointer(&part).and_then(Value::as_str).unwrap();
+        let text = event.pointer(part).and_then(Value::as_str).unwrap();
         let bytes = hex::decode(text.strip_prefix("0x").unwrap()).unwrap();
         for flipped in flips(&bytes) {
-            refuses(&verifier, &recorded.event, &part, &format!("0x{}", hex::encode(flipped)));
+            refuses(verifier, event, part, &format!("0x{}", hex::encode(flipped)));
         }
     }
     let part = "/payload/verifiable_event";
-    let text = recorded.event.pointer(part).and_then(Value::as_str).unwrap();
+    let text = event.pointer(part).and_then(Value::as_str).unwrap();
     for flipped in flips(text.as_bytes()) {
-        refuses(&verifier, &recorded.event, part, &String::from_utf8_lossy(&flipped));
+        refuses(verifier, event, part, &String::from_utf8_lossy(&flipped));
     }
 }
 

@@ -1,0 +1,103 @@
+//! Asking and recovering are the same question.
+
+use k256::ecdsa::{SigningKey, VerifyingKey};
+use k256::elliptic_curve::ff::PrimeField;
+use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
+
+use super::*;
+
+/// The narrowest, which is made the fastest.
+fn multiples(point: &AffinePoint) -> Multiples {
+    Multiples::of(point, Window::fitting(1, 150_000).unwrap())
+}
+
+fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<Recoverable> {
+    Recoverable::parse(&format!("0x{}{}{v:02x}", hex::encode(r), hex::encode(s.to_bytes())))
+}
+
+/// What asking says, both ways; they must not differ.
+fn asked(digest: &Hash, signature: &Recoverable, key: &AffinePoint) -> bool {
+    let inverse = inverses(std::slice::from_ref(signature))[0];
+    let (check, key) = (Check::new(digest, signature, &inverse), multiples(key));
+    let alone = signature.point().is_some_and(|point| check.is_by(&key, &point));
+    assert_eq!(are_by(&[(&check, &key)]), [alone]);
+    alone
+}
+
+/// Scalars at the edges, and the digests that are them.
+fn edges() -> Vec<Scalar> {
+    let half = Scalar::TWO_INV;
+    // What the field's prime is more than the order: r is less in the rare signatures that have two points.
+    let between = Scalar::from(0x4551_2319_50b7_5fc4_402d_a172_2fc9_baee_u128) + Scalar::from(u128::MAX) + Scalar::ONE;
+    let edges = [Scalar::ONE, Scalar::from(2_u32), Scalar::from(3_u32), half, between];
+    edges.into_iter().flat_map(|edge| [edge, edge - Scalar::ONE, -edge]).filter(|edge| *edge != Scalar::ZERO).collect()
+}
+
+#[test]
+fn the_key_that_recovery_finds_is_found_at_every_edge_and_its_negative_or_the_other_point_is_not() {
+    let mut recovered = 0;
+    for z in edges().into_iter().chain([Scalar::ZERO]) {
+        let digest = Hash(z.to_bytes().into());
+        for (r, s) in edges().into_iter().zip(edges().into_iter().rev()).chain(edges().into_iter().zip(edges())) {
+            for v in [0, 1, 27, 28] {
+                let signature = signature(&r.to_bytes(), &s, v).unwrap();
+                let Some(key) = signature.recover(&digest) else { continue };
+                assert!(asked(&digest, &signature, key.as_affine()), "z {z:?} r {r:?} s {s:?} v {v}");
+                assert!(!asked(&digest, &signature, &-*key.as_affine()), "z {z:?} r {r:?} s {s:?} v {v}");
+                let flipped = self::signature(&r.to_bytes(), &s, if v % 27 == 0 { v + 1 } else { v - 1 }).unwrap();
+                assert!(!asked(&digest, &flipped, key.as_affine()), "z {z:?} r {r:?} s {s:?} v {v}, flipped");
+                recovered += 1;
+            }
+        }
+    }
+    assert!(recovered > 100, "{recovered}");
+}
+
+/// The sum is the identity where the key is -z/r.
+#[test]
+fn a_sum_that_is_no_point_is_nobodys() {
+    let signed = SigningKey::from_slice(&[7; 32]).unwrap().sign_prehash_recoverable(&[9; 32]).0;
+    let (r, z) = (*signed.split_scalars().0, Scalar::from(12_u32));
+    let key = (ProjectivePoint::GENERATOR * -(z * r.invert().unwrap())).to_affine();
+    let digest = Hash(z.to_bytes().into());
+    for v in [0, 1] {
+        let signature = signature(&r.to_bytes(), &Scalar::from(5_u32), v).unwrap();
+        assert_ne!(signature.recover(&digest).map(|key| *key.as_affine()), Some(key));
+        assert!(!asked(&digest, &signature, &key));
+    }
+}
+
+/// The point's coordinate is compared as it is, not less the order, though plain ECDSA would do that.
+#[test]
+fn a_point_beyond_the_order_is_not_named_by_what_is_left_of_it() {
+    let between = |more: u32| -Scalar::ONE + Scalar::from(more);
+    let mut tried = 0;
+    for left in 1..40_u32 {
+        // The order and what is left, as a coordinate: no scalar, so it is added up as bytes.
+        let mut x = (-Scalar::ONE).to_bytes();
+        let low = u64::from_be_bytes(x[24..].try_into().unwrap()) + 1 + u64::from(left);
+        x[24..].copy_from_slice(&low.to_be_bytes());
+        let Some(point) = AffinePoint::decompress(&x, 0.into()).into_option() else { continue };
+        assert_eq!(point.x(), x);
+        assert_eq!(between(left + 1), Scalar::from(left));
+        // The key for which s·R = z·G + r·Q with that point, and with r being what is left.
+        let (r, s, z) = (Scalar::from(left), Scalar::from(77_u32), Scalar::from(5_u32));
+        let key = (point * s - ProjectivePoint::GENERATOR * z) * r.invert().unwrap();
+        let (key, digest) = (key.to_affine(), Hash(z.to_bytes().into()));
+        for v in [0, 1] {
+            let signature = signature(&r.to_bytes(), &s, v).unwrap();
+            assert_ne!(signature.recover(&digest), VerifyingKey::from_affine(key).ok());
+            assert!(!asked(&digest, &signature, &key));
+        }
+        tried += 1;
+    }
+    assert!(tried > 5, "{tried}");
+}
+
+#[test]
+fn inverses_are_those_of_each_alone() {
+    let signatures: Vec<_> = edges().iter().filter_map(|s| signature(&Scalar::ONE.to_bytes(), s, 0)).collect();
+    let expected: Vec<_> = signatures.iter().map(|signature| signature.s().invert().unwrap()).collect();
+    assert_eq!(inverses(&signatures), expected);
+    assert!(inverses(&[]).is_empty());
+}

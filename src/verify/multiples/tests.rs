@@ -1,0 +1,63 @@
+//! Products by additions alone are products.
+
+use k256::U256;
+use k256::elliptic_curve::ops::Reduce;
+use proptest::prelude::*;
+
+use super::*;
+
+fn scalar(bytes: [u8; 32]) -> Scalar {
+    Scalar::reduce(&U256::from_be_slice(&bytes))
+}
+
+/// Digits at their largest, carried over and not, and both ends of the order.
+fn edges() -> Vec<Scalar> {
+    let powers = iter::successors(Some(Scalar::ONE), |power| Some(power + power)).take(256);
+    let patterns = [0x00, 0x0f, 0x55, 0x7f, 0x80, 0xaa, 0xff].map(|byte| scalar([byte; 32]));
+    powers.chain(patterns).flat_map(|scalar| [scalar, scalar - Scalar::ONE, -scalar]).collect()
+}
+
+#[test]
+fn every_window_multiplies_as_the_curve_does() {
+    let point = (ProjectivePoint::GENERATOR * scalar([7; 32])).to_affine();
+    for width in *Window::OTHERS.start()..=Window::WIDEST.0 {
+        let multiples = Multiples::of(&point, Window(width));
+        for scalar in edges() {
+            assert_eq!(
+                multiples.add_to(ProjectivePoint::IDENTITY, &scalar),
+                point * scalar,
+                "{width} bits, {scalar:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_sum_that_meets_its_own_term_or_the_negative_is_right() {
+    let multiples = Multiples::of(&AffinePoint::GENERATOR, Window(5));
+    for scalar in edges().into_iter().take(60) {
+        let product = AffinePoint::GENERATOR * scalar;
+        assert_eq!(multiples.add_to(product, &scalar), product.double());
+        assert_eq!(multiples.add_to(-product, &scalar), ProjectivePoint::IDENTITY);
+    }
+}
+
+#[test]
+fn the_memory_of_a_table_is_what_is_said_of_it() {
+    for width in *Window::OTHERS.start()..=Window::WIDEST.0 {
+        assert_eq!(Multiples::of(&AffinePoint::GENERATOR, Window(width)).bytes(), Window(width).bytes());
+    }
+}
+
+proptest! {
+    #[test]
+    fn digits_say_their_scalar(bytes: [u8; 32], width in 5_usize..=10) {
+        let scalar = scalar(bytes);
+        let sum = digits(&scalar, Window(width)).collect::<Vec<_>>().into_iter().rev().fold(Scalar::ZERO, |sum, digit| {
+            let digit_alone = Scalar::from(digit.unsigned_abs());
+            let shifted = (0..width).fold(sum, |sum, _| sum + sum);
+            if digit < 0 { shifted - digit_alone } else { shifted + digit_alone }
+        });
+        prop_assert_eq!(sum, scalar);
+    }
+}
