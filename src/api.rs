@@ -115,7 +115,7 @@ impl Client {
         let id = channel.to_string();
         let query = paging(limit, offset);
         let body = self.transport.get(&["channels", &id, "events"], &query, Missing::Channel).await?;
-        page::read(&body).map_err(ApiError::Malformed)
+        Page::read(&body).map_err(ApiError::Malformed)
     }
 
     /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200.
@@ -133,7 +133,7 @@ impl Client {
         let mut query = filter.query();
         query.extend(paging(limit, offset));
         let body = self.transport.get(&["channels", &id, "events", "search"], &query, Missing::Channel).await?;
-        page::read(&body).map_err(ApiError::Malformed)
+        Page::read(&body).map_err(ApiError::Malformed)
     }
 
     /// Reads one event by its id.

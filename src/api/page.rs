@@ -39,14 +39,19 @@ struct Wire<'a> {
     has_more: bool,
 }
 
-/// Reads the body of poll or search.
-pub(super) fn read(body: &Bytes) -> Result<Page, BadAnswer> {
-    match std::str::from_utf8(body) {
-        Ok(text) => {
-            let wire: Wire<'_> = parse(text)?;
-            page(&wire, |record| RawEvent::locate(body.slice_ref(record.as_bytes())))
+impl Page {
+    /// Reads the body of poll or search. Its records are slices of it.
+    ///
+    /// # Errors
+    /// [`BadAnswer`], where it is no page or the order of its records cannot be seen.
+    pub fn read(body: &Bytes) -> Result<Self, BadAnswer> {
+        match std::str::from_utf8(body) {
+            Ok(text) => {
+                let wire: Wire<'_> = parse(text)?;
+                page(&wire, |record| RawEvent::locate(body.slice_ref(record.as_bytes())))
+            }
+            Err(_) => read_damaged(body),
         }
-        Err(_) => read_damaged(body),
     }
 }
 
