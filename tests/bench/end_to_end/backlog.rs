@@ -40,7 +40,7 @@ struct Figures {
 pub(crate) fn run(events: u32, runs: usize) {
     eprintln!("backlog: {events} events are made and signed beforehand");
     let service = Service::start(&["--events", &events.to_string(), "--prepared"]);
-    let pages = service.known().pages(YARDSTICK_EVENTS.min(events));
+    let pages = service.known().pages(0, YARDSTICK_EVENTS.min(events)).collect::<Vec<_>>();
     let (verifier, signers) = (service.known().verifier(), service.known().signers());
     let mut figures = Figures::default();
     for number in 1..=runs {
@@ -53,14 +53,14 @@ pub(crate) fn run(events: u32, runs: usize) {
 }
 
 fn read(service: &Service, events: u32) -> Run {
-    let place = Place::new(service.known(), &[]);
+    let place = Place::new(service.known(), 1, &[]);
     let (before, started) = (service.cost(), Instant::now());
     let mut daemon = place.start();
     daemon.until_recorded(events.into());
     let wall = started.elapsed();
     let (daemon_cost, after) = (daemon.cost(), service.cost());
     daemon.stop();
-    must_be_whole(&place.events(), 1, events.into());
+    must_be_whole(&place.events(0), 1, events.into());
     Run { wall, daemon: daemon_cost, service_cpu: after.cpu.saturating_sub(before.cpu) }
 }
 
@@ -77,20 +77,20 @@ impl Figures {
         let scaled = self.recovery.map(|rate| rate * GO_LOOP / GO_VERIFIES);
         let ratio = |one: f64, other: f64| one / other;
         let events = figure(events.into());
-        let mut table = Table::new(&format!("backlog: {events} events behind, to a file, {runs} runs"));
-        table.row("events/s, from start to durable", &self.rate, "13,000");
-        table.row("events/s, parsing and verification alone, all cores", &self.alone, "");
-        table.row("  ratio", &self.rate.zip(&self.alone, ratio), "0.70 or more");
-        table.single("events/s, Go SDK's loop, as it is known", GO_LOOP, "");
-        table.row("  ratio", &self.rate.map(|rate| rate / GO_LOOP), "3 or more");
-        table.row("events/s, libsecp256k1, one core", &self.recovery, "");
-        table.row("events/s, Go SDK's loop, scaled to it", &scaled, "");
-        table.row("  ratio", &self.rate.zip(&scaled, ratio), "3 or more");
-        table.row("CPU µs an event", &self.cpu, "");
-        table.row("  of the Go SDK's loop as it is known", &self.cpu.map(|cpu| cpu * GO_LOOP / 1e6), "0.50 or less");
-        table.row("  of the scaled loop", &self.cpu.zip(&scaled, |cpu, rate| cpu * rate / 1e6), "0.50 or less");
-        table.row("peak MiB resident", &self.peak, "48 or less");
-        table.row("CPU µs an event, simulated service", &self.service_cpu, "20 or less");
+        let mut table = Table::of_runs(&format!("backlog: {events} events behind, to a file, {runs} runs"));
+        table.runs("events/s, from start to durable", &self.rate, "13,000");
+        table.runs("events/s, parsing and verification alone, all cores", &self.alone, "");
+        table.runs("  ratio", &self.rate.zip(&self.alone, ratio), "0.70 or more");
+        table.add(&["events/s, Go SDK's loop, as it is known", &figure(GO_LOOP), "", ""]);
+        table.runs("  ratio", &self.rate.map(|rate| rate / GO_LOOP), "3 or more");
+        table.runs("events/s, libsecp256k1, one core", &self.recovery, "");
+        table.runs("events/s, Go SDK's loop, scaled to it", &scaled, "");
+        table.runs("  ratio", &self.rate.zip(&scaled, ratio), "3 or more");
+        table.runs("CPU µs an event", &self.cpu, "");
+        table.runs("  of the Go SDK's loop as it is known", &self.cpu.map(|cpu| cpu * GO_LOOP / 1e6), "0.50 or less");
+        table.runs("  of the scaled loop", &self.cpu.zip(&scaled, |cpu, rate| cpu * rate / 1e6), "0.50 or less");
+        table.runs("peak MiB resident", &self.peak, "48 or less");
+        table.runs("CPU µs an event, simulated service", &self.service_cpu, "20 or less");
         table.print();
     }
 }

@@ -42,47 +42,52 @@ struct Cursors {
 }
 
 impl Place {
-    /// A place in which every channel of the service goes to one file, with the keys of choice beside.
-    pub(crate) fn new(known: &Known, keys: &[&str]) -> Self {
+    /// A place in which the channels of the service go to so many files in turn, with the keys of choice beside.
+    pub(crate) fn new(known: &Known, files: usize, keys: &[&str]) -> Self {
         let place = Self { directory: scratch() };
-        let path = |name: &str| place.directory.path().join(name).display().to_string();
         let mut document = format!(
             "api.base_url = {:?}\napi.api_key = {:?}\nverification.org_id = {:?}\nverification.valid_signers = {:?}\n\
-             verification.min_required_signatures = {}\nstate.path = {:?}\nadmin.listen = \"127.0.0.1:0\"\n\
-             sinks.file.type = \"file\"\nsinks.file.path = {:?}\n",
+             verification.min_required_signatures = {}\nstate.path = \"{}\"\nadmin.listen = \"127.0.0.1:0\"\n",
             known.base_url,
             known.api_key,
             known.org_id,
             known.valid_signers,
             known.min_required_signatures,
-            path("state"),
-            path("events.jsonl"),
+            place.path("state").display(),
         );
-        for (number, id) in known.channels.iter().enumerate() {
-            writeln!(document, "channels.c{number}.id = {id:?}\nchannels.c{number}.sinks = [\"file\"]").unwrap();
+        for number in 0..files {
+            let path = place.events(number);
+            writeln!(document, "sinks.f{number} = {{type = \"file\", path = \"{}\"}}", path.display()).unwrap();
         }
         for key in keys {
             writeln!(document, "{key}").unwrap();
         }
-        std::fs::write(place.directory.path().join("channeld.toml"), document).unwrap();
+        document.push_str("[channels]\n");
+        for (number, id) in known.channels.iter().enumerate() {
+            writeln!(document, "c{number}={{id={id:?},sinks=[\"f{}\"]}}", number % files).unwrap();
+        }
+        std::fs::write(place.path("channeld.toml"), document).unwrap();
         place
     }
 
-    /// The file that events go to.
-    pub(crate) fn events(&self) -> PathBuf {
-        self.directory.path().join("events.jsonl")
+    /// A file that events go to.
+    pub(crate) fn events(&self, file: usize) -> PathBuf {
+        self.path(&format!("events{file}.jsonl"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     pub(crate) fn start(&self) -> Daemon<'_> {
-        let directory = self.directory.path();
         let mut command = Command::new(binary());
-        command.arg("run").arg("--config").arg(directory.join("channeld.toml"));
-        Daemon { process: Process::start(&mut command, Stdio::null(), &directory.join("log")), place: self }
+        command.arg("run").arg("--config").arg(self.path("channeld.toml"));
+        Daemon { process: Process::start(&mut command, Stdio::null(), &self.path("log")), place: self }
     }
 
     /// How many events are durably dealt with, over all channels, whose offsets begin with 1 and have no gaps.
-    fn recorded(&self) -> u64 {
-        let mirror = std::fs::read(self.directory.path().join("state/cursors.json")).unwrap_or_default();
+    pub(crate) fn recorded(&self) -> u64 {
+        let mirror = std::fs::read(self.path("state/cursors.json")).unwrap_or_default();
         // There is none before the state was opened for the first time.
         let mirror: Option<Mirror> = serde_json::from_slice(&mirror).ok();
         mirror
@@ -107,6 +112,11 @@ impl Daemon<'_> {
             assert!(moved.elapsed() < PATIENCE, "nothing for {PATIENCE:?} at {seen}:\n{}", self.process.log_tail());
             std::thread::sleep(LOOK_AGAIN);
         }
+    }
+
+    /// Ends the program unless the daemon still runs.
+    pub(crate) fn must_run(&mut self) {
+        self.process.must_run();
     }
 
     pub(crate) fn cost(&self) -> Cost {

@@ -23,11 +23,17 @@
 mod backlog;
 mod daemon;
 mod delivered;
+mod idle;
+mod latency;
 mod machine;
+mod memory;
 mod process;
 mod service;
+mod startup;
 mod table;
 mod yardstick;
+
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
@@ -39,13 +45,33 @@ struct Args {
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
 
-    /// How many events the backlog has
+    /// backlog: how many events it has
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     events: u32,
 
-    /// How often the backlog is read
+    /// backlog: how often it is read
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
+
+    /// memory: how many events are far behind
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    far: u64,
+
+    /// memory: how many of those to read [default: all]
+    #[arg(long, value_name = "N")]
+    far_until: Option<u64>,
+
+    /// idle: how many channels there are
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    channels: usize,
+
+    /// idle, latency: for how many seconds each is measured
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    seconds: u64,
+
+    /// latency: the wait between polls, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    idle_wait: u64,
 
     /// Cargo says so.
     #[arg(long, hide = true)]
@@ -56,6 +82,14 @@ struct Args {
 enum Scenario {
     /// How fast a backlog becomes durable, and at what cost
     Backlog,
+    /// Whether memory stays flat while a million events are read
+    Memory,
+    /// What a thousand channels cost that have nothing to do
+    Idle,
+    /// How long it takes from publication to the sink
+    Latency,
+    /// How long it takes until the service is asked for the first time
+    Startup,
 }
 
 fn main() {
@@ -63,8 +97,17 @@ fn main() {
     machine::print();
     let chosen = if args.scenarios.is_empty() { Scenario::value_variants() } else { &args.scenarios };
     for scenario in chosen {
-        match scenario {
-            Scenario::Backlog => backlog::run(args.events, args.runs),
-        }
+        measure(*scenario, &args);
+    }
+}
+
+fn measure(scenario: Scenario, args: &Args) {
+    let time = Duration::from_secs(args.seconds);
+    match scenario {
+        Scenario::Backlog => backlog::run(args.events, args.runs),
+        Scenario::Memory => memory::run(args.far, args.far_until),
+        Scenario::Idle => idle::run(args.channels, time),
+        Scenario::Latency => latency::run(latency::Wanted { time, idle_wait: Duration::from_millis(args.idle_wait) }),
+        Scenario::Startup => startup::run(),
     }
 }

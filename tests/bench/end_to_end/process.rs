@@ -24,6 +24,8 @@ pub(crate) struct Process {
 pub(crate) struct Cost {
     /// User and system time.
     pub(crate) cpu: Duration,
+    /// Bytes in memory now.
+    pub(crate) resident: u64,
     /// The most bytes that were in memory at once.
     pub(crate) peak: u64,
 }
@@ -51,8 +53,8 @@ impl Process {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.split_whitespace().next().unwrap().parse().unwrap()
         };
-        let peak = kibibytes("VmHWM:") * 1024;
-        Cost { cpu: TICK * ticks, peak }
+        let [resident, peak] = ["VmRSS:", "VmHWM:"].map(|name| kibibytes(name) * 1024);
+        Cost { cpu: TICK * ticks, resident, peak }
     }
 
     /// Ends the program unless it still runs.

@@ -1,13 +1,15 @@
-//! The simulated service, and what a client has to know of it.
+//! The simulated service, as a process of its own or in this one, and what a client has to know of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
+use channeld::simulator::{Options, Simulator};
 use channeld::verify::{Address, SignerSet, Verifier};
 use serde::Deserialize;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use super::machine::scratch;
 use super::process::{Cost, Process};
@@ -20,6 +22,13 @@ pub(crate) struct Service {
     process: Process,
     known: Known,
     _directory: TempDir,
+}
+
+/// The service in this process, for what must be seen from within: when an event is published, when a request comes.
+pub(crate) struct Hosted {
+    pub(crate) simulator: Simulator,
+    known: Known,
+    _runtime: Runtime,
 }
 
 /// What it announces.
@@ -56,15 +65,28 @@ impl Service {
     }
 }
 
-impl Known {
-    /// The first channel's oldest events, as the pages that hold them.
-    pub(crate) fn pages(&self, events: u32) -> Vec<Bytes> {
-        (0..events).step_by(PAGE as usize).map(|offset| self.page(offset, PAGE.min(events - offset))).collect()
+impl Hosted {
+    pub(crate) fn start(options: Options) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let simulator = runtime.block_on(Simulator::start(options)).unwrap();
+        let known = serde_json::to_value(simulator.announcement()).and_then(serde_json::from_value).unwrap();
+        Self { simulator, known, _runtime: runtime }
     }
 
-    fn page(&self, offset: u32, limit: u32) -> Bytes {
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+}
+
+impl Known {
+    /// A channel's oldest events, as the pages that hold them.
+    pub(crate) fn pages(&self, channel: usize, events: u32) -> impl Iterator<Item = Bytes> {
+        (0..events).step_by(PAGE as usize).map(move |offset| self.page(channel, offset, PAGE.min(events - offset)))
+    }
+
+    fn page(&self, channel: usize, offset: u32, limit: u32) -> Bytes {
         let (host, base) = self.base_url.trim_start_matches("http://").split_once('/').unwrap();
-        let (channel, key) = (&self.channels[0], &self.api_key);
+        let (channel, key) = (&self.channels[channel], &self.api_key);
         let mut stream = TcpStream::connect(host).unwrap();
         write!(
             stream,
@@ -77,6 +99,12 @@ impl Known {
         assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
         let head = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
         Bytes::from(answer).slice(head + 4..)
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        let host = self.base_url.trim_start_matches("http://").split('/').next().unwrap_or_default();
+        host.rsplit(':').next().unwrap_or_default().parse().unwrap()
     }
 
     /// Whose signatures count.

@@ -6,9 +6,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples(Vec<f64>);
 
-/// A table: a row a figure.
+/// A table: texts in columns.
 pub(crate) struct Table {
-    rows: Vec<[String; 4]>,
+    rows: Vec<Vec<String>>,
 }
 
 impl Samples {
@@ -23,6 +23,18 @@ impl Samples {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place in the list")]
         let place = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len()) - 1;
         sorted[place]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum() / self.len() as f64
     }
 
     pub(crate) fn median(&self) -> f64 {
@@ -47,29 +59,49 @@ impl FromIterator<f64> for Samples {
 }
 
 impl Table {
-    /// An empty one, under its title.
-    pub(crate) fn new(title: &str) -> Self {
+    /// An empty one, under its title and the heads of its columns.
+    pub(crate) fn new(title: &str, heads: &[&str]) -> Self {
         println!("\n{title}\n");
-        Self { rows: vec![["", "median", "least to most", "should be"].map(str::to_owned)] }
+        let mut table = Self { rows: Vec::new() };
+        table.add(heads);
+        table
     }
 
-    /// A figure, with what it should be where somebody has said.
-    pub(crate) fn row(&mut self, what: &str, samples: &Samples, wanted: &str) {
+    /// For what is measured several times.
+    pub(crate) fn of_runs(title: &str) -> Self {
+        Self::new(title, &["", "median", "least to most", "should be"])
+    }
+
+    /// For what is measured once.
+    pub(crate) fn of_figures(title: &str) -> Self {
+        Self::new(title, &["", "", "should be"])
+    }
+
+    pub(crate) fn add(&mut self, texts: &[&str]) {
+        self.rows.push(texts.iter().map(|text| (*text).to_owned()).collect());
+    }
+
+    /// A row of runs, with what it should be where somebody has said.
+    pub(crate) fn runs(&mut self, what: &str, samples: &Samples, wanted: &str) {
         let spread = format!("{} to {}", figure(samples.at(0.0)), figure(samples.at(1.0)));
-        self.rows.push([what.to_owned(), figure(samples.median()), spread, wanted.to_owned()]);
+        self.add(&[what, &figure(samples.median()), &spread, wanted]);
     }
 
-    /// A figure that was measured once, or is known.
-    pub(crate) fn single(&mut self, what: &str, value: f64, wanted: &str) {
-        self.rows.push([what.to_owned(), figure(value), String::new(), wanted.to_owned()]);
+    /// A row of one figure.
+    pub(crate) fn figure(&mut self, what: &str, value: f64, wanted: &str) {
+        self.add(&[what, &figure(value), wanted]);
     }
 
+    /// Names to the left, figures to the right, and what they should be, in the last column, to the left again.
     pub(crate) fn print(&self) {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-        let [what, value, spread, _] = [0, 1, 2, 3].map(width);
+        let widths: Vec<_> = (0..columns).map(width).collect();
         for row in &self.rows {
-            let line = format!("  {:what$}  {:>value$}  {:>spread$}  {}", row[0], row[1], row[2], row[3]);
-            println!("{}", line.trim_end());
+            let cells = row.iter().zip(&widths).enumerate().map(|(column, (text, &width))| {
+                if column == 0 || column + 1 == columns { format!("{text:width$}") } else { format!("{text:>width$}") }
+            });
+            println!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
         }
     }
 }
