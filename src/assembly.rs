@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::{self, Client};
-use crate::channel::{Channel, Handles, Outlet, RecentEvents, Settings};
+use crate::channel::{Channel, Lasting, Outlet, Settings};
 use crate::config::{self, Config};
 use crate::retry::RetryPolicy;
 use crate::sink::SinkError;
-use crate::state::State;
 
 /// A configuration that is right in itself, but not on this machine.
 #[derive(Debug, thiserror::Error)]
@@ -69,17 +68,9 @@ pub fn sinks(config: &Config, before: Option<(&Config, &Sinks)>) -> Result<Sinks
     config.sinks.iter().map(sink).collect()
 }
 
-/// The configured channels, each with its outlets. `state` and `recent` are the process's own: they stay when the
-/// configuration is read again.
+/// The configured channels, each with its outlets.
 #[must_use]
-pub fn channels(
-    config: &Config,
-    client: &Client,
-    sinks: &Sinks,
-    state: &Arc<State>,
-    recent: &Arc<RecentEvents>,
-    handles: &Handles,
-) -> Vec<Arc<Channel>> {
+pub fn channels(config: &Config, client: &Client, sinks: &Sinks, lasting: &Lasting) -> Vec<Arc<Channel>> {
     let channel = |channel: &config::Channel| {
         let outlet = |name: &String| {
             let mut outlet = sinks.get(name)?.clone();
@@ -89,8 +80,7 @@ pub fn channels(
             Some(outlet)
         };
         let outlets = channel.sinks.iter().filter_map(outlet).collect();
-        let (settings, handle) = (settings(config, channel), handles.of(channel.channel.id));
-        Arc::new(Channel::new(settings, client.clone(), state.clone(), recent.clone(), outlets, handle))
+        Arc::new(Channel::new(settings(config, channel), client.clone(), outlets, lasting))
     };
     config.channels.iter().map(channel).collect()
 }

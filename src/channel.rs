@@ -7,6 +7,10 @@
 //!              └── late ◄── pending events, read again by id until their proof comes
 //! ```
 //!
+//! While there is more to read, all of it is at work at the same time: a range is on its way (`ahead`), the one before it
+//! is judged on every processor (`clerk`, `machine`), and those before are delivered, as many together as have come
+//! while the sink was busy.
+//!
 //! # Invariants
 //!
 //! * **Verified before delivered.** A lane is given [`Record`](crate::record::Record)s, and only a judged event becomes
@@ -18,8 +22,8 @@
 //! * **A slow sink holds up nobody.** See the hub.
 //! * **Who did not change goes on.** Another plan (see [`Channel::become_like`]) ends and begins only what it changes: the
 //!   way of reading, and the lanes whose sink is used differently.
-//! * **Bounded.** At most `QUEUE_BATCHES` batches wait for a lane, and at most `MAX_LATE` events for their proof; then
-//!   reading waits.
+//! * **Bounded.** At most one range is read ahead, `QUEUE_BATCHES` batches wait for a lane, and `MAX_LATE` events for their
+//!   proof; then reading waits.
 //!
 //! # Cancellation
 //!
@@ -42,7 +46,9 @@ use crate::newer::newer;
 use crate::record::ChannelRef;
 use crate::state::{State, StateError};
 
+mod ahead;
 mod batch;
+mod clerk;
 mod handle;
 mod history;
 mod hub;
@@ -50,6 +56,7 @@ mod intake;
 mod judge;
 mod lane;
 mod lanes;
+mod lasting;
 mod late;
 mod machine;
 #[cfg(test)]
@@ -73,6 +80,7 @@ mod walk;
 
 pub use handle::{Handle, Handles, Paused, StandingStill};
 pub use history::History;
+pub use lasting::Lasting;
 pub use newest::Newest;
 pub use pace::Standstill;
 pub use plan::{Outlet, Settings};
@@ -84,7 +92,7 @@ pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
 use intake::{Intake, Taken};
 use judge::Awaited;
 use lanes::Lanes;
-use machine::{Machine, ThisMachine};
+use machine::Machine;
 use plan::Plan;
 use shared::{Shared, Way};
 use source::{Service, Told};
@@ -129,21 +137,16 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Nothing happens before [`run`](Self::run). All channels of a process share the `state` and the `recent` events.
+    /// Nothing happens before [`run`](Self::run).
     #[must_use]
-    pub fn new(
-        settings: Settings,
-        api: Client,
-        state: Arc<State>,
-        recent: Arc<RecentEvents>,
-        outlets: Vec<Outlet>,
-        handle: Arc<Handle>,
-    ) -> Self {
+    pub fn new(settings: Settings, api: Client, outlets: Vec<Outlet>, lasting: &Lasting) -> Self {
+        let Lasting { state, handles, recent, machine } = lasting;
+        let handle = handles.of(settings.channel.id);
         let metrics = Arc::new(handle.metrics().channel(&settings.channel));
         let (told, answers_within) = (Told { handle: handle.clone(), metrics }, api.request_timeout());
         let source = Arc::new(Service::new(api, settings.channel.id, Some(told)));
         let plan = Plan { settings, source, outlets, answers_within };
-        Self::by(plan, state, recent, handle, Arc::new(ThisMachine::new()))
+        Self::by(plan, state.clone(), recent.clone(), handle, machine.clone())
     }
 
     fn by(

@@ -19,6 +19,7 @@
 
 use std::fmt;
 use std::num::NonZero;
+use std::ops::Range;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{FutureExt, Span, SpanBuilder, Status, TraceContextExt};
@@ -97,16 +98,18 @@ impl Trace {
 
     /// Begins a part of it.
     pub fn part(&self, name: &'static str) -> Part {
-        self.part_since(name, None)
+        Part(self.exported.as_ref().map(|exported| {
+            let part = SpanBuilder::from_name(name).start_with_context(&exported.tracer, &exported.batch);
+            exported.batch.with_span(part)
+        }))
     }
 
-    /// As [`part`](Self::part), of something that began earlier.
-    pub fn part_since(&self, name: &'static str, since: impl Into<Option<SystemTime>>) -> Part {
-        Part(self.exported.as_ref().map(|exported| {
-            let mut part = SpanBuilder::from_name(name);
-            part.start_time = since.into();
-            exported.batch.with_span(part.start_with_context(&exported.tracer, &exported.batch))
-        }))
+    /// Notes a part that is over.
+    pub fn past(&self, name: &'static str, took: Range<SystemTime>) {
+        if let Some(exported) = &self.exported {
+            let part = SpanBuilder::from_name(name).with_start_time(took.start);
+            part.start_with_context(&exported.tracer, &exported.batch).end_with_timestamp(took.end);
+        }
     }
 }
 

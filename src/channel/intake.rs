@@ -31,9 +31,10 @@ use crate::retry::Retry;
 use crate::state::{Blocker, Commit, Evidence, Held, Pending, Quarantined};
 use crate::trace::Trace;
 
+use super::ahead::{Ahead, Arrived};
 use super::batch::{Batch, Outcome, Sorted};
 use super::judge::{Hearing, PROOF_TIMEOUT};
-use super::reader::{Range, ReadError, Reader};
+use super::reader::{Range, ReadError};
 use super::shared::{Shared, Way};
 use super::status::Activity;
 use super::teller::Teller;
@@ -50,7 +51,7 @@ const LOOK_AHEAD_PATIENCE: Duration = Duration::from_secs(2);
 pub(super) struct Intake {
     shared: Arc<Shared>,
     way: Arc<Way>,
-    reader: Reader,
+    ahead: Ahead,
     position: Option<Offset>,
     /// Judged, and not handed on yet.
     waiting: Vec<Outcome>,
@@ -84,7 +85,7 @@ impl Intake {
     /// Begins above `position`, and reads in one way.
     pub(super) fn new(shared: Arc<Shared>, way: Arc<Way>, position: Option<Offset>, teller: Teller) -> Self {
         Self {
-            reader: way.reader(),
+            ahead: Ahead::new(way.clone()),
             position,
             waiting: Vec::new(),
             trace: None,
@@ -234,7 +235,7 @@ impl Intake {
             if judged.iter().any(|outcome| !matches!(outcome, Outcome::Unplaced(_))) {
                 self.shown_above = above;
                 // What it has read of the range already is from before.
-                self.reader = self.way.reader();
+                self.ahead.forget();
                 return Ok(true);
             }
             above = judged.last().map(Outcome::offset).or(above);
@@ -309,22 +310,24 @@ impl Intake {
     }
 
     async fn read(&mut self, stop: &CancellationToken) -> Result<Read, ChannelError> {
-        let began = SystemTime::now();
-        let range = tokio::select! {
+        let Arrived { range, took, early } = tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(Read::Stopped),
-            range = self.reader.next(self.position) => range,
+            arrived = self.ahead.next(self.position) => arrived,
         };
         let error = match range {
             Ok(range) => {
                 self.retry.reset();
                 self.trouble.over();
-                if range.events.is_empty() {
-                    return Ok(if range.more { Read::Again } else { Read::Nothing });
+                let Some(last) = range.events.last().map(|event| event.offset) else {
+                    return Ok(if range.more || early { Read::Again } else { Read::Nothing });
+                };
+                let trace = self.begin(took.start);
+                trace.past("poll", took);
+                self.caught_up = !range.more && !early;
+                if range.more {
+                    self.ahead.begin(Some(last));
                 }
-                let trace = self.begin(began);
-                drop(trace.part_since("poll", began));
-                self.caught_up = !range.more;
                 if !self.look_ahead(stop).await {
                     return Ok(Read::Stopped);
                 }

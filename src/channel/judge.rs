@@ -24,16 +24,16 @@ use tracing::field::display;
 use tracing::{debug, error, warn};
 
 use crate::api::ApiError;
-use crate::config::UnsignedPolicy;
 use crate::event::{Event, EventId, Offset, RawEvent};
-use crate::record::{ChannelRef, Record};
+use crate::record::ChannelRef;
 use crate::retry::RetryPolicy;
 use crate::state::{Evidence, Late, Pending, Quarantined};
 use crate::telemetry::Chain;
 use crate::trace::TraceId;
-use crate::verify::{Reason, Verdict, Verifier};
+use crate::verify::Reason;
 
 use super::batch::Outcome;
+use super::clerk::{Clerk, Heard};
 use super::machine::Machine;
 use super::reader::ReadError;
 use super::replay::{Alarm, LetThrough, RecentEvents};
@@ -112,8 +112,9 @@ pub(super) struct Hearing<'a> {
 
 /// What stands after the second look.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "hardly any is the small one")]
 enum Judged {
-    Placed(Verdict),
+    Placed(Heard),
     Unplaced(RawEvent, Reason),
 }
 
@@ -123,8 +124,7 @@ pub(super) struct Judge {
     source: Arc<dyn Source>,
     recent: Arc<RecentEvents>,
     channel: ChannelRef,
-    verifier: Arc<Verifier>,
-    unsigned: UnsignedPolicy,
+    clerk: Arc<Clerk>,
     proof_timeout: Duration,
     retry: RetryPolicy,
     machine: Arc<dyn Machine>,
@@ -145,8 +145,7 @@ impl Judge {
             source,
             recent,
             channel: settings.channel.clone(),
-            verifier: settings.verifier.clone(),
-            unsigned: settings.unsigned,
+            clerk: Arc::new(Clerk::new(settings)),
             proof_timeout: settings.proof_timeout,
             retry: settings.retry,
             machine,
@@ -166,9 +165,9 @@ impl Judge {
         events: Vec<RawEvent>,
         hearing: Hearing<'_>,
     ) -> Result<Option<Vec<Outcome>>, ChannelError> {
-        let verdicts = self.machine.judge(&self.verifier, events).await?;
+        let heard = self.machine.hear(&self.clerk, events).await?;
         let judged: Vec<_> =
-            stream::iter(verdicts).map(|first| self.second_look(first, hearing)).buffered(SECOND_LOOKS).collect().await;
+            stream::iter(heard).map(|first| self.second_look(first, hearing)).buffered(SECOND_LOOKS).collect().await;
         let mut outcomes = Vec::with_capacity(judged.len());
         for judged in judged {
             let Some(judged) = judged? else { return Ok(None) };
@@ -220,7 +219,7 @@ impl Judge {
             }
         };
         let json = again.json.clone();
-        Ok(match self.outcome(self.verdict(again).await?, hearing).await? {
+        Ok(match self.outcome(self.hear(again).await?, hearing).await? {
             None => Answer::Stopped,
             Some(Outcome::Pending(_)) => Answer::NotYet(Some(json)),
             Some(settled) => Answer::Settled(settled),
@@ -229,10 +228,10 @@ impl Judge {
 
     /// What becomes of an event by the bytes that are kept of it; `None` where the service has to be asked.
     pub(super) async fn by_kept_bytes(&self, awaited: &Awaited, json: Bytes) -> Result<Option<Outcome>, ChannelError> {
-        let verdict = self.verdict(RawEvent { offset: awaited.offset, id: awaited.event_id, json }).await?;
-        Ok(match verdict {
-            Verdict::Pending(_) => None,
-            Verdict::Rejected(..) if awaited.event_id.is_some() => None,
+        let heard = self.hear(RawEvent { offset: awaited.offset, id: awaited.event_id, json }).await?;
+        Ok(match heard {
+            Heard::Pending(_) => None,
+            Heard::Rejected(..) if awaited.event_id.is_some() => None,
             settled => Some(
                 self.settle(settled, None)
                     .unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm, None))),
@@ -252,24 +251,24 @@ impl Judge {
         self.condemn(raw, Grounds::new(PROOF_TIMEOUT, "its proof has not come in time"), trace)
     }
 
-    async fn verdict(&self, event: RawEvent) -> Result<Verdict, ChannelError> {
-        let mut verdicts = self.machine.judge(&self.verifier, vec![event]).await?;
-        Ok(verdicts.pop().expect("as many verdicts as events"))
+    async fn hear(&self, event: RawEvent) -> Result<Heard, ChannelError> {
+        let mut heard = self.machine.hear(&self.clerk, vec![event]).await?;
+        Ok(heard.pop().expect("as many verdicts as events"))
     }
 
-    async fn outcome(&self, verdict: Verdict, hearing: Hearing<'_>) -> Result<Option<Outcome>, ChannelError> {
-        match self.second_look(verdict, hearing).await? {
+    async fn outcome(&self, heard: Heard, hearing: Hearing<'_>) -> Result<Option<Outcome>, ChannelError> {
+        match self.second_look(heard, hearing).await? {
             Some(judged) => self.let_through(judged, hearing).await,
             None => Ok(None),
         }
     }
 
     /// What stands of a verdict; `None` where `stop` fired first.
-    async fn second_look(&self, verdict: Verdict, hearing: Hearing<'_>) -> Result<Option<Judged>, ChannelError> {
-        let Verdict::Rejected(raw, reason) = verdict else { return Ok(Some(Judged::Placed(verdict))) };
+    async fn second_look(&self, heard: Heard, hearing: Hearing<'_>) -> Result<Option<Judged>, ChannelError> {
+        let Heard::Rejected(raw, reason) = heard else { return Ok(Some(Judged::Placed(heard))) };
         let Some(again) = self.read_again(&raw, hearing).await else { return Ok(None) };
         Ok(Some(match again {
-            Some(again) => Judged::Placed(self.verdict(again).await?),
+            Some(again) => Judged::Placed(self.hear(again).await?),
             None => Judged::Unplaced(raw, reason),
         }))
     }
@@ -277,19 +276,19 @@ impl Judge {
     /// What becomes of an event, unless it is a replay or a contradiction, on a second look too; `None` where `stop`
     /// fired first.
     async fn let_through(&self, judged: Judged, hearing: Hearing<'_>) -> Result<Option<Outcome>, ChannelError> {
-        let verdict = match judged {
-            Judged::Placed(verdict) => verdict,
+        let heard = match judged {
+            Judged::Placed(heard) => heard,
             Judged::Unplaced(raw, reason) => {
                 return Ok(Some(Outcome::Unplaced(self.reject(raw, &reason, hearing.trace))));
             }
         };
-        let (raw, alarm) = match self.settle(verdict, hearing.trace) {
+        let (raw, alarm) = match self.settle(heard, hearing.trace) {
             Ok(outcome) => return Ok(Some(outcome)),
             Err(alarmed) => alarmed,
         };
         let Some(again) = self.read_again(&raw, hearing).await else { return Ok(None) };
         let Some(again) = again else { return Ok(Some(Outcome::Unplaced(self.suspect(raw, alarm, hearing.trace)))) };
-        let settled = self.settle(self.verdict(again).await?, hearing.trace);
+        let settled = self.settle(self.hear(again).await?, hearing.trace);
         Ok(Some(settled.unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm, hearing.trace)))))
     }
 
@@ -336,27 +335,27 @@ impl Judge {
     }
 
     /// What becomes of an event; an alarm where it may not go on.
-    fn settle(&self, verdict: Verdict, trace: Option<TraceId>) -> Result<Outcome, (RawEvent, Alarm)> {
+    fn settle(&self, heard: Heard, trace: Option<TraceId>) -> Result<Outcome, (RawEvent, Alarm)> {
         let channel = self.channel.id;
-        Ok(match verdict {
-            Verdict::Verified(verified) => {
+        Ok(match heard {
+            Heard::Verified(verified, record) => {
                 if self.check(verified.event(), self.recent.verified(channel, &verified), trace)? {
                     self.notes.verified(&verified, self.machine.now());
                 }
-                Outcome::Deliver(Record::verified(&self.channel, &verified))
+                Outcome::Deliver(record)
             }
-            Verdict::Unsigned(unsigned) if self.unsigned == UnsignedPolicy::Drop => {
+            Heard::Unsigned(unsigned, None) => {
                 self.notes.unsigned(&unsigned);
                 Outcome::Dropped(unsigned.event().offset())
             }
-            Verdict::Unsigned(unsigned) => {
+            Heard::Unsigned(unsigned, Some(record)) => {
                 if self.check(unsigned.event(), self.recent.notice(channel, &unsigned), trace)? {
                     self.notes.unsigned(&unsigned);
                 }
-                Outcome::Deliver(Record::unsigned(&self.channel, &unsigned))
+                Outcome::Deliver(record)
             }
-            Verdict::Pending(raw) => self.set_aside(raw, trace),
-            Verdict::Rejected(raw, reason) => Outcome::Condemned(self.reject(raw, &reason, trace)),
+            Heard::Pending(raw) => self.set_aside(raw, trace),
+            Heard::Rejected(raw, reason) => Outcome::Condemned(self.reject(raw, &reason, trace)),
         })
     }
 

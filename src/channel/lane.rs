@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
@@ -175,22 +175,25 @@ impl Lane {
         Intake::new(self.shared.clone(), way, self.recorded.through, teller.clone())
     }
 
-    /// Adds further batches to a batch that offers less than the sink takes at once, for as long as the sink waits for
-    /// them; `None` where `stop` fired: nothing of it is begun.
+    /// Adds further batches to a batch that offers less than the sink takes at once: those that have come while the sink
+    /// was at work, so that they share what recording costs, and more for as long as the sink waits for them. `None` where
+    /// `stop` fired: nothing of it is begun.
     async fn gather(&mut self, first: Arc<Batch>, stop: &CancellationToken) -> Option<Arc<Batch>> {
         let linger = self.outlet.sink.linger();
-        if linger.is_zero() {
-            return Some(first);
-        }
         let patience = Instant::now() + linger;
         let (mut offered, mut held) = (self.fresh(&first).count(), first.len());
         let mut batches = vec![first];
-        while (1..self.outlet.sink.at_once()).contains(&offered) && held < MAX_GATHERED {
-            let next = tokio::select! {
-                biased;
-                () = stop.cancelled() => return None,
-                next = self.seat.queue.recv() => next,
-                () = sleep_until(patience) => break,
+        while offered < self.outlet.sink.at_once() && held < MAX_GATHERED {
+            let next = match self.seat.queue.try_recv() {
+                Ok(next) => Some(next),
+                // Nothing to offer is nothing to wait with.
+                Err(TryRecvError::Empty) if offered > 0 && !linger.is_zero() => tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return None,
+                    next = self.seat.queue.recv() => next,
+                    () = sleep_until(patience) => break,
+                },
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             };
             match next {
                 Some(Work::Batch(batch)) => {

@@ -10,7 +10,6 @@
 //! A lane that leaves has [`Settings::grace`](super::Settings) for what it has in hand. Then it is dropped, and what it had
 //! not recorded is offered again by the one that follows it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +29,8 @@ use super::{ChannelError, next_ended, start};
 pub(super) struct Lanes {
     shared: Arc<Shared>,
     tasks: JoinSet<Result<(), ChannelError>>,
-    running: HashMap<Id, Running>,
+    /// In the order in which they began.
+    running: Vec<(Id, Running)>,
     /// Those that the plan in force has.
     outlets: Vec<Outlet>,
     grace: Duration,
@@ -47,7 +47,7 @@ struct Running {
 impl Lanes {
     /// None yet. They end when `stop` fires.
     pub(super) fn new(shared: Arc<Shared>, stop: CancellationToken) -> Self {
-        let (tasks, running) = (JoinSet::new(), HashMap::new());
+        let (tasks, running) = (JoinSet::new(), Vec::new());
         Self { shared, tasks, running, outlets: Vec::new(), grace: Duration::ZERO, stop }
     }
 
@@ -64,11 +64,11 @@ impl Lanes {
     /// From now on there are the lanes of this plan: those that are there already go on.
     pub(super) fn follow(&mut self, plan: &Plan) {
         (self.outlets, self.grace) = (plan.outlets.clone(), plan.settings.grace);
-        for running in self.running.values().filter(|running| !self.outlets.contains(&running.outlet)) {
+        for (_, running) in self.running.iter().filter(|(_, running)| !self.outlets.contains(&running.outlet)) {
             running.leave.cancel();
         }
         for outlet in self.outlets.clone() {
-            if !self.running.values().any(|running| running.outlet.name == outlet.name) {
+            if !self.running.iter().any(|(_, running)| running.outlet.name == outlet.name) {
                 self.enter(outlet);
             }
         }
@@ -99,13 +99,14 @@ impl Lanes {
             shared.handle.observe(|seen| seen.lane_ends(&sink));
             ended
         });
-        self.running.insert(task.id(), Running { outlet, leave });
+        self.running.push((task.id(), Running { outlet, leave }));
     }
 
     /// Waits until a lane has ended by itself, and says how. Where one has left, the one that follows it begins.
     pub(super) async fn ended(&mut self) -> Result<(), ChannelError> {
         while let Some((id, ended)) = next_ended(&mut self.tasks).await {
-            let Some(Running { outlet, leave }) = self.running.remove(&id) else { continue };
+            let Some(at) = self.running.iter().position(|(running, _)| *running == id) else { continue };
+            let (_, Running { outlet, leave }) = self.running.remove(at);
             ended?;
             if !leave.is_cancelled() || self.stop.is_cancelled() {
                 return Ok(());

@@ -7,12 +7,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
+use tokio::sync::Semaphore;
 
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
-use crate::verify::{Verdict, Verifier};
 
 use super::ChannelError;
+use super::clerk::{Clerk, Heard};
+
+/// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long; not
+/// too few, because each share has to be handed over.
+const SHARE: usize = 16;
 
 /// A machine.
 #[async_trait]
@@ -23,19 +28,31 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     /// Waits that grow, and differ by chance.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
-    /// Judges events in their order, off the async threads.
-    async fn judge(&self, verifier: &Arc<Verifier>, events: Vec<RawEvent>) -> Result<Vec<Verdict>, ChannelError>;
+    /// Hears events in their order, off the async threads.
+    async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError>;
 }
 
-/// The machine itself.
+/// The machine itself. All channels share its processors: however many are behind, no more threads compete for them than
+/// there are, and each channel has its turn.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
-    processors: usize,
+    processors: Arc<Semaphore>,
 }
 
 impl ThisMachine {
     pub(super) fn new() -> Self {
-        Self { processors: std::thread::available_parallelism().map_or(1, NonZero::get) }
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { processors: Arc::new(Semaphore::new(processors)) }
+    }
+
+    async fn hear_share(&self, clerk: Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
+        let processor = self.processors.clone().acquire_owned().await.expect("it is never closed");
+        let hearing = tokio::task::spawn_blocking(move || {
+            let heard = events.into_iter().map(|raw| clerk.hear(raw)).collect();
+            drop(processor);
+            heard
+        });
+        hearing.await.map_err(ChannelError::Panicked)
     }
 }
 
@@ -49,13 +66,8 @@ impl Machine for ThisMachine {
         Retry::new(policy)
     }
 
-    async fn judge(&self, verifier: &Arc<Verifier>, events: Vec<RawEvent>) -> Result<Vec<Verdict>, ChannelError> {
-        let share = events.len().div_ceil(self.processors).max(1);
-        let shares = events.chunks(share).map(|events| {
-            let (verifier, events) = (verifier.clone(), events.to_vec());
-            tokio::task::spawn_blocking(move || events.into_iter().map(|raw| verifier.judge(raw)).collect::<Vec<_>>())
-        });
-        let judged = try_join_all(shares).await.map_err(ChannelError::Panicked)?;
-        Ok(judged.into_iter().flatten().collect())
+    async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
+        let shares = events.chunks(SHARE).map(|share| self.hear_share(clerk.clone(), share.to_vec()));
+        Ok(try_join_all(shares).await?.into_iter().flatten().collect())
     }
 }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::machine::ThisMachine;
 use super::source::Source;
 use super::*;
 use crate::api::{ApiError, Page};
@@ -219,7 +220,8 @@ async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
     let (channel, handle) = channel(Service::Has(20), Receives::Nothing);
     let stop = CancellationToken::new();
     let stopping = async {
-        sleep(Duration::from_secs(60)).await;
+        // Between two polls, which are five seconds apart.
+        sleep(Duration::from_secs(62)).await;
         assert_eq!(handle.status().activity, Activity::Idle, "it has read everything");
         stop.cancel();
         sleep(Duration::from_secs(3600)).await;

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::assembly;
-use crate::channel::{Handles, Outlet};
+use crate::channel::{Lasting, Outlet};
 use crate::config::Config;
 use crate::retry::RetryPolicy;
 use crate::signals::Signals;
@@ -70,7 +70,7 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
     let screen = Arc::new(Screen::new(args.events));
     let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config.api)?;
-    let channels = assembly::channels(&config, &client, &sinks, &state, &Arc::default(), &Handles::default());
+    let channels = assembly::channels(&config, &client, &sinks, &Lasting::new(state.clone(), Arc::default()));
 
     let began = Instant::now();
     let stop = CancellationToken::new();

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Sources};
-use crate::channel::Handles;
+use crate::channel::{Handles, Lasting};
 use crate::config::{Config, Loaded, Text};
 use crate::control::{Changes, Operations, Process, Refusal, Reloading, Reloads, Socket};
 use crate::liveness::Liveness;
@@ -31,7 +31,7 @@ mod reload;
 mod supervision;
 mod traces;
 
-use reload::{InForce, Lasting};
+use reload::InForce;
 use traces::Exporting;
 
 /// How long it takes at most until a secret that has changed on the disk is noticed.
@@ -111,7 +111,7 @@ impl Daemon {
         let metrics = Metrics::default();
         let (traces, exporting) = Exporting::begin(&loaded.config.log, &metrics)?;
         let handles = Arc::new(Handles::traced(metrics.clone(), traces));
-        let lasting = Lasting { state, recent: Arc::default(), handles };
+        let lasting = Lasting::new(state, handles);
         let (in_force, wanted) = InForce::first(text, loaded, &lasting)?;
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use channeld::api::{self, Client};
-use channeld::channel::{Channel, Outlet, Settings};
+use channeld::channel::{Channel, Lasting, Outlet, Settings};
 use channeld::config::{Ordering, Start, UnsignedPolicy};
 use channeld::record::{ChannelRef, Message};
 use channeld::retry::RetryPolicy;
@@ -131,7 +131,7 @@ fn channel(history: &History, simulator: &Simulator, state: Arc<State>, books: &
     };
     let outlet = |name: &str, book: &Arc<Book>| Outlet::new(name, book.clone(), RETRY);
     let outlets = vec![outlet("one", &books[0]), outlet("two", &books[1])];
-    Channel::new(settings, client.unwrap(), state, Arc::default(), outlets, Arc::default())
+    Channel::new(settings, client.unwrap(), outlets, &Lasting::new(state, Arc::default()))
 }
 
 async fn live_through(history: History) {

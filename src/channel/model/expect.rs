@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::channel::QUEUE_BATCHES;
 use crate::event::Offset;
 use crate::state::{LaneKey, Late, Quarantined, State};
 
@@ -141,10 +142,12 @@ impl World {
         Ok(())
     }
 
-    /// The most that one offer can hold: a page, and below the first page of a channel what a page leaves out.
+    /// The most that one offer can hold: a page and those that wait behind it and, below the first page of a channel, what
+    /// a page leaves out.
     fn most_in_hand(&self, through: Option<Offset>) -> usize {
         let (_, page) = self.history.limits();
-        if through.is_none() { 2 * page - 1 } else { page }
+        let pages = (1 + QUEUE_BATCHES) * page;
+        if through.is_none() { pages + page - 1 } else { pages }
     }
 
     /// The events that are to be read.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::channel::ChannelError;
+use crate::channel::clerk::{Clerk, Heard};
 use crate::channel::machine::Machine;
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
 use crate::state::Commit;
 use crate::state::memory::{Gate, Write};
-use crate::verify::{Verdict, Verifier};
 
 use super::pool;
 use super::world::{Step, World};
@@ -25,8 +25,8 @@ impl Machine for World {
         Retry::steady(policy)
     }
 
-    async fn judge(&self, _: &Arc<Verifier>, events: Vec<RawEvent>) -> Result<Vec<Verdict>, ChannelError> {
-        Ok(events.into_iter().map(pool::judge).collect())
+    async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
+        Ok(events.into_iter().map(|raw| clerk.assemble(pool::judge(raw))).collect())
     }
 }
 

@@ -9,28 +9,18 @@
 //!   certificates, counts as soon as it changes; the text of the file stays what it was.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use crate::assembly::{self, Sinks};
-use crate::channel::{Handles, RecentEvents};
+use crate::channel::Lasting;
 use crate::config::{Config, Files, Loaded, Text};
 use crate::control::Changes;
-use crate::state::State;
 use crate::supervisor::Wanted;
 use crate::telemetry::{ALWAYS, Chain};
 
 use super::StartError;
-
-/// What stays as long as the process.
-#[derive(Clone)]
-pub(super) struct Lasting {
-    pub(super) state: Arc<State>,
-    pub(super) recent: Arc<RecentEvents>,
-    pub(super) handles: Arc<Handles>,
-}
 
 /// A configuration in force, and what was made by it.
 pub(super) struct InForce {
@@ -154,10 +144,9 @@ fn assemble(
     before: Option<(&Config, &Sinks)>,
     lasting: &Lasting,
 ) -> Result<(Sinks, Wanted), StartError> {
-    let Lasting { state, recent, handles } = lasting;
     let client = assembly::client(&config.api)?;
     let sinks = assembly::sinks(config, before)?;
-    let channels = assembly::channels(config, &client, &sinks, state, recent, handles);
+    let channels = assembly::channels(config, &client, &sinks, lasting);
     Ok((sinks, Wanted { channels, grace: config.shutdown_grace }))
 }
 

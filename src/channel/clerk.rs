@@ -1,0 +1,57 @@
+//! The part of judging that needs nobody else, and costs the most: an event's verdict, and its record.
+
+use std::sync::Arc;
+
+use crate::config::UnsignedPolicy;
+use crate::event::RawEvent;
+use crate::record::{ChannelRef, Record};
+use crate::verify::{Reason, Unsigned, Verdict, Verified, Verifier};
+
+use super::plan::Settings;
+
+/// Prepares one channel's events for their judge.
+#[derive(Debug)]
+pub(super) struct Clerk {
+    channel: ChannelRef,
+    verifier: Arc<Verifier>,
+    unsigned: UnsignedPolicy,
+}
+
+/// An event by its verdict, with the record of what may be delivered: assembled once, for however many sinks.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Verified(Verified, Record),
+    /// Without a record where the configuration leaves notices out.
+    Unsigned(Unsigned, Option<Record>),
+    Pending(RawEvent),
+    Rejected(RawEvent, Reason),
+}
+
+impl Clerk {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let Settings { channel, verifier, unsigned, .. } = settings;
+        Self { channel: channel.clone(), verifier: verifier.clone(), unsigned: *unsigned }
+    }
+
+    /// Blocks for as long as the signatures take.
+    pub(super) fn hear(&self, raw: RawEvent) -> Heard {
+        self.assemble(self.verifier.judge(raw))
+    }
+
+    /// Adds the record to a verdict.
+    pub(super) fn assemble(&self, verdict: Verdict) -> Heard {
+        match verdict {
+            Verdict::Verified(verified) => {
+                let record = Record::verified(&self.channel, &verified);
+                Heard::Verified(verified, record)
+            }
+            Verdict::Unsigned(notice) => {
+                let record = || Record::unsigned(&self.channel, &notice);
+                let record = (self.unsigned == UnsignedPolicy::Deliver).then(record);
+                Heard::Unsigned(notice, record)
+            }
+            Verdict::Pending(raw) => Heard::Pending(raw),
+            Verdict::Rejected(raw, reason) => Heard::Rejected(raw, reason),
+        }
+    }
+}
