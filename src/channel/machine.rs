@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
@@ -25,6 +26,9 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     /// Unix seconds. They go back where somebody sets the clock back.
     fn now(&self) -> i64;
 
+    /// When it began: what happens at fixed times counts from here.
+    fn began(&self) -> Instant;
+
     /// Waits that grow, and differ by chance.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
@@ -36,13 +40,14 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 /// there are, and each channel has its turn.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
+    began: Instant,
     processors: Arc<Semaphore>,
 }
 
 impl ThisMachine {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self { processors: Arc::new(Semaphore::new(processors)) }
+        Self { began: Instant::now(), processors: Arc::new(Semaphore::new(processors)) }
     }
 
     async fn hear_share(&self, clerk: Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
@@ -60,6 +65,10 @@ impl ThisMachine {
 impl Machine for ThisMachine {
     fn now(&self) -> i64 {
         jiff::Timestamp::now().as_second()
+    }
+
+    fn began(&self) -> Instant {
+        self.began
     }
 
     fn retry(&self, policy: RetryPolicy) -> Retry {
