@@ -30,6 +30,23 @@ pub(crate) struct Cost {
     pub(crate) peak: u64,
 }
 
+impl Cost {
+    /// Of a process that runs.
+    pub(crate) fn of(pid: u32) -> Self {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+        let (stat, status) = (read("stat"), read("status"));
+        // The name of the program is in brackets and may have spaces in it.
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks: u32 = fields[11..13].iter().map(|field| field.parse::<u32>().unwrap()).sum();
+        let kibibytes = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let [resident, peak] = ["VmRSS:", "VmHWM:"].map(|name| kibibytes(name) * 1024);
+        Self { cpu: TICK * ticks, resident, peak }
+    }
+}
+
 impl Process {
     /// Starts a program without an environment. Its standard error goes to the file.
     pub(crate) fn start(command: &mut Command, stdout: Stdio, log: &Path) -> Self {
@@ -44,17 +61,7 @@ impl Process {
     }
 
     pub(crate) fn cost(&self) -> Cost {
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap();
-        let (stat, status) = (read("stat"), read("status"));
-        // The name of the program is in brackets and may have spaces in it.
-        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks: u32 = fields[11..13].iter().map(|field| field.parse::<u32>().unwrap()).sum();
-        let kibibytes = |name: &str| -> u64 {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            line.split_whitespace().next().unwrap().parse().unwrap()
-        };
-        let [resident, peak] = ["VmRSS:", "VmHWM:"].map(|name| kibibytes(name) * 1024);
-        Cost { cpu: TICK * ticks, resident, peak }
+        Cost::of(self.child.id())
     }
 
     /// Ends the program unless it still runs.

@@ -11,23 +11,46 @@ use secp256k1::Message;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
 use serde::Deserialize;
 
+use super::process::Cost;
+use super::table::micros;
+
 /// Events a second that the service's Go SDK verifies on one core, by libsecp256k1: measured where it can be run.
 pub(crate) const GO_VERIFIES: f64 = 4900.0;
 
 /// Events a second that its documented loop moves there, from poll to persisted offset.
 pub(crate) const GO_LOOP: f64 = 4330.0;
 
-/// Events a second that reading the pages and judging their events allow on so many cores, with nothing else to do.
-pub(crate) fn alone(pages: &[Bytes], verifier: &Verifier, cores: usize) -> f64 {
+/// What something takes.
+pub(crate) struct Pace {
+    /// Events a second.
+    pub(crate) rate: f64,
+    /// Microseconds of processor time an event: what a busy machine changes little.
+    pub(crate) cpu: f64,
+}
+
+impl Pace {
+    /// Of work that deals with so many events, while this process does nothing else.
+    fn of(work: impl FnOnce() -> usize) -> Self {
+        let cpu = || Cost::of(std::process::id()).cpu;
+        let (before, started) = (cpu(), Instant::now());
+        let events = work() as f64;
+        let (wall, cpu) = (started.elapsed(), cpu().saturating_sub(before));
+        Self { rate: events / wall.as_secs_f64(), cpu: micros(cpu) / events }
+    }
+}
+
+/// What reading the pages and judging their events takes on so many cores, with nothing else to do.
+pub(crate) fn alone(pages: &[Bytes], verifier: &Verifier, cores: usize) -> Pace {
     let (next, verified) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
         while let Some(body) = pages.get(next.fetch_add(1, Ordering::Relaxed)) {
             verified.fetch_add(judged(body, verifier), Ordering::Relaxed);
         }
     };
-    let started = Instant::now();
-    std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
-    verified.into_inner() as f64 / started.elapsed().as_secs_f64()
+    Pace::of(|| {
+        std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
+        verified.load(Ordering::Relaxed)
+    })
 }
 
 fn judged(body: &Bytes, verifier: &Verifier) -> usize {
@@ -72,18 +95,15 @@ struct Payload<'a> {
     verifiable_event: &'a str,
 }
 
-/// Events a second that one core reads, hashes, and checks by recovering each key with libsecp256k1.
-pub(crate) fn by_recovery(pages: &[Bytes], signers: &[Address]) -> f64 {
+/// What it takes one core to read, to hash, and to check by recovering each key with libsecp256k1.
+pub(crate) fn by_recovery(pages: &[Bytes], signers: &[Address]) -> Pace {
     let signers: HashSet<_> = signers.iter().copied().collect();
-    let (mut events, started) = (0_u32, Instant::now());
-    for body in pages {
+    let read = |body: &Bytes| {
         let page: Polled<'_> = serde_json::from_slice(body).unwrap();
-        for event in &page.events {
-            check(event, &signers);
-            events += 1;
-        }
-    }
-    f64::from(events) / started.elapsed().as_secs_f64()
+        page.events.iter().for_each(|event| check(event, &signers));
+        page.events.len()
+    };
+    Pace::of(|| pages.iter().map(read).sum())
 }
 
 fn check(event: &Event<'_>, signers: &HashSet<Address>) {
