@@ -48,6 +48,7 @@ use crate::state::{State, StateError};
 
 mod ahead;
 mod batch;
+mod cadence;
 mod clerk;
 mod handle;
 mod history;
@@ -89,6 +90,7 @@ pub use replay::RecentEvents;
 pub use sightings::Sightings;
 pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
 
+use cadence::Cadence;
 use intake::{Intake, Taken};
 use judge::Awaited;
 use lanes::Lanes;
@@ -143,10 +145,11 @@ impl Channel {
         let Lasting { state, handles, recent, machine } = lasting;
         let handle = handles.of(settings.channel.id);
         let metrics = Arc::new(handle.metrics().channel(&settings.channel));
-        let (told, answers_within) = (Told { handle: handle.clone(), metrics }, api.request_timeout());
+        let told = Told { handle: handle.clone(), metrics: metrics.clone() };
+        let answers_within = api.request_timeout();
         let source = Arc::new(Service::new(api, settings.channel.id, Some(told)));
         let plan = Plan { settings, source, outlets, answers_within };
-        Self::by(plan, state.clone(), recent.clone(), handle, machine.clone())
+        Self::by(plan, state.clone(), recent.clone(), handle, machine.clone(), metrics)
     }
 
     fn by(
@@ -155,9 +158,9 @@ impl Channel {
         recent: Arc<RecentEvents>,
         handle: Arc<Handle>,
         machine: Arc<dyn Machine>,
+        metrics: Arc<ChannelMetrics>,
     ) -> Self {
         let identity = plan.settings.channel.clone();
-        let metrics = Arc::new(handle.metrics().channel(&identity));
         Self { identity, plan: watch::Sender::new(plan), state, recent, handle, machine, metrics }
     }
 
@@ -186,8 +189,7 @@ impl Channel {
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         while self.handle.until_channel(false, stop).await {
             let pausing = stop.child_token();
-            let running = self.run_once(&pausing);
-            tokio::pin!(running);
+            let mut running = Box::pin(self.run_once(&pausing));
             tokio::select! {
                 biased;
                 ended = &mut running => return ended,
@@ -219,8 +221,7 @@ impl Channel {
         let mut lanes = Lanes::new(shared.clone(), stop.clone());
         lanes.begin(&plan, positions);
         let ended = {
-            let reading = read(&shared, &stop);
-            tokio::pin!(reading);
+            let mut reading = Box::pin(read(&shared, &stop));
             loop {
                 tokio::select! {
                     biased;
@@ -280,7 +281,8 @@ async fn feed(shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), Chan
 }
 
 async fn feed_by(way: Arc<Way>, shared: &Arc<Shared>, stop: &CancellationToken) -> Result<(), ChannelError> {
-    let (teller, idle_wait) = (Teller::channel(&shared.handle), way.settings.idle_wait);
+    let cadence = Cadence::of(shared.channel.id, shared.machine.began(), way.settings.idle_wait);
+    let teller = Teller::channel(&shared.handle);
     let mut intake = Intake::new(shared.clone(), way, shared.hub.position(), teller.clone());
     loop {
         let go_on = match intake.next(stop).await? {
@@ -290,7 +292,7 @@ async fn feed_by(way: Arc<Way>, shared: &Arc<Shared>, stop: &CancellationToken) 
                     async { shared.hub.hand_on(batch, stop).await && shared.book.add(awaited, &teller, stop).await };
                 intake.meanwhile(handing_on).await
             }
-            Taken::Nothing => pause(idle_wait, stop).await,
+            Taken::Nothing => pause(cadence.wait(), stop).await,
             Taken::Stopped => false,
         };
         if !go_on {

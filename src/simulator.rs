@@ -90,7 +90,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Starts listening and answering.
+    /// Starts listening and answering. With [`Options::prepared`] that takes the time of all the signatures.
     ///
     /// # Errors
     /// Where it cannot listen at the address.
@@ -98,6 +98,9 @@ impl Simulator {
         let listener = TcpListener::bind(options.listen).await?;
         let network = Arc::new(Network::new(options.seed, &options.org_id));
         let backend = Arc::new(Backend::new(&options, &network));
+        if options.prepared {
+            backend.prepare().await?;
+        }
         let announcement = announce(listener.local_addr()?, &options, &network, &backend.channels);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();

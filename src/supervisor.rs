@@ -31,6 +31,9 @@ use crate::telemetry::{ALWAYS, Chain};
 /// Waits before a channel that panicked is started again.
 const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
+/// Between the beginnings of two channels: if many began at once, each would have a connection of its own.
+const BETWEEN_STARTS: Duration = Duration::from_millis(2);
+
 /// How everything ended. Of several ways the last in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
@@ -108,21 +111,17 @@ impl Supervisor {
         for running in self.running.values().filter(|running| !is_wanted(&running.channel)) {
             running.leave.cancel();
         }
+        let mut after = Duration::ZERO;
         for channel in &wanted.channels {
             let runs =
                 |running: &&Running| !running.leave.is_cancelled() && running.channel.channel() == channel.channel();
-            match self.running.values().find(runs) {
-                Some(running) => running.channel.become_like(channel),
-                None => self.spawn(
-                    Running {
-                        channel: channel.clone(),
-                        retry: Retry::new(RESTART),
-                        grace: wanted.grace,
-                        leave: self.stop.child_token(),
-                    },
-                    Duration::ZERO,
-                ),
+            if let Some(running) = self.running.values().find(runs) {
+                running.channel.become_like(channel);
+                continue;
             }
+            let (channel, leave) = (channel.clone(), self.stop.child_token());
+            self.spawn(Running { channel, retry: Retry::new(RESTART), grace: wanted.grace, leave }, after);
+            after += BETWEEN_STARTS;
         }
     }
 
@@ -133,7 +132,8 @@ impl Supervisor {
             tokio::select! { () = tokio::time::sleep(after) => {}, () = stop.cancelled() => return Ok(()) }
             task.run(&stop).await
         };
-        let work = Box::pin(within_grace(work, leave.clone(), self.stop.clone(), *grace));
+        // In a box before it is passed on: a future that is handed from one to the next has room in each.
+        let work = within_grace(Box::pin(work), leave.clone(), self.stop.clone(), *grace);
         let handle = self.tasks.spawn(async move {
             work.await.unwrap_or_else(|| {
                 warn!(channel = %name, "channel did not end in time: what it had in hand was not recorded");

@@ -20,6 +20,10 @@ use crate::http;
 /// would otherwise cost every request its whole timeout.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
+/// Connections that are kept for the next request. All channels share them, and ask at different times: more are made only
+/// while more ask at once, and over HTTP/2 it is one.
+const KEPT_CONNECTIONS: usize = 16;
+
 /// Where and how requests go. Its `Debug` says where only.
 #[derive(Clone)]
 pub(super) struct Transport {
@@ -44,6 +48,7 @@ impl Transport {
             .map_err(SettingsError::Tls)?
             .connect_timeout(settings.connect_timeout)
             .timeout(settings.request_timeout)
+            .pool_max_idle_per_host(KEPT_CONNECTIONS)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .http2_keep_alive_timeout(KEEP_ALIVE)
             .gzip(true)

@@ -89,7 +89,8 @@ impl Lanes {
         lane: impl Future<Output = Result<(), ChannelError>> + Send + 'static,
     ) {
         let (shared, sink) = (self.shared.clone(), outlet.name.clone());
-        let lane = within_grace(lane, leave.clone(), self.stop.clone(), self.grace);
+        // In a box before it is passed on: a future that is handed from one to the next has room in each.
+        let lane = within_grace(Box::pin(lane), leave.clone(), self.stop.clone(), self.grace);
         let task = self.tasks.spawn(async move {
             let ended = lane.await.unwrap_or_else(|| {
                 let channel = &shared.channel.name;

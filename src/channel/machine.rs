@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
@@ -27,6 +28,9 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     /// Unix seconds. They go back where somebody sets the clock back.
     fn now(&self) -> i64;
 
+    /// When it began: what happens at fixed times counts from here.
+    fn began(&self) -> Instant;
+
     /// Waits that grow, and differ by chance.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
@@ -38,6 +42,7 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 /// there are, and each channel has its turn.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
+    began: Instant,
     processors: Arc<Semaphore>,
     /// What is made ready for signers, beside the judging of the pages that follow.
     preparing: Mutex<JoinSet<()>>,
@@ -46,7 +51,7 @@ pub(super) struct ThisMachine {
 impl ThisMachine {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self { processors: Arc::new(Semaphore::new(processors)), preparing: Mutex::default() }
+        Self { began: Instant::now(), processors: Arc::new(Semaphore::new(processors)), preparing: Mutex::default() }
     }
 
     async fn hear_share(&self, clerk: Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
@@ -77,6 +82,10 @@ impl ThisMachine {
 impl Machine for ThisMachine {
     fn now(&self) -> i64 {
         jiff::Timestamp::now().as_second()
+    }
+
+    fn began(&self) -> Instant {
+        self.began
     }
 
     fn retry(&self, policy: RetryPolicy) -> Retry {

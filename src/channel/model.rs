@@ -164,7 +164,8 @@ impl Life {
         let outlets = (0..history.sinks.len()).map(|lane| outlet(&self.world, lane)).collect();
         let answers_within = Duration::from_secs(30);
         let plan = Plan { settings, source: Arc::new(Memory::new(&self.world)), outlets, answers_within };
-        Channel::by(plan, state.clone(), Arc::new(RecentEvents::of(1000)), handle, self.world.clone())
+        let metrics = Arc::new(handle.metrics().channel(&plan.settings.channel));
+        Channel::by(plan, state.clone(), Arc::new(RecentEvents::of(1000)), handle, self.world.clone(), metrics)
     }
 
     /// Waits until a run has lasted long enough that is not ended by a step.

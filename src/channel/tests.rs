@@ -140,7 +140,8 @@ fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
     };
     let state = Arc::new(State::in_memory(&Arc::<Disk>::default(), Arc::new(Open)));
     let (recent, machine) = (Arc::new(RecentEvents::of(1000)), Arc::new(ThisMachine::new()));
-    let channel = Channel::by(plan, state, recent, handle.clone(), machine);
+    let metrics = Arc::new(handle.metrics().channel(&plan.settings.channel));
+    let channel = Channel::by(plan, state, recent, handle.clone(), machine, metrics);
     (channel, handle)
 }
 

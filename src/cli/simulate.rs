@@ -81,6 +81,10 @@ pub struct Args {
     /// Leave gaps between offsets
     #[arg(long)]
     sparse: bool,
+
+    /// Make every record before announcing, and keep them all, 2.7 kB each: answers then cost no signatures
+    #[arg(long)]
+    prepared: bool,
 }
 
 impl From<Args> for Options {
@@ -102,6 +106,7 @@ impl From<Args> for Options {
             has_more: args.has_more,
             sparse: args.sparse,
             ends_at: None,
+            prepared: args.prepared,
         }
     }
 }
@@ -169,11 +174,11 @@ mod tests {
     fn every_option_is_taken() {
         let line = "simulate --listen 127.0.0.1:8080 --api-key k --org-id o --channels 3 --events 9 --rate 2.5 \
                     --unsigned 0.1 --late-proofs 0.2:30s --forged 0.3 --faults 0.4 --seed 7 --window newest \
-                    --inclusive --has-more older --sparse";
+                    --inclusive --has-more older --sparse --prepared";
         let options = parse(line).expect("valid");
         assert_eq!((options.channels, options.events, options.seed), (3, 9, 7));
         assert_eq!((options.window, options.has_more), (Window::Newest, HasMore::Older));
-        assert!(options.inclusive && options.sparse && options.late_proofs.is_some());
+        assert!(options.inclusive && options.sparse && options.prepared && options.late_proofs.is_some());
     }
 
     #[test]

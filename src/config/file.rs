@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// More than any configuration or secret needs, and little enough to hold in memory.
-const FILE_LIMIT: usize = 64 * 1024;
+/// More than any secret needs, and little enough to hold in memory.
+const SECRET_LIMIT: usize = 64 * 1024;
 
-/// Reads a whole file as text. The error continues the sentence "the file …".
-pub(crate) fn read_bounded(path: &Path) -> Result<String, String> {
-    read_up_to(path, FILE_LIMIT)
+/// Reads the whole file of a secret as text. The error continues the sentence "the file …".
+pub(crate) fn read_secret(path: &Path) -> Result<String, String> {
+    read_up_to(path, SECRET_LIMIT)
 }
 
-/// As [`read_bounded`], with another bound: a number of bytes, a multiple of 1024.
+/// As [`read_secret`], with another bound: a number of bytes, a multiple of 1024.
 pub(crate) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
     let mut bytes = Vec::new();

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Serialize, Serializer};
 
-use super::file::read_bounded;
+use super::file::read_secret;
 use super::keys::{Key, Keys, Reading};
 
 const SHOWN: &str = "[secret]";
@@ -82,7 +82,7 @@ pub(crate) fn from_file(path: &str) -> Result<String, String> {
     // Who puts the secret itself where the path belongs must not find it in a log: only what is clearly a path is shown.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
     let text =
-        read_bounded(Path::new(path)).map_err(|error| format!("{shown} {error}; create it, or correct the path"))?;
+        read_secret(Path::new(path)).map_err(|error| format!("{shown} {error}; create it, or correct the path"))?;
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() {
         return Err(format!("{shown} is empty; put the secret into it"));

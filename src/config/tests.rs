@@ -305,3 +305,14 @@ fn flags_are_held_to_the_same_rules() {
     assert_eq!(keys_of(&error), expected);
     assert_eq!(error.problems()[1].origin.as_deref(), Some("flag --valid-signers"));
 }
+
+#[test]
+fn a_thousand_channels_are_a_configuration() {
+    let channel = |number: u32| {
+        let id = uuid::Uuid::from_u128(number.into());
+        format!("[channels.channel-of-a-customer-{number}]\nid = \"{id}\"\nsinks = [\"out\", \"hook\"]\n")
+    };
+    let text: String = (1..=1000).map(channel).collect();
+    let config = load(&format!("{GOOD}{text}"), &[]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.channels.len(), 1001);
+}

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tokio::task::JoinError;
+
 use super::channel::{Channel, now_ms};
 use super::envelope::Refusal;
 use super::fault::{Faults, Route};
@@ -64,6 +66,14 @@ impl Backend {
             requests: Counters::default(),
             api_key: RwLock::new(options.api_key.clone()),
         }
+    }
+
+    /// Makes every record of every channel.
+    pub(super) async fn prepare(&self) -> Result<(), JoinError> {
+        for channel in &self.channels {
+            channel.prepare().await?;
+        }
+        Ok(())
     }
 
     pub(super) fn accepts(&self, key: &str) -> bool {

@@ -1,6 +1,8 @@
 //! A simulated channel: its events, its watchers, and the records made so far.
 
+use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::available_parallelism;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -60,8 +62,20 @@ impl Channel {
             network: Arc::clone(network),
             rules: Rules::new(options),
             state: RwLock::new(State { log, archived: false, watcher_statuses }),
-            memory: Mutex::new(Memory::new(KEPT_RECORDS / options.channels.max(1))),
+            memory: Mutex::new(Memory::new(kept_records(options))),
         }
+    }
+
+    /// Makes the record of every event there is.
+    pub(super) async fn prepare(self: &Arc<Self>) -> Result<(), JoinError> {
+        let (len, now_ms) = (self.state().log.len(), now_ms());
+        let at_a_time = available_parallelism().map_or(1, NonZero::get) * RECORDS_A_THREAD;
+        for first in (0..len).step_by(at_a_time) {
+            let indices = first..len.min(first + at_a_time as u64);
+            let entries = indices.map(|index| self.state().log.entry(index, now_ms)).collect();
+            self.made(entries).await?;
+        }
+        Ok(())
     }
 
     pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -160,6 +174,12 @@ impl Placed {
     fn record(&self) -> Option<(&Rendered, bool)> {
         self.cell.get().map(|record| (record, self.entry.withheld))
     }
+}
+
+/// How many records one channel keeps.
+fn kept_records(options: &Options) -> usize {
+    let share = KEPT_RECORDS / options.channels.max(1);
+    if options.prepared { share.max(usize::try_from(options.events).unwrap_or(usize::MAX)) } else { share }
 }
 
 /// The time of day in Unix milliseconds.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::log::Cell;
 
-/// Keeps so many records over all channels, about 2.7 kB each. The oldest made go first.
+/// Keeps so many records over all channels unless they are prepared, about 2.7 kB each. The oldest made go first.
 pub(super) const KEPT_RECORDS: usize = 200_000;
 
 /// Where the records of one channel are.

@@ -43,6 +43,9 @@ pub struct Options {
     /// When the last event of the backlog happened, in Unix seconds; now, where there is none. With it the backlog is
     /// the same to the byte in every run.
     pub ends_at: Option<i64>,
+    /// Every record of the backlog is made before it answers, and kept: about 2.7 kB each. What is then measured beside it
+    /// is not its signatures.
+    pub prepared: bool,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             has_more: HasMore::Remaining,
             sparse: false,
             ends_at: None,
+            prepared: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use crate::channel::ChannelError;
 use crate::channel::clerk::{Clerk, Heard};
@@ -19,6 +20,10 @@ use super::world::{Step, World};
 impl Machine for World {
     fn now(&self) -> i64 {
         World::now(self)
+    }
+
+    fn began(&self) -> Instant {
+        self.began
     }
 
     fn retry(&self, policy: RetryPolicy) -> Retry {

@@ -30,7 +30,7 @@ const TOLD: usize = 250;
 pub(super) struct World {
     pub(super) history: Arc<History>,
     pub(super) offsets: Vec<Offset>,
-    began: Instant,
+    pub(super) began: Instant,
     tells: bool,
     inner: Mutex<Inner>,
     own: Weak<Self>,

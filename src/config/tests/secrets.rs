@@ -58,11 +58,15 @@ fn a_file_that_is_not_toml_is_reported_with_its_line() {
 fn a_file_that_cannot_be_read_is_the_only_problem() {
     let directory = TempDir::new().expect("a temporary directory");
     let (large, binary) = (directory.path().join("large"), directory.path().join("binary"));
-    fs::write(&large, vec![b'#'; 64 * 1024 + 1]).expect("a file");
+    fs::write(&large, vec![b'#'; 1024 * 1024 + 1]).expect("a file");
     fs::write(&binary, [0xff, 0xfe]).expect("a file");
     let missing = directory.path().join("missing");
-    let cases =
-        [(&*missing, "cannot be opened"), (directory.path(), "cannot be read"), (&large, "64 KiB"), (&binary, "UTF-8")];
+    let cases = [
+        (&*missing, "cannot be opened"),
+        (directory.path(), "cannot be read"),
+        (&large, "1024 KiB"),
+        (&binary, "UTF-8"),
+    ];
     for (path, message) in cases {
         let error = Config::load_with(Some(path), []).expect_err(message);
         assert_eq!(keys_of(&error), ["--config"]);

@@ -4,21 +4,21 @@ use std::hint::black_box;
 
 use channeld::event::{Event, Proofs, RawEvent};
 use channeld::verify::{Address, Hash, Report, event_hash, keccak256, signed_digest};
+use secp256k1::Message;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
-use secp256k1::{Message, Secp256k1};
 
 use super::network::{Network, REQUIRED, owner};
 
 /// Counts the members that signed, up to the threshold.
 pub(crate) fn check(network: &Network) -> Box<dyn Fn(&RawEvent)> {
-    let (secp, members) = (Secp256k1::verification_only(), network.addresses());
+    let members = network.addresses();
     Box::new(move |event| {
         let (digest, signatures) = read(event);
         let mut found = Vec::with_capacity(REQUIRED);
         for signature in &signatures {
             let id = RecoveryId::try_from(i32::from(signature[64])).expect("a signature ends in a recovery id");
             let signature = RecoverableSignature::from_compact(&signature[..64], id).expect("it is a signature");
-            let key = secp.recover_ecdsa(Message::from_digest(digest.0), &signature).expect("a key signed");
+            let key = signature.recover_ecdsa(Message::from_digest(digest.0)).expect("a key signed");
             let signer = address_of(&key.serialize_uncompressed());
             if members.contains(&signer) && !found.contains(&signer) {
                 found.push(signer);

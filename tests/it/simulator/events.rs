@@ -153,11 +153,11 @@ async fn new_events_come_at_the_rate() {
 }
 
 #[tokio::test]
-async fn the_same_seed_gives_the_same_service_and_another_seed_another() {
+async fn the_same_seed_gives_the_same_service_prepared_or_not_and_another_seed_another() {
     let options = Options { forged: 0.1, unsigned: 0.1, sparse: true, channels: 2, ..backlog(60) };
     let simulators = [
         Simulator::start(options.clone()).await.unwrap(),
-        Simulator::start(options.clone()).await.unwrap(),
+        Simulator::start(Options { prepared: true, ..options.clone() }).await.unwrap(),
         Simulator::start(Options { seed: 8, ..options }).await.unwrap(),
     ];
     let mut seen = Vec::new();

@@ -1,0 +1,129 @@
+//! `channeld run` with a directory of its own: configuration, state, and the file that events go to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use super::machine::{binary, scratch};
+use super::process::{Cost, Process};
+use super::service::Known;
+
+/// How often it is looked whether something has happened.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// For so long nothing may happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An operator's machine.
+pub(crate) struct Place {
+    directory: TempDir,
+}
+
+/// A daemon that runs in a place.
+pub(crate) struct Daemon<'a> {
+    process: Process,
+    place: &'a Place,
+}
+
+/// `cursors.json`, as far as it matters here.
+#[derive(Deserialize)]
+struct Mirror {
+    channels: BTreeMap<String, Cursors>,
+}
+
+#[derive(Deserialize)]
+struct Cursors {
+    cursors: BTreeMap<String, Option<u64>>,
+}
+
+impl Place {
+    /// A place in which the channels of the service go to so many files in turn, with the keys of choice beside.
+    pub(crate) fn new(known: &Known, files: usize, keys: &[&str]) -> Self {
+        let place = Self { directory: scratch() };
+        let mut document = format!(
+            "api.base_url = {:?}\napi.api_key = {:?}\nverification.org_id = {:?}\nverification.valid_signers = {:?}\n\
+             verification.min_required_signatures = {}\nstate.path = \"{}\"\nadmin.listen = \"127.0.0.1:0\"\n",
+            known.base_url,
+            known.api_key,
+            known.org_id,
+            known.valid_signers,
+            known.min_required_signatures,
+            place.path("state").display(),
+        );
+        for number in 0..files {
+            let path = place.events(number);
+            writeln!(document, "sinks.f{number} = {{type = \"file\", path = \"{}\"}}", path.display()).unwrap();
+        }
+        for key in keys {
+            writeln!(document, "{key}").unwrap();
+        }
+        document.push_str("[channels]\n");
+        for (number, id) in known.channels.iter().enumerate() {
+            writeln!(document, "c{number}={{id={id:?},sinks=[\"f{}\"]}}", number % files).unwrap();
+        }
+        std::fs::write(place.path("channeld.toml"), document).unwrap();
+        place
+    }
+
+    /// A file that events go to.
+    pub(crate) fn events(&self, file: usize) -> PathBuf {
+        self.path(&format!("events{file}.jsonl"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn start(&self) -> Daemon<'_> {
+        let mut command = Command::new(binary());
+        command.arg("run").arg("--config").arg(self.path("channeld.toml"));
+        Daemon { process: Process::start(&mut command, Stdio::null(), &self.path("log")), place: self }
+    }
+
+    /// How many events are durably dealt with, over all channels, whose offsets begin with 1 and have no gaps.
+    pub(crate) fn recorded(&self) -> u64 {
+        let mirror = std::fs::read(self.path("state/cursors.json")).unwrap_or_default();
+        // There is none before the state was opened for the first time.
+        let mirror: Option<Mirror> = serde_json::from_slice(&mirror).ok();
+        mirror
+            .iter()
+            .flat_map(|mirror| mirror.channels.values())
+            .flat_map(|channel| channel.cursors.values())
+            .flatten()
+            .sum()
+    }
+}
+
+impl Daemon<'_> {
+    /// Waits until so many events are durably dealt with.
+    pub(crate) fn until_recorded(&mut self, events: u64) {
+        let (mut seen, mut moved) = (0, Instant::now());
+        while seen < events {
+            let now = self.place.recorded();
+            if now != seen {
+                (seen, moved) = (now, Instant::now());
+            }
+            self.process.must_run();
+            assert!(moved.elapsed() < PATIENCE, "nothing for {PATIENCE:?} at {seen}:\n{}", self.process.log_tail());
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Ends the program unless the daemon still runs.
+    pub(crate) fn must_run(&mut self) {
+        self.process.must_run();
+    }
+
+    pub(crate) fn cost(&self) -> Cost {
+        self.process.cost()
+    }
+
+    pub(crate) fn stop(self) {
+        self.process.stop();
+    }
+}

@@ -1,0 +1,54 @@
+//! What arrived, held to what should have.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// A delivered record, as far as it matters here.
+#[derive(Deserialize)]
+pub(crate) struct Record<'a> {
+    pub(crate) channel: &'a str,
+    pub(crate) offset: u64,
+    verification: Verification<'a>,
+}
+
+#[derive(Deserialize)]
+struct Verification<'a> {
+    status: &'a str,
+}
+
+impl<'a> Record<'a> {
+    /// The record of a line, which must say that it was verified.
+    pub(crate) fn of(line: &'a str) -> Self {
+        let record: Self = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert_eq!(record.verification.status, "verified", "{line}");
+        record
+    }
+}
+
+/// How many events of each channel have arrived, by the channels' names.
+///
+/// Ends the program unless the file has each once, in order, verified, and without a gap from offset 1 on.
+pub(crate) fn arrived(file: &Path) -> BTreeMap<String, u64> {
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(file).unwrap());
+    let (mut line, mut reached) = (String::new(), BTreeMap::<String, u64>::new());
+    while reader.read_line(&mut line).unwrap() > 0 {
+        assert!(line.ends_with('\n'), "the last line is torn: {line}");
+        let record = Record::of(&line);
+        let last = reached.entry(record.channel.to_owned()).or_default();
+        assert_eq!(record.offset, *last + 1, "after offset {last} of {}", record.channel);
+        *last = record.offset;
+        line.clear();
+    }
+    reached
+}
+
+/// Ends the program unless exactly these have arrived: so many events of each of the channels.
+pub(crate) fn must_be_whole(file: &Path, channels: usize, events: u64) {
+    let arrived = arrived(file);
+    assert_eq!(arrived.len(), channels, "channels of which events arrived");
+    assert!(arrived.values().all(|reached| *reached == events), "not all of {events} events arrived: {arrived:?}");
+}

@@ -1,0 +1,195 @@
+//! How long it takes from an event's publication until its line is in the file.
+//!
+//! The service is in this process, so that the moment of a publication is known; a line counts once this process can read
+//! it. The wait between polls is shortened, for more events in the time: it is part of what is measured, and told apart.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use channeld::simulator::Options;
+use rand::Rng;
+
+use super::daemon::{Daemon, Place};
+use super::delivered::{Record, arrived};
+use super::service::Hosted;
+use super::table::{Samples, Table, figure};
+
+/// How often it is looked whether something has arrived, or has to be published.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Channels that are quiet at the same time, each on its own.
+const QUIET_CHANNELS: usize = 10;
+
+/// The mean time between two events of a quiet channel, in its waits between polls.
+const QUIET_SPACING: f64 = 1.0;
+
+/// Events a second of a busy channel.
+const BUSY_RATE: f64 = 500.0;
+
+/// How far behind the other channel is. The simulated service keeps as many records of one of two channels.
+const FAR_BEHIND: u32 = 100_000;
+
+/// What arrives last is waited for so much longer than the wait between polls.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is to be measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    /// For how long events are published.
+    pub(crate) time: Duration,
+    /// `api.idle_wait`.
+    pub(crate) idle_wait: Duration,
+}
+
+pub(crate) fn run(wanted: Wanted) {
+    let idle_ms = millis(wanted.idle_wait);
+    let title = format!("latency: ms from publication to a line, idle_wait {idle_ms:.0} ms");
+    let mut table = Table::new(&title, &["", "events", "50th percentile", "99th", "longest", "99th should be"]);
+    eprintln!("latency: quiet");
+    let quiet = Hosted::start(Options { channels: QUIET_CHANNELS, ..Options::default() });
+    let spacing = wanted.idle_wait.mul_f64(QUIET_SPACING);
+    row(&mut table, "quiet", &Course::of(&quiet, wanted).run(QUIET_CHANNELS, spacing), idle_ms + 100.0);
+
+    eprintln!("latency: busy");
+    let busy = Hosted::start(Options::default());
+    let spacing = Duration::from_secs_f64(BUSY_RATE.recip());
+    row(&mut table, "500 events/s", &Course::of(&busy, wanted).run(1, spacing), idle_ms + 250.0);
+
+    eprintln!("latency: busy beside a channel that is far behind");
+    let beside = Hosted::start(Options { channels: 2, ..Options::default() });
+    beside.simulator.publish(1, FAR_BEHIND.into());
+    // Read once, they are made and kept.
+    beside.known().pages(1, FAR_BEHIND).for_each(drop);
+    let samples = Course::of(&beside, wanted).until_recorded(FAR_BEHIND.into()).run(1, spacing);
+    row(&mut table, "500 events/s beside a backlog", &samples, idle_ms + 250.0);
+    table.print();
+}
+
+fn row(table: &mut Table, name: &str, samples: &Samples, wanted: f64) {
+    let [middle, late, longest] = [0.5, 0.99, 1.0].map(|share| figure(samples.at(share)));
+    table.add(&[name, &figure(samples.len() as f64), &middle, &late, &longest, &format!("{wanted:.0} or less")]);
+}
+
+/// Events published, and seen when they arrive.
+struct Course<'a> {
+    service: &'a Hosted,
+    wanted: Wanted,
+    /// Or until so many events are recorded, of whatever channel.
+    recorded: Option<u64>,
+    /// When each event of each channel was published.
+    published: BTreeMap<String, Vec<Instant>>,
+    samples: Samples,
+}
+
+impl<'a> Course<'a> {
+    fn of(service: &'a Hosted, wanted: Wanted) -> Self {
+        Self { service, wanted, recorded: None, published: BTreeMap::new(), samples: Samples::default() }
+    }
+
+    /// Ends earlier, once so many events are recorded in all channels.
+    fn until_recorded(mut self, events: u64) -> Self {
+        self.recorded = Some(events);
+        self
+    }
+
+    /// Publishes in the first channels, at random distances of which this is the mean.
+    fn run(mut self, channels: usize, spacing: Duration) -> Samples {
+        let idle_wait = format!("api.idle_wait = \"{}ms\"", self.wanted.idle_wait.as_millis());
+        // What is waited for has a file of its own.
+        let files = self.service.known().channels.len().div_ceil(channels);
+        let place = Place::new(self.service.known(), files, &[&idle_wait]);
+        let polls = || self.service.simulator.requests().poll;
+        let before = polls();
+        let mut daemon = place.start();
+        while polls() < before + channels as u64 {
+            daemon.must_run();
+            std::thread::sleep(TICK);
+        }
+        self.publish(&place, &mut daemon, channels, spacing);
+        daemon.stop();
+        let sent = self.published.iter().map(|(name, times)| (name.clone(), times.len() as u64));
+        assert_eq!(arrived(&place.events(0)), sent.collect(), "what arrived and what was published");
+        self.samples
+    }
+
+    fn publish(&mut self, place: &Place, daemon: &mut Daemon<'_>, channels: usize, spacing: Duration) {
+        let mut rng = rand::rng();
+        let mut arrivals = Arrivals::of(place);
+        let began = Instant::now();
+        let mut due: Vec<_> = (0..channels).map(|_| began + spacing.mul_f64(rng.random_range(0.0..2.0))).collect();
+        let mut last = began;
+        while self.goes_on(place, began) {
+            for (channel, due) in due.iter_mut().enumerate() {
+                while *due <= Instant::now() {
+                    last = self.publish_one(channel);
+                    *due += spacing.mul_f64(rng.random_range(0.0..2.0));
+                }
+            }
+            self.note(&mut arrivals);
+            daemon.must_run();
+            std::thread::sleep(TICK);
+        }
+        while self.samples.len() < self.published.values().map(Vec::len).sum() {
+            assert!(last.elapsed() < self.wanted.idle_wait + PATIENCE, "not everything that was published arrives");
+            self.note(&mut arrivals);
+            daemon.must_run();
+            std::thread::sleep(TICK);
+        }
+    }
+
+    fn goes_on(&self, place: &Place, began: Instant) -> bool {
+        let own: usize = self.published.values().map(Vec::len).sum();
+        let reached = |events: u64| place.recorded() >= events + own as u64;
+        began.elapsed() < self.wanted.time && !self.recorded.is_some_and(reached)
+    }
+
+    fn publish_one(&mut self, channel: usize) -> Instant {
+        let now = Instant::now();
+        self.published.entry(format!("c{channel}")).or_default().push(now);
+        self.service.simulator.publish(channel, 1);
+        now
+    }
+
+    fn note(&mut self, arrivals: &mut Arrivals) {
+        let (published, samples) = (&self.published, &mut self.samples);
+        arrivals.each(|record, now| {
+            let place = usize::try_from(record.offset).unwrap() - 1;
+            samples.push(millis(now - published[record.channel][place]));
+        });
+    }
+}
+
+/// The lines of a file as they come.
+struct Arrivals {
+    path: std::path::PathBuf,
+    file: Option<File>,
+    /// The beginning of a line.
+    rest: Vec<u8>,
+}
+
+impl Arrivals {
+    fn of(place: &Place) -> Self {
+        Self { path: place.events(0), file: None, rest: Vec::new() }
+    }
+
+    fn each(&mut self, mut arrived: impl FnMut(&Record<'_>, Instant)) {
+        if self.file.is_none() {
+            // It is made when the daemon begins.
+            self.file = File::open(&self.path).ok();
+        }
+        let Some(file) = &mut self.file else { return };
+        file.read_to_end(&mut self.rest).unwrap();
+        let now = Instant::now();
+        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<u8> = self.rest.drain(..whole).collect();
+        for line in std::str::from_utf8(&lines).unwrap().lines() {
+            arrived(&Record::of(line), now);
+        }
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,136 @@
+//! Figures as people read them.
+
+use std::time::Duration;
+
+/// What was measured several times.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples(Vec<f64>);
+
+/// A table: texts in columns.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Samples {
+    pub(crate) fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// The value below which this share of the samples lies.
+    pub(crate) fn at(&self, share: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place in the list")]
+        let place = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len()) - 1;
+        sorted[place]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum() / self.len() as f64
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.at(0.5)
+    }
+
+    /// One by one.
+    pub(crate) fn zip(&self, other: &Self, with: impl Fn(f64, f64) -> f64) -> Self {
+        self.0.iter().zip(&other.0).map(|(&one, &other)| with(one, other)).collect()
+    }
+
+    /// Each of them, changed.
+    pub(crate) fn map(&self, with: impl Fn(f64) -> f64) -> Self {
+        self.0.iter().copied().map(with).collect()
+    }
+}
+
+impl FromIterator<f64> for Samples {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
+impl Table {
+    /// An empty one, under its title and the heads of its columns.
+    pub(crate) fn new(title: &str, heads: &[&str]) -> Self {
+        println!("\n{title}\n");
+        let mut table = Self { rows: Vec::new() };
+        table.add(heads);
+        table
+    }
+
+    /// For what is measured several times.
+    pub(crate) fn of_runs(title: &str) -> Self {
+        Self::new(title, &["", "median", "least to most", "should be"])
+    }
+
+    /// For what is measured once.
+    pub(crate) fn of_figures(title: &str) -> Self {
+        Self::new(title, &["", "", "should be"])
+    }
+
+    pub(crate) fn add(&mut self, texts: &[&str]) {
+        self.rows.push(texts.iter().map(|text| (*text).to_owned()).collect());
+    }
+
+    /// A row of runs, with what it should be where somebody has said.
+    pub(crate) fn runs(&mut self, what: &str, samples: &Samples, wanted: &str) {
+        let spread = format!("{} to {}", figure(samples.at(0.0)), figure(samples.at(1.0)));
+        self.add(&[what, &figure(samples.median()), &spread, wanted]);
+    }
+
+    /// A row of one figure.
+    pub(crate) fn figure(&mut self, what: &str, value: f64, wanted: &str) {
+        self.add(&[what, &figure(value), wanted]);
+    }
+
+    /// Names to the left, figures to the right, and what they should be, in the last column, to the left again.
+    pub(crate) fn print(&self) {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+        let widths: Vec<_> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).enumerate().map(|(column, (text, &width))| {
+                if column == 0 || column + 1 == columns { format!("{text:width$}") } else { format!("{text:>width$}") }
+            });
+            println!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        }
+    }
+}
+
+/// A number with three digits that count, and thousands apart.
+pub(crate) fn figure(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 10.0 => format!("{value:.2}"),
+        size if size < 100.0 => format!("{value:.1}"),
+        _ => thousands(&format!("{value:.0}")),
+    }
+}
+
+fn thousands(digits: &str) -> String {
+    let mut apart = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            apart.push(',');
+        }
+        apart.push(digit);
+    }
+    apart
+}
+
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
