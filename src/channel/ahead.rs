@@ -8,7 +8,8 @@
 //!
 //! # Cancellation
 //!
-//! At any point: what is on its way stays so until it is taken, or ends with the [`Ahead`].
+//! At any point: what is on its way ahead of its turn stays so until it is taken, or ends with the [`Ahead`]; what is read in
+//! its turn is read anew.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,7 +25,7 @@ use super::shared::Way;
 #[derive(Debug)]
 pub(super) struct Ahead {
     way: Arc<Way>,
-    /// `None` while it reads.
+    /// `None` while it reads ahead, and where a reading was given up half-way.
     reader: Option<Reader>,
     reading: JoinSet<(Reader, Arrived)>,
     /// The last offset before the range that is on its way.
@@ -48,7 +49,12 @@ impl Ahead {
 
     /// Has the next events above `last` read, until they are asked for.
     pub(super) fn begin(&mut self, last: Option<Offset>) {
-        self.read(last, true);
+        let mut reader = self.reader();
+        self.above = last;
+        self.reading.spawn(async move {
+            let arrived = read(&mut reader, last, true).await;
+            (reader, arrived)
+        });
     }
 
     /// The next events above `last`, which may be none. `last` is where the range before ended, as far as it counted.
@@ -56,11 +62,13 @@ impl Ahead {
         if !self.reading.is_empty() && self.above != last {
             self.forget();
         }
-        if self.reading.is_empty() {
-            self.read(last, false);
-        }
-        let read = self.reading.join_next().await.expect("it was begun, and is taken only here");
-        match read.map_err(tokio::task::JoinError::try_into_panic) {
+        let Some(read_ahead) = self.reading.join_next().await else {
+            let mut reader = self.reader();
+            let arrived = read(&mut reader, last, false).await;
+            self.reader = Some(reader);
+            return arrived;
+        };
+        match read_ahead.map_err(tokio::task::JoinError::try_into_panic) {
             Ok((reader, arrived)) => {
                 self.reader = Some(reader);
                 arrived
@@ -77,13 +85,13 @@ impl Ahead {
         self.reader = Some(self.way.reader());
     }
 
-    fn read(&mut self, last: Option<Offset>, early: bool) {
-        let mut reader = self.reader.take().unwrap_or_else(|| self.way.reader());
-        self.above = last;
-        self.reading.spawn(async move {
-            let began = SystemTime::now();
-            let range = reader.next(last).await;
-            (reader, Arrived { range, took: began..SystemTime::now(), early })
-        });
+    fn reader(&mut self) -> Reader {
+        self.reader.take().unwrap_or_else(|| self.way.reader())
     }
+}
+
+async fn read(reader: &mut Reader, last: Option<Offset>, early: bool) -> Arrived {
+    let began = SystemTime::now();
+    let range = reader.next(last).await;
+    Arrived { range, took: began..SystemTime::now(), early }
 }

@@ -38,9 +38,10 @@ impl Clerk {
         &self.verifier
     }
 
-    /// Blocks for as long as the signatures take.
-    pub(super) fn hear(&self, raw: RawEvent) -> Heard {
-        self.assemble(self.verifier.judge(raw))
+    /// Hears events that follow each other, in their order. Blocks for as long as the signatures take.
+    pub(super) fn hear(&self, events: Vec<RawEvent>) -> Vec<Heard> {
+        let mut sitting = self.verifier.sitting();
+        events.into_iter().map(|raw| self.assemble(sitting.judge(raw))).collect()
     }
 
     /// Adds the record to a verdict.

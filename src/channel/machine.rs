@@ -20,7 +20,7 @@ use super::clerk::{Clerk, Heard};
 
 /// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long; not
 /// too few, because each share has to be handed over.
-const SHARE: usize = 16;
+const SHARE: usize = 25;
 
 /// A machine.
 #[async_trait]
@@ -57,7 +57,7 @@ impl ThisMachine {
     async fn hear_share(&self, clerk: Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
         let processor = self.processors.clone().acquire_owned().await.expect("it is never closed");
         let hearing = tokio::task::spawn_blocking(move || {
-            let heard = events.into_iter().map(|raw| clerk.hear(raw)).collect();
+            let heard = clerk.hear(events);
             drop(processor);
             heard
         });

@@ -1,6 +1,7 @@
 //! The order that a network signs in, learned from the proofs that it has made.
 //!
-//! For everything that a signature can come after, it is counted what came next. The counts fade as new ones come, so that
+//! For everything that a signature can come after, it is counted what came next: after which signature of its own proof,
+//! and after whose in its turn in the proof before, for a network may take turns, or keep to those that answer first. The counts fade as new ones come, so that
 //! another order is learned as the first was. From them follows who is likely to have made a signature, and whether it pays
 //! to ask for one member after the other rather than to recover the key.
 //!
@@ -25,6 +26,18 @@ pub(super) enum Maker {
     Other,
 }
 
+/// What a signature comes after.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct After {
+    /// Who made the one before it in its proof; `None` for the first.
+    pub(super) last: Option<Maker>,
+    /// The member that was found in the same turn in the proof before, where that is known.
+    pub(super) earlier: Option<usize>,
+}
+
+/// In larger sets the proof before is left out of account: the counts would take too much room.
+const MOST_WITH_EARLIER: usize = 32;
+
 /// A count at which its row is halved.
 const ENOUGH: u16 = 256;
 
@@ -43,7 +56,8 @@ const TO_PROVE: i32 = 64 * RECOVERY;
 /// What is known of a network's order.
 pub(super) struct Order {
     members: usize,
-    /// By what came before (a member, another, nothing), then by what came next (a member, another).
+    /// By the member in the proof before (or none), by what came before (a member, another, nothing), then by what came
+    /// next (a member, another).
     counts: Vec<AtomicU16>,
     /// Asking for one member costs this.
     asking: i32,
@@ -54,7 +68,9 @@ pub(super) struct Order {
 impl Order {
     /// Of so many members, each asked for by so many additions.
     pub(super) fn new(members: usize, additions: usize) -> Self {
-        let counts = iter::repeat_with(AtomicU16::default).take((members + 2) * (members + 1)).collect();
+        let earlier = if members <= MOST_WITH_EARLIER { members + 1 } else { 1 };
+        let rows = earlier * (members + 2);
+        let counts = iter::repeat_with(AtomicU16::default).take(rows * (members + 1)).collect();
         let asking = i32::try_from(additions).unwrap_or(RECOVERY);
         Self { members, counts, asking, saved: AtomicI32::new(KEPT) }
     }
@@ -64,10 +80,10 @@ impl Order {
         self.saved.load(Relaxed) >= 0
     }
 
-    /// The members to ask for after `last`, the likeliest first; not those that are `found` in this proof, nor more than
+    /// The members to ask for after that, the likeliest first; not those that are `found` in this proof, nor more than
     /// a recovery is worth.
-    pub(super) fn likely(&self, last: Option<Maker>, found: &[usize]) -> impl Iterator<Item = usize> {
-        let row = self.row(last);
+    pub(super) fn likely(&self, after: After, found: &[usize]) -> impl Iterator<Item = usize> {
+        let row = self.row(after);
         let other = row[self.members].load(Relaxed);
         let mut before = (u16::MAX, usize::MAX);
         let by_count = iter::from_fn(move || {
@@ -79,18 +95,18 @@ impl Order {
         by_count.take(usize::try_from((RECOVERY - READY) / self.asking).unwrap_or_default())
     }
 
-    /// The member that comes after `last` nearly always.
-    pub(super) fn certain(&self, last: Option<Maker>) -> Option<usize> {
-        let counts = self.row(last).iter().map(|count| u32::from(count.load(Relaxed)));
+    /// The member that comes after that nearly always.
+    pub(super) fn certain(&self, after: After) -> Option<usize> {
+        let counts = self.row(after).iter().map(|count| u32::from(count.load(Relaxed)));
         let (all, most, member) = counts.enumerate().fold((0, 0, 0), |(all, most, member), (next, count)| {
             if count > most { (all + count, count, next) } else { (all + count, most, member) }
         });
         (member < self.members && most > all / 8 * 7).then_some(member)
     }
 
-    /// After `last` came `next`, for which members were asked, or would have been.
-    pub(super) fn learn(&self, last: Option<Maker>, next: Maker, asked: Asked) {
-        self.count(last, next);
+    /// After that came `next`, for which members were asked, or would have been.
+    pub(super) fn learn(&self, after: After, next: Maker, asked: Asked) {
+        self.count(after, next);
         self.settle(match asked {
             Asked::InVain(0) => 0,
             Asked::InVain(members) => -self.cost(members),
@@ -117,8 +133,8 @@ impl Order {
         }
     }
 
-    fn count(&self, last: Option<Maker>, next: Maker) {
-        let row = self.row(last);
+    fn count(&self, after: After, next: Maker) {
+        let row = self.row(after);
         let next = match next {
             Maker::Member(member) => member,
             Maker::Other => self.members,
@@ -133,12 +149,14 @@ impl Order {
         }
     }
 
-    fn row(&self, last: Option<Maker>) -> &[AtomicU16] {
+    fn row(&self, After { last, earlier }: After) -> &[AtomicU16] {
+        let earlier = earlier.filter(|_| self.members <= MOST_WITH_EARLIER).map_or(0, |member| member + 1);
         let row = match last {
             Some(Maker::Member(member)) => member,
             Some(Maker::Other) => self.members,
             None => self.members + 1,
         };
+        let row = earlier * (self.members + 2) + row;
         &self.counts[row * (self.members + 1)..][..=self.members]
     }
 }

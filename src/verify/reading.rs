@@ -15,13 +15,15 @@ use super::check::{Check, are_by, inverses};
 use super::hash::{Address, Hash};
 use super::known::Known;
 use super::multiples::Multiples;
-use super::order::{Asked, Maker};
+use super::order::{After, Asked, Maker};
 use super::signature::Recoverable;
 
 /// What was read of a proof so far.
 pub(super) struct Reading<'a> {
     known: &'a Known,
     digest: &'a Hash,
+    /// The members found in the proof before.
+    earlier: &'a [usize],
     signatures: usize,
     last: Option<Maker>,
     found: Vec<usize>,
@@ -29,14 +31,14 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// Nothing yet of the signatures over `digest`.
-    pub(super) fn new(known: &'a Known, digest: &'a Hash) -> Self {
-        Self { known, digest, signatures: 0, last: None, found: Vec::new(), strangers: 0 }
+    /// Nothing yet of the signatures over `digest`, which follow a proof by the `earlier` members.
+    pub(super) fn new(known: &'a Known, digest: &'a Hash, earlier: &'a [usize]) -> Self {
+        Self { known, digest, earlier, signatures: 0, last: None, found: Vec::new(), strangers: 0 }
     }
 
-    /// How many members were found.
-    pub(super) fn found(&self) -> usize {
-        self.found.len()
+    /// The members that were found, in the order of the proof.
+    pub(super) fn found(&self) -> &[usize] {
+        &self.found
     }
 
     /// The members that were found, in the order of the proof.
@@ -77,7 +79,8 @@ impl<'a> Reading<'a> {
         let mut members = self.found.clone();
         let mut last = self.last;
         let certain = iter::from_fn(|| {
-            let member = order.certain(last).filter(|member| order.pays() && !members.contains(member))?;
+            let after = After { last, earlier: self.earlier.get(members.len()).copied() };
+            let member = order.certain(after).filter(|member| order.pays() && !members.contains(member))?;
             members.push(member);
             last = Some(Maker::Member(member));
             self.known.multiples(member)
@@ -115,11 +118,12 @@ impl<'a> Reading<'a> {
     }
 
     fn note(&mut self, maker: Maker) {
-        let asked = match self.likely().position(|(member, _)| maker == Maker::Member(member)) {
-            Some(before) => Asked::Found(before + 1),
-            None => Asked::InVain(self.likely().count()),
-        };
-        self.known.order().learn(self.last, maker, asked);
+        let asked = self.likely().try_fold(0, |before, (member, _)| match maker {
+            Maker::Member(found) if found == member => Err(before + 1),
+            _ => Ok(before + 1),
+        });
+        let asked = asked.map_or_else(Asked::Found, Asked::InVain);
+        self.known.order().learn(self.after(), maker, asked);
         if let Maker::Member(member) = maker {
             self.found.push(member);
         }
@@ -130,7 +134,12 @@ impl<'a> Reading<'a> {
     /// The members to ask for the next signature, as far as they can be asked.
     fn likely(&self) -> impl Iterator<Item = (usize, &'a Multiples)> {
         let known = self.known;
-        let likely = known.order().likely(self.last, &self.found);
+        let likely = known.order().likely(self.after(), &self.found);
         likely.map_while(|member| Some((member, known.multiples(member)?)))
+    }
+
+    /// What the next signature comes after.
+    fn after(&self) -> After {
+        After { last: self.last, earlier: self.earlier.get(self.found.len()).copied() }
     }
 }

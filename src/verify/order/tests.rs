@@ -4,12 +4,16 @@ use super::*;
 
 const ADDITIONS: usize = 33;
 
+fn after(last: Option<Maker>) -> After {
+    After { last, earlier: None }
+}
+
 fn likely(order: &Order, last: Option<Maker>, found: &[usize]) -> Vec<usize> {
-    order.likely(last, found).collect()
+    order.likely(after(last), found).collect()
 }
 
 fn came(order: &Order, last: Option<Maker>, next: Maker, times: usize) {
-    (0..times).for_each(|_| order.learn(last, next, Asked::Found(1)));
+    (0..times).for_each(|_| order.learn(after(last), next, Asked::Found(1)));
 }
 
 #[test]
@@ -17,7 +21,7 @@ fn nobody_is_asked_where_nothing_was_learned() {
     let order = Order::new(4, ADDITIONS);
     assert!(order.pays());
     assert!(likely(&order, None, &[]).is_empty());
-    assert_eq!(order.certain(None), None);
+    assert_eq!(order.certain(after(None)), None);
 }
 
 #[test]
@@ -52,11 +56,11 @@ fn no_more_are_asked_than_a_recovery_is_worth() {
 fn who_nearly_always_comes_is_certain_until_others_come() {
     let order = Order::new(4, ADDITIONS);
     came(&order, None, Maker::Member(1), 1000);
-    assert_eq!(order.certain(None), Some(1));
+    assert_eq!(order.certain(after(None)), Some(1));
     came(&order, None, Maker::Member(2), 100);
-    assert_eq!(order.certain(None), None);
+    assert_eq!(order.certain(after(None)), None);
     came(&order, None, Maker::Member(2), 1000);
-    assert_eq!(order.certain(None), Some(2));
+    assert_eq!(order.certain(after(None)), Some(2));
 }
 
 #[test]
@@ -64,14 +68,27 @@ fn asking_that_misleads_ends_and_comes_back_only_once_it_would_have_paid() {
     let order = Order::new(4, ADDITIONS);
     let (mut in_vain, mut proven) = (0, 0);
     while order.pays() {
-        order.learn(None, Maker::Other, Asked::InVain(3));
+        order.learn(after(None), Maker::Other, Asked::InVain(3));
         in_vain += 1;
     }
     while !order.pays() {
-        order.learn(None, Maker::Member(0), Asked::Found(1));
+        order.learn(after(None), Maker::Member(0), Asked::Found(1));
         proven += 1;
     }
     // Less is lost than so many recoveries, and it takes far more that would have been saved.
     assert!(in_vain * order.cost(3) <= KEPT + order.cost(3), "{in_vain}");
     assert!(proven >= 64, "{proven}");
+}
+
+#[test]
+fn who_came_in_the_same_turn_of_the_proof_before_tells_who_comes_now() {
+    for (members, tells) in [(4, true), (MOST_WITH_EARLIER, true), (MOST_WITH_EARLIER + 1, false)] {
+        let order = Order::new(members, ADDITIONS);
+        for turn in 0..4000 {
+            let after = After { last: None, earlier: Some(turn % members) };
+            order.learn(after, Maker::Member((turn + 1) % members), Asked::Found(1));
+        }
+        let next = order.certain(After { last: None, earlier: Some(members - 1) });
+        assert_eq!(next, tells.then_some(0), "{members}");
+    }
 }

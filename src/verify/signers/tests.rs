@@ -7,7 +7,7 @@ use k256::ecdsa::{RecoveryId, Signature, SigningKey, VerifyingKey};
 use proptest::prelude::*;
 
 use super::super::hash::{bytes_of, keccak256};
-use super::super::order::{Asked, Maker};
+use super::super::order::{After, Asked, Maker};
 use super::super::signature::address_of;
 use super::*;
 
@@ -161,10 +161,11 @@ fn learned() -> impl Strategy<Value = Vec<(Option<usize>, usize)>> {
 
 fn learn(known: &Known, learned: &[(Option<usize>, usize)]) {
     for (last, next) in learned {
-        known.order().learn(last.map(Maker::Member), Maker::Member(*next), Asked::Found(1));
+        let after = After { last: last.map(Maker::Member), ..After::default() };
+        known.order().learn(after, Maker::Member(*next), Asked::Found(1));
     }
     while !known.order().pays() {
-        known.order().learn(None, Maker::Member(0), Asked::Found(1));
+        known.order().learn(After::default(), Maker::Member(0), Asked::Found(1));
     }
 }
 
@@ -177,6 +178,7 @@ proptest! {
         items in prop::collection::vec(item(), 0..9),
         required in 1..=MEMBERS,
         learned in learned(),
+        earlier in prop::collection::vec(0..MEMBERS, 0..MEMBERS),
     ) {
         let digest = Hash(digest);
         let signatures: Vec<_> = items.iter().map(|item| item.write(&digest)).collect();
@@ -184,7 +186,7 @@ proptest! {
             learn(known, &learned);
             let set = SignerSet { known: known.clone(), required };
             let expected = by_recovery(set.addresses(), required, &digest, &signatures);
-            prop_assert_eq!(set.count(&digest, &signatures), expected);
+            prop_assert_eq!(set.count(&digest, &signatures, &mut earlier.clone()), expected);
         }
     }
 }
@@ -194,6 +196,7 @@ proptest! {
 fn an_order_that_is_kept_changed_and_broken_changes_no_count() {
     for known in &*SETS {
         let set = SignerSet { known: known.clone(), required: 3 };
+        let mut earlier = Vec::new();
         for round in 0..300_usize {
             let digest = keccak256([&round.to_be_bytes()[..]]);
             let first = if round < 200 { round / 50 } else { round * round };
@@ -206,7 +209,7 @@ fn an_order_that_is_kept_changed_and_broken_changes_no_count() {
             }
             let signed = |key: &usize| Item::Signed { key: *key, high: false, flipped: false, v_offset: 0 };
             let signatures: Vec<_> = signers.iter().map(|key| signed(key).write(&digest)).collect();
-            let counted = set.count(&digest, &signatures);
+            let counted = set.count(&digest, &signatures, &mut earlier);
             assert_eq!(counted, by_recovery(set.addresses(), 3, &digest, &signatures), "round {round}");
             assert_eq!(counted.unwrap().signers.len(), 3);
         }
