@@ -7,10 +7,11 @@
 //! Criterion's figures come first. The table after them is of another measurement, in which the cases take turns, so that
 //! a machine that is slower for a while is slower for all of them. Nothing is asserted.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 
 use channeld::event::RawEvent;
-use channeld::verify::{SignerSet, Verdict, Verifier};
+use channeld::verify::{SignerSet, Sitting, Verdict, Verifier};
 use criterion::Criterion;
 
 #[path = "verify/network.rs"]
@@ -67,8 +68,9 @@ fn cases() -> Vec<Case> {
 fn known(name: &'static str, seed: u64, templates: &[network::Template], order: Order) -> Case {
     let network = Network::new(seed);
     let (events, verifier) = (network.events(templates, order), verifier(&network));
+    let mut sitting = verifier.sitting();
     for event in events.iter().cycle().take(2 * EVENTS) {
-        judged(&verifier, event);
+        judged(&mut sitting, event);
         verifier.prepare();
     }
     Case { name, check: judge(verifier), events }
@@ -79,11 +81,14 @@ fn verifier(network: &Network) -> Verifier {
     Verifier::new(signers, network::owner())
 }
 
+/// In one sitting, which lasts as long as the program.
 fn judge(verifier: Verifier) -> Box<dyn Fn(&RawEvent)> {
-    Box::new(move |event| judged(&verifier, event))
+    let verifier: &'static Verifier = Box::leak(Box::new(verifier));
+    let sitting = RefCell::new(verifier.sitting());
+    Box::new(move |event| judged(&mut sitting.borrow_mut(), event))
 }
 
-fn judged(verifier: &Verifier, event: &RawEvent) {
-    let verdict = black_box(verifier.judge(event.clone()));
+fn judged(sitting: &mut Sitting<'_>, event: &RawEvent) {
+    let verdict = black_box(sitting.judge(event.clone()));
     assert!(matches!(verdict, Verdict::Verified(_)), "what is measured must be the whole check: {verdict:?}");
 }

@@ -56,8 +56,10 @@ pub(crate) fn alone(pages: &[Bytes], verifier: &Verifier, cores: usize) -> Pace 
 fn judged(body: &Bytes, verifier: &Verifier) -> usize {
     let page = Page::read(body).unwrap();
     let events = page.events.len();
-    let verified = |raw| matches!(verifier.judge(raw), Verdict::Verified(_));
-    let held = page.events.into_iter().filter(|raw| verified(raw.clone())).count();
+    let mut sitting = verifier.sitting();
+    let verdicts = page.events.into_iter().map(|raw| sitting.judge(raw));
+    let held = verdicts.filter(|verdict| matches!(verdict, Verdict::Verified(_))).count();
+    verifier.prepare();
     assert_eq!(held, events, "the simulator is honest unless it is told otherwise");
     held
 }
