@@ -1,23 +1,31 @@
-//! The next range, on its way while the one before is judged and handed on.
+//! The ranges that come next: on their way, and heard, while the one before is judged and handed on.
+//!
+//! While there is more to read a task of its own reads on. Each range is heard as soon as it has come, so that no processor
+//! waits for the last events of the range before. Where there is no more, reading is left to whoever asks.
 //!
 //! # Invariants
 //!
-//! * **One ahead.** No more than one range is on its way, or has come and waits.
-//! * **From where reading really goes on.** A range that was asked for from elsewhere than where its turn finds us is thrown
-//!   away, and the reader with it, which has moved on by that range.
+//! * **One ahead.** No more than one range is on its way, or has come and waits to be taken.
+//! * **From where reading really goes on.** Ranges that were asked for from elsewhere than where their turn finds us are
+//!   thrown away, and the reader with them, which has moved on.
 //!
 //! # Cancellation
 //!
 //! At any point: what is on its way ahead of its turn stays so until it is taken, or ends with the [`Ahead`]; what is read in
 //! its turn is read anew.
 
+use std::ops::Range as Span;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::event::Offset;
 
+use super::ChannelError;
+use super::clerk::Heard;
 use super::reader::{Range, ReadError, Reader};
 use super::shared::Way;
 
@@ -27,71 +35,144 @@ pub(super) struct Ahead {
     way: Arc<Way>,
     /// `None` while it reads ahead, and where a reading was given up half-way.
     reader: Option<Reader>,
-    reading: JoinSet<(Reader, Arrived)>,
-    /// The last offset before the range that is on its way.
+    reading: Option<Reading>,
+}
+
+/// What is read ahead.
+#[derive(Debug)]
+struct Reading {
+    task: AbortOnDropHandle<()>,
+    arrived: mpsc::Receiver<Early>,
+    /// The last offset before what arrives next.
     above: Option<Offset>,
 }
+
+/// What came, and the reader, where nothing more is read ahead.
+#[derive(Debug)]
+struct Early(Arrived, Option<Reader>);
 
 /// What came of reading.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    pub(super) range: Result<Range, ReadError>,
+    pub(super) range: Result<Coming, ReadError>,
     /// From the first request until the last answer.
-    pub(super) took: std::ops::Range<SystemTime>,
+    pub(super) took: Span<SystemTime>,
     /// Whether it was asked for before its turn: what it says of there being more is of that time.
     pub(super) early: bool,
 }
 
+/// A range that is being heard.
+#[derive(Debug)]
+pub(super) struct Coming {
+    /// Its last offset; `None` where it holds nothing.
+    pub(super) last: Option<Offset>,
+    /// Whether it is worth asking for more at once.
+    pub(super) more: bool,
+    hearing: Option<AbortOnDropHandle<Result<Vec<Heard>, ChannelError>>>,
+}
+
 impl Ahead {
     pub(super) fn new(way: Arc<Way>) -> Self {
-        Self { reader: Some(way.reader()), way, reading: JoinSet::new(), above: None }
-    }
-
-    /// Has the next events above `last` read, until they are asked for.
-    pub(super) fn begin(&mut self, last: Option<Offset>) {
-        let mut reader = self.reader();
-        self.above = last;
-        self.reading.spawn(async move {
-            let arrived = read(&mut reader, last, true).await;
-            (reader, arrived)
-        });
+        Self { reader: Some(way.reader()), way, reading: None }
     }
 
     /// The next events above `last`, which may be none. `last` is where the range before ended, as far as it counted.
     pub(super) async fn next(&mut self, last: Option<Offset>) -> Arrived {
-        if !self.reading.is_empty() && self.above != last {
+        if self.reading.as_ref().is_some_and(|reading| reading.above != last) {
             self.forget();
         }
-        let Some(read_ahead) = self.reading.join_next().await else {
-            let mut reader = self.reader();
-            let arrived = read(&mut reader, last, false).await;
-            self.reader = Some(reader);
-            return arrived;
-        };
-        match read_ahead.map_err(tokio::task::JoinError::try_into_panic) {
-            Ok((reader, arrived)) => {
-                self.reader = Some(reader);
-                arrived
-            }
-            Err(Ok(panic)) => std::panic::resume_unwind(panic),
-            // Only a runtime that is being torn down ends a task, and that will not poll us again either.
-            Err(Err(_cancelled)) => std::future::pending().await,
+        let Some(reading) = &mut self.reading else { return self.read(last).await };
+        let Early(arrived, reader) = reading.next().await;
+        reading.above = arrived.last();
+        if let Some(reader) = reader {
+            (self.reading, self.reader) = (None, Some(reader));
         }
+        arrived
     }
 
     /// Begins anew: what was read of a range already is from before.
     pub(super) fn forget(&mut self) {
-        self.reading = JoinSet::new();
-        self.reader = Some(self.way.reader());
+        (self.reading, self.reader) = (None, Some(self.way.reader()));
     }
 
-    fn reader(&mut self) -> Reader {
-        self.reader.take().unwrap_or_else(|| self.way.reader())
+    async fn read(&mut self, last: Option<Offset>) -> Arrived {
+        let mut reader = self.reader.take().unwrap_or_else(|| self.way.reader());
+        let arrived = read(&mut reader, &self.way, last, false).await;
+        if arrived.leads_on() {
+            let (sender, receiver) = mpsc::channel(1);
+            let above = arrived.last();
+            let task = tokio::spawn(read_on(reader, self.way.clone(), above, sender));
+            self.reading = Some(Reading { task: AbortOnDropHandle::new(task), arrived: receiver, above });
+        } else {
+            self.reader = Some(reader);
+        }
+        arrived
     }
 }
 
-async fn read(reader: &mut Reader, last: Option<Offset>, early: bool) -> Arrived {
+impl Reading {
+    async fn next(&mut self) -> Early {
+        match self.arrived.recv().await {
+            Some(early) => early,
+            None => going_on((&mut self.task).await).await,
+        }
+    }
+}
+
+impl Arrived {
+    fn last(&self) -> Option<Offset> {
+        self.range.as_ref().ok()?.last
+    }
+
+    fn leads_on(&self) -> bool {
+        self.range.as_ref().is_ok_and(|range| range.more && range.last.is_some())
+    }
+}
+
+impl Coming {
+    fn new(Range { events, more }: Range, way: &Way) -> Self {
+        let last = events.last().map(|event| event.offset);
+        let hearing = last.map(|_| AbortOnDropHandle::new(tokio::spawn(way.judge.hear(events))));
+        Self { last, more, hearing }
+    }
+
+    /// The events, in their order, once all of them have been heard.
+    pub(super) async fn heard(self) -> Result<Vec<Heard>, ChannelError> {
+        match self.hearing {
+            None => Ok(Vec::new()),
+            Some(hearing) => match hearing.await {
+                Ok(heard) => heard,
+                panicked => going_on(panicked.map(drop)).await,
+            },
+        }
+    }
+}
+
+/// Reads on for as long as there is more, and nobody is two ranges behind.
+async fn read_on(mut reader: Reader, way: Arc<Way>, mut last: Option<Offset>, ranges: mpsc::Sender<Early>) {
+    while let Ok(room) = ranges.reserve().await {
+        let arrived = read(&mut reader, &way, last, true).await;
+        last = arrived.last();
+        if !arrived.leads_on() {
+            room.send(Early(arrived, Some(reader)));
+            return;
+        }
+        room.send(Early(arrived, None));
+    }
+}
+
+async fn read(reader: &mut Reader, way: &Way, last: Option<Offset>, early: bool) -> Arrived {
     let began = SystemTime::now();
     let range = reader.next(last).await;
-    Arrived { range, took: began..SystemTime::now(), early }
+    let took = began..SystemTime::now();
+    Arrived { range: range.map(|range| Coming::new(range, way)), took, early }
+}
+
+/// What has become of a task that did not say what it was to say: a panic in it goes on here.
+async fn going_on<T>(ended: Result<(), JoinError>) -> T {
+    match ended.map_err(JoinError::try_into_panic) {
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // Only a runtime that is being torn down ends a task, and that will not poll us again either.
+        _ => std::future::pending().await,
+    }
 }

@@ -229,7 +229,8 @@ impl Intake {
                 Err(_) => return Ok(false),
             };
             let trace = self.begin(began);
-            let Some(judged) = self.way.judge.page(events, self.hearing(Some(&trace), stop)).await? else {
+            let heard = self.way.judge.hear(events).await?;
+            let Some(judged) = self.way.judge.page(heard, self.hearing(Some(&trace), stop)).await? else {
                 return Ok(false);
             };
             if judged.iter().any(|outcome| !matches!(outcome, Outcome::Unplaced(_))) {
@@ -319,21 +320,18 @@ impl Intake {
             Ok(range) => {
                 self.retry.reset();
                 self.trouble.over();
-                let Some(last) = range.events.last().map(|event| event.offset) else {
+                if range.last.is_none() {
                     return Ok(if range.more || early { Read::Again } else { Read::Nothing });
-                };
+                }
                 let trace = self.begin(took.start);
                 trace.past("poll", took);
                 self.caught_up = !range.more && !early;
-                if range.more {
-                    self.ahead.begin(Some(last));
-                }
                 if !self.look_ahead(stop).await {
                     return Ok(Read::Stopped);
                 }
                 let judging = trace.part("judge");
                 let hearing = self.hearing(Some(&trace), stop);
-                let Some(judged) = self.way.judge.page(range.events, hearing).await? else {
+                let Some(judged) = self.way.judge.page(range.heard().await?, hearing).await? else {
                     return Ok(Read::Stopped);
                 };
                 drop(judging);

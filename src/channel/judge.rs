@@ -159,13 +159,21 @@ impl Judge {
         self.source.clone()
     }
 
-    /// Judges a range, in its order; `None` where `stop` fired first.
-    pub(super) async fn page(
+    /// Hears a range, in its order, whatever becomes of the one before it.
+    pub(super) fn hear(
         &self,
         events: Vec<RawEvent>,
+    ) -> impl Future<Output = Result<Vec<Heard>, ChannelError>> + Send + use<> {
+        let (machine, clerk) = (self.machine.clone(), self.clerk.clone());
+        async move { machine.hear(&clerk, events).await }
+    }
+
+    /// Judges a range that was heard, in its order; `None` where `stop` fired first.
+    pub(super) async fn page(
+        &self,
+        heard: Vec<Heard>,
         hearing: Hearing<'_>,
     ) -> Result<Option<Vec<Outcome>>, ChannelError> {
-        let heard = self.machine.hear(&self.clerk, events).await?;
         let judged: Vec<_> =
             stream::iter(heard).map(|first| self.second_look(first, hearing)).buffered(SECOND_LOOKS).collect().await;
         let mut outcomes = Vec::with_capacity(judged.len());
@@ -219,7 +227,7 @@ impl Judge {
             }
         };
         let json = again.json.clone();
-        Ok(match self.outcome(self.hear(again).await?, hearing).await? {
+        Ok(match self.outcome(self.hear_one(again).await?, hearing).await? {
             None => Answer::Stopped,
             Some(Outcome::Pending(_)) => Answer::NotYet(Some(json)),
             Some(settled) => Answer::Settled(settled),
@@ -228,7 +236,7 @@ impl Judge {
 
     /// What becomes of an event by the bytes that are kept of it; `None` where the service has to be asked.
     pub(super) async fn by_kept_bytes(&self, awaited: &Awaited, json: Bytes) -> Result<Option<Outcome>, ChannelError> {
-        let heard = self.hear(RawEvent { offset: awaited.offset, id: awaited.event_id, json }).await?;
+        let heard = self.hear_one(RawEvent { offset: awaited.offset, id: awaited.event_id, json }).await?;
         Ok(match heard {
             Heard::Pending(_) => None,
             Heard::Rejected(..) if awaited.event_id.is_some() => None,
@@ -251,8 +259,8 @@ impl Judge {
         self.condemn(raw, Grounds::new(PROOF_TIMEOUT, "its proof has not come in time"), trace)
     }
 
-    async fn hear(&self, event: RawEvent) -> Result<Heard, ChannelError> {
-        let mut heard = self.machine.hear(&self.clerk, vec![event]).await?;
+    async fn hear_one(&self, event: RawEvent) -> Result<Heard, ChannelError> {
+        let mut heard = self.hear(vec![event]).await?;
         Ok(heard.pop().expect("as many verdicts as events"))
     }
 
@@ -268,7 +276,7 @@ impl Judge {
         let Heard::Rejected(raw, reason) = heard else { return Ok(Some(Judged::Placed(heard))) };
         let Some(again) = self.read_again(&raw, hearing).await else { return Ok(None) };
         Ok(Some(match again {
-            Some(again) => Judged::Placed(self.hear(again).await?),
+            Some(again) => Judged::Placed(self.hear_one(again).await?),
             None => Judged::Unplaced(raw, reason),
         }))
     }
@@ -288,7 +296,7 @@ impl Judge {
         };
         let Some(again) = self.read_again(&raw, hearing).await else { return Ok(None) };
         let Some(again) = again else { return Ok(Some(Outcome::Unplaced(self.suspect(raw, alarm, hearing.trace)))) };
-        let settled = self.settle(self.hear(again).await?, hearing.trace);
+        let settled = self.settle(self.hear_one(again).await?, hearing.trace);
         Ok(Some(settled.unwrap_or_else(|(raw, alarm)| Outcome::Condemned(self.suspect(raw, alarm, hearing.trace)))))
     }
 
