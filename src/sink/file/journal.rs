@@ -53,7 +53,12 @@ pub(super) struct Journal {
     closed_last: Option<Stamp>,
     /// Told when there is something to look after.
     rotated: Arc<Notify>,
+    /// Room for the lines of a batch, empty in between: taking it anew each time leaves memory in pieces.
+    lines: Vec<u8>,
 }
+
+/// No more room than this is kept from one batch to the next.
+const KEPT_ROOM: usize = 4 << 20;
 
 /// The file at the path, as long as it stands there.
 #[derive(Debug)]
@@ -84,7 +89,7 @@ impl Journal {
     pub(super) fn open(settings: FileSettings, rotated: Arc<Notify>) -> Result<Self, SinkError> {
         let open = Open::at(&settings)?;
         rotated.notify_one();
-        Ok(Self { settings, open, passed_over: HashMap::new(), closed_last: None, rotated })
+        Ok(Self { settings, open, passed_over: HashMap::new(), closed_last: None, rotated, lines: Vec::new() })
     }
 
     /// What the files hold now.
@@ -111,8 +116,12 @@ impl Journal {
     pub(super) fn append(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), SinkError> {
         self.follow_path()?;
         let mut passed_over = self.passed_over.remove(&channel).unwrap_or_default();
-        let lines = coalesce(batch.iter().filter(|message| !passed_over.has(message)));
-        let appended = if lines.is_empty() { Ok(()) } else { self.write(lines) };
+        let mut lines = std::mem::take(&mut self.lines);
+        coalesce(batch.iter().filter(|message| !passed_over.has(message)), &mut lines);
+        let appended = if lines.is_empty() { Ok(()) } else { self.write(&mut lines) };
+        lines.clear();
+        lines.shrink_to(KEPT_ROOM);
+        self.lines = lines;
         if appended.is_ok() {
             for message in batch {
                 passed_over.settle(message.offset());
@@ -129,7 +138,7 @@ impl Journal {
         Ok(Some(self.open.shelf.clone()))
     }
 
-    fn write(&mut self, lines: Vec<u8>) -> Result<(), SinkError> {
+    fn write(&mut self, lines: &mut Vec<u8>) -> Result<(), SinkError> {
         self.make_room(lines.len() as u64)?;
         self.open.append(lines).map_err(failed("appending to", &self.settings.path))
     }
@@ -177,11 +186,11 @@ impl Open {
         Ok(Self { tail: Tail::new(file), identity, real, shelf, unended, written })
     }
 
-    fn append(&mut self, mut lines: Vec<u8>) -> io::Result<()> {
+    fn append(&mut self, lines: &mut Vec<u8>) -> io::Result<()> {
         if self.unended {
             lines.insert(0, b'\n');
         }
-        self.tail.append(&lines)?;
+        self.tail.append(lines)?;
         self.unended = false;
         let metadata = self.tail.disk().metadata()?;
         self.written = metadata.modified()?;
@@ -229,14 +238,13 @@ fn mend(file: &fs::File, path: &Path) -> io::Result<bool> {
     Ok(unended)
 }
 
-/// The lines of a batch as one run of bytes.
-fn coalesce<'a>(records: impl Iterator<Item = &'a Message> + Clone) -> Vec<u8> {
-    let mut lines = Vec::with_capacity(records.clone().map(|record| record.body().len() + 1).sum());
+/// Adds the lines of a batch, as one run of bytes.
+fn coalesce<'a>(records: impl Iterator<Item = &'a Message> + Clone, lines: &mut Vec<u8>) {
+    lines.reserve_exact(records.clone().map(|record| record.body().len() + 1).sum());
     for record in records {
         lines.extend_from_slice(record.body());
         lines.push(b'\n');
     }
-    lines
 }
 
 #[cfg(test)]
