@@ -1,6 +1,7 @@
 //! What can be told of a channel from outside, in hours that pass in a moment: whether it hangs, how far it is behind.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
@@ -40,6 +41,8 @@ enum Service {
 struct Asked {
     service: Service,
     handle: Arc<Handle>,
+    /// The last offset of the pages that were asked for by an offset.
+    read_through: AtomicI64,
 }
 
 impl PartialEq for Asked {
@@ -61,6 +64,9 @@ impl Source for Asked {
         let last = all.min(first + i64::from(limit) - 1);
         let events: Vec<_> = (first..=last).rev().map(notice).collect();
         self.handle.polled(events.iter().map(|event| event.offset));
+        if offset.is_some() {
+            self.read_through.fetch_max(last, Relaxed);
+        }
         Ok(Page { events, has_more: last < all })
     }
 
@@ -118,6 +124,12 @@ impl Gate for Open {
 
 /// A channel, and the handle that tells of it.
 fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
+    let handle = Arc::<Handle>::default();
+    let asked = Asked { service, handle: handle.clone(), read_through: AtomicI64::default() };
+    (channel_from(&Arc::new(asked), receives), handle)
+}
+
+fn channel_from(asked: &Arc<Asked>, receives: Receives) -> Channel {
     let signers = SignerSet::new(vec![Address([1; 20])], 1).unwrap();
     let settings = Settings {
         channel: ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(7)) },
@@ -131,18 +143,17 @@ fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
         idle_wait: Duration::from_secs(5),
         grace: Duration::from_secs(30),
     };
-    let handle = Arc::<Handle>::default();
+    let handle = asked.handle.clone();
     let plan = Plan {
         settings,
-        source: Arc::new(Asked { service, handle: handle.clone() }),
+        source: asked.clone(),
         outlets: vec![Outlet::new("sink", Arc::new(receives), RETRY)],
         answers_within: ANSWERS_WITHIN,
     };
     let state = Arc::new(State::in_memory(&Arc::<Disk>::default(), Arc::new(Open)));
     let (recent, machine) = (Arc::new(RecentEvents::of(1000)), Arc::new(ThisMachine::new()));
     let metrics = Arc::new(handle.metrics().channel(&plan.settings.channel));
-    let channel = Channel::by(plan, state, recent, handle.clone(), machine, metrics);
-    (channel, handle)
+    Channel::by(plan, state, recent, handle, machine, metrics)
 }
 
 /// Runs a channel for an hour, and gives what stood still at any time of it.
@@ -232,4 +243,20 @@ async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
         () = stopping => {}
         ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nobody_takes_what_was_read_one_range_is_read_ahead_and_no_more() {
+    let handle = Arc::<Handle>::default();
+    let asked = Arc::new(Asked { service: Service::Has(1000), handle, read_through: AtomicI64::default() });
+    let channel = channel_from(&asked, Receives::Nothing);
+    let stop = CancellationToken::new();
+    tokio::select! {
+        () = sleep(Duration::from_secs(600)) => {}
+        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
+    }
+    // A page brings ten events and, after the first, one that is known already. One page is at the sink, others are in its
+    // queue, one is to go there, and one is ahead.
+    let pages = 1 + i64::try_from(QUEUE_BATCHES).unwrap() + 1 + 1;
+    assert_eq!(asked.read_through.load(Relaxed), 10 + 9 * (pages - 1));
 }
