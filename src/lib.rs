@@ -40,8 +40,8 @@
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
 //!
 //! [`metrics`], what is counted by which name, and [`liveness`], whether anything stands still, are the process's own.
-//! [`retry`], [`telemetry`], [`trace`], [`signals`], [`systemd`], [`version`], [`http`], [`comparable`], `grace` and `newer` are small and stand
-//! beside.
+//! [`retry`], [`telemetry`], [`trace`], [`signals`], [`systemd`], [`version`], [`http`], [`comparable`], `grace`, `joined`
+//! and `newer` are small and stand beside.
 //!
 //! # Invariants
 //!
@@ -75,6 +75,7 @@ pub mod simulator;
 pub mod comparable;
 pub(crate) mod grace;
 pub mod http;
+pub(crate) mod joined;
 pub mod liveness;
 pub mod metrics;
 pub(crate) mod newer;

@@ -31,6 +31,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::event::Offset;
+use crate::joined::joined;
 use crate::record::{ChannelRef, Message};
 
 mod file;
@@ -198,10 +199,5 @@ impl SinkError {
 
 /// Runs blocking work off the async threads. A panic in it goes on in the caller.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await.map_err(tokio::task::JoinError::try_into_panic) {
-        Ok(done) => done,
-        Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // Work is refused only by a runtime that is being torn down, and that will not poll us again either.
-        Err(Err(_cancelled)) => std::future::pending().await,
-    }
+    joined(tokio::task::spawn_blocking(work).await).await
 }

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::event::Offset;
+use crate::joined::joined;
 
 use super::ChannelError;
 use super::clerk::Heard;
@@ -112,10 +112,11 @@ impl Ahead {
 
 impl Reading {
     async fn next(&mut self) -> Early {
-        match self.arrived.recv().await {
-            Some(early) => early,
-            None => going_on((&mut self.task).await).await,
+        if let Some(early) = self.arrived.recv().await {
+            return early;
         }
+        joined((&mut self.task).await).await;
+        unreachable!("the last that arrives has the reader with it, and ends the reading")
     }
 }
 
@@ -140,10 +141,7 @@ impl Coming {
     pub(super) async fn heard(self) -> Result<Vec<Heard>, ChannelError> {
         match self.hearing {
             None => Ok(Vec::new()),
-            Some(hearing) => match hearing.await {
-                Ok(heard) => heard,
-                panicked => going_on(panicked.map(drop)).await,
-            },
+            Some(hearing) => joined(hearing.await).await,
         }
     }
 }
@@ -166,13 +164,4 @@ async fn read(reader: &mut Reader, way: &Way, last: Option<Offset>, early: bool)
     let range = reader.next(last).await;
     let took = began..SystemTime::now();
     Arrived { range: range.map(|range| Coming::new(range, way)), took, early }
-}
-
-/// What has become of a task that did not say what it was to say: a panic in it goes on here.
-async fn going_on<T>(ended: Result<(), JoinError>) -> T {
-    match ended.map_err(JoinError::try_into_panic) {
-        Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // Only a runtime that is being torn down ends a task, and that will not poll us again either.
-        _ => std::future::pending().await,
-    }
 }
