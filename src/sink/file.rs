@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! deliver ──► journal ──► tail          the active file: appended to, synced
+//!                │  ├───► cache         what of it the system shall not keep in memory
 //!                │  └───► rotation      when it is closed, and in which steps
 //!                └──────► finding       resume: what files hold beyond what is recorded
 //! keeper ───► upkeep ──┬─► compression, retention, latest, index
@@ -48,6 +49,7 @@ use super::{Recorded, Sink, SinkError, Undelivered, blocking};
 use crate::event::Offset;
 use crate::record::{ChannelRef, Message};
 
+mod cache;
 mod closed;
 mod compression;
 mod config;

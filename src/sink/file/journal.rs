@@ -29,6 +29,7 @@ use std::time::SystemTime;
 
 use tokio::sync::Notify;
 
+use super::cache;
 use super::closed::{Closed, Shelf};
 use super::finding::{Goes, Search, Unrecorded};
 use super::index::Index;
@@ -197,6 +198,8 @@ impl Open {
         if metadata.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed meanwhile"));
         }
+        let length = metadata.len();
+        cache::let_go(self.tail.disk(), length.saturating_sub(lines.len() as u64)..length);
         Ok(())
     }
 }
