@@ -3,7 +3,8 @@
 //!
 //! Recovery looks for the key Q with r·Q = s·R − z·G, where R is the point that the signature names, z the digest and G the
 //! group's generator. There is one such Q, as the group's order is a prime. So where Q is at hand, it is the answer exactly
-//! if (z/s)·G + (r/s)·Q is R, and that takes nothing but multiples made beforehand.
+//! if (z/s)·G + (r/s)·Q is R, and that takes nothing but multiples made beforehand. What the signature says of R, its first
+//! coordinate and whether the second is odd, is held against the sum's: R itself need not be found.
 
 use std::sync::LazyLock;
 
@@ -39,9 +40,10 @@ impl<'a> Check<'a> {
         Self { signature, from_digest, factor: signature.r() * inverse }
     }
 
-    /// Whether recovery would find the key with these multiples, for `point` being what the signature names.
-    pub(super) fn is_by(&self, key: &Multiples, point: &AffinePoint) -> bool {
-        self.point(key).eq_affine(point).into()
+    /// Whether recovery would find the key with these multiples.
+    pub(super) fn is_by(&self, key: &Multiples) -> bool {
+        let [point] = ProjectivePoint::batch_normalize_vartime(&[self.point(key)]);
+        self.signature.names(&point)
     }
 
     /// What is R where the signature is by the key with these multiples, and another point or the identity where not.
@@ -50,10 +52,10 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Whether recovery would find each signature to be by the key beside it. Cheaper than one by one, where most are.
+/// Whether recovery would find each signature to be by the key beside it. Cheaper than one by one: they share an inversion.
 pub(super) fn are_by(asked: &[(&Check<'_>, &Multiples)]) -> Vec<bool> {
     let points: Vec<_> = asked.iter().map(|(check, key)| check.point(key)).collect();
-    let points = ProjectivePoint::batch_normalize(points.as_slice());
+    let points = ProjectivePoint::batch_normalize_vartime(points.as_slice());
     asked.iter().zip(&points).map(|((check, _), point)| check.signature.names(point)).collect()
 }
 
@@ -64,7 +66,7 @@ pub(super) fn inverses(signatures: &[Recoverable]) -> Vec<Scalar> {
     let products = |product: &mut Scalar, scalar: &Scalar| Some(std::mem::replace(product, *product * scalar));
     let mut inverses: Vec<_> = scalars.iter().scan(Scalar::ONE, products).collect();
     let all: Scalar = scalars.iter().product();
-    let mut inverse = all.invert().expect("s is never zero, and the order of the group is a prime");
+    let mut inverse = all.invert_vartime().expect("s is never zero, and the order of the group is a prime");
     for (before, scalar) in inverses.iter_mut().zip(&scalars).rev() {
         *before *= inverse;
         inverse *= scalar;

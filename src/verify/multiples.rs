@@ -13,6 +13,7 @@
 use std::iter;
 use std::ops::RangeInclusive;
 
+use arrayvec::ArrayVec;
 use k256::elliptic_curve::BatchNormalize;
 use k256::{AffinePoint, ProjectivePoint, Scalar};
 
@@ -60,6 +61,9 @@ impl Window {
     }
 }
 
+/// The digits of a scalar by the narrowest window.
+const MOST_PLACES: usize = Window(*Window::OTHERS.start()).places();
+
 /// The multiples of one point.
 pub(super) struct Multiples {
     window: Window,
@@ -87,9 +91,9 @@ impl Multiples {
             let multiple = digit.unsigned_abs().checked_sub(1)? as usize;
             Some((place * self.window.largest() + multiple, digit < 0))
         };
-        let terms: Vec<_> = digits(scalar, self.window).enumerate().filter_map(place_of).collect();
+        let terms: ArrayVec<_, MOST_PLACES> = digits(scalar, self.window).enumerate().filter_map(place_of).collect();
         // The table is larger than the nearest caches: all that is needed of it is fetched at once, and added then.
-        let points: Vec<_> = terms.iter().map(|(place, _)| self.points[*place]).collect();
+        let points: ArrayVec<_, MOST_PLACES> = terms.iter().map(|(place, _)| self.points[*place]).collect();
         let terms = terms.iter().zip(&points);
         terms.fold(sum, |sum, ((_, below_zero), point)| if *below_zero { sum - point } else { sum + point })
     }

@@ -1,9 +1,9 @@
 //! The order that a network signs in, learned from the proofs that it has made.
 //!
 //! For everything that a signature can come after, it is counted what came next: after which signature of its own proof,
-//! and after whose in its turn in the proof before, for a network may take turns, or keep to those that answer first. The counts fade as new ones come, so that
-//! another order is learned as the first was. From them follows who is likely to have made a signature, and whether it pays
-//! to ask for one member after the other rather than to recover the key.
+//! and after which proof before, for a network may take turns, or keep to those that answer first. The counts fade as new
+//! ones come, so that another order is learned as the first was. From them follows who is nearly certain to have made a
+//! signature, who else is likely, and whether it pays to ask for one member after the other rather than to recover the key.
 //!
 //! # Invariants
 //!
@@ -31,12 +31,19 @@ pub(super) enum Maker {
 pub(super) struct After {
     /// Who made the one before it in its proof; `None` for the first.
     pub(super) last: Option<Maker>,
-    /// The member that was found in the same turn in the proof before, where that is known.
-    pub(super) earlier: Option<usize>,
+    /// The proof before.
+    pub(super) earlier: Earlier,
 }
 
-/// In larger sets the proof before is left out of account: the counts would take too much room.
-const MOST_WITH_EARLIER: usize = 32;
+/// The proof before another, as far as an order tells proofs apart: by the members that were found in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Earlier(usize);
+
+/// So many counts are kept of what came after different proofs. In large sets, few or none can be told apart.
+const COUNTS_BY_EARLIER: usize = 1 << 16;
+
+/// What has come less often is not certain, whatever else came.
+const OFTEN: u32 = 4;
 
 /// A count at which its row is halved.
 const ENOUGH: u16 = 256;
@@ -44,8 +51,11 @@ const ENOUGH: u16 = 256;
 /// Recovering a key takes about as long as adding so many multiples, which have to be fetched from memory too.
 const RECOVERY: i32 = 230;
 
-/// And so many, getting ready to ask: the inverse of s, the digest's part, and the point that the signature names.
-const READY: i32 = 60;
+/// And so many, getting ready to ask: the inverse of s, and the digest's part.
+const READY: i32 = 30;
+
+/// And so many, holding what the multiples add up to against the signature.
+const HOLDING: i32 = 8;
 
 /// No more than this is kept of what asking has saved, so that an order that begins to mislead is soon found out.
 const KEPT: i32 = 16 * RECOVERY;
@@ -56,9 +66,11 @@ const TO_PROVE: i32 = 64 * RECOVERY;
 /// What is known of a network's order.
 pub(super) struct Order {
     members: usize,
-    /// By the member in the proof before (or none), by what came before (a member, another, nothing), then by what came
-    /// next (a member, another).
+    /// Whatever the proof before: by what came before (a member, another, nothing), then by what came next (a member,
+    /// another).
     counts: Vec<AtomicU16>,
+    /// The same, by the proof before.
+    counts_by_earlier: Vec<AtomicU16>,
     /// Asking for one member costs this.
     asking: i32,
     /// What asking has saved; below zero, what it has yet to prove.
@@ -68,11 +80,11 @@ pub(super) struct Order {
 impl Order {
     /// Of so many members, each asked for by so many additions.
     pub(super) fn new(members: usize, additions: usize) -> Self {
-        let earlier = if members <= MOST_WITH_EARLIER { members + 1 } else { 1 };
-        let rows = earlier * (members + 2);
-        let counts = iter::repeat_with(AtomicU16::default).take(rows * (members + 1)).collect();
-        let asking = i32::try_from(additions).unwrap_or(RECOVERY);
-        Self { members, counts, asking, saved: AtomicI32::new(KEPT) }
+        let size = (members + 2) * (members + 1);
+        let earlier = (COUNTS_BY_EARLIER / size).max(1);
+        let counts = |of: usize| iter::repeat_with(AtomicU16::default).take(of * size).collect();
+        let asking = i32::try_from(additions).map_or(RECOVERY, |additions| additions + HOLDING);
+        Self { members, counts: counts(1), counts_by_earlier: counts(earlier), asking, saved: AtomicI32::new(KEPT) }
     }
 
     /// Whether asking is worth it.
@@ -80,33 +92,43 @@ impl Order {
         self.saved.load(Relaxed) >= 0
     }
 
+    /// What is kept of a proof for the one that follows it.
+    pub(super) fn earlier(&self, found: &[usize]) -> Earlier {
+        let number = |before: usize, member: &usize| before.wrapping_mul(self.members + 1).wrapping_add(member + 1);
+        Earlier(found.iter().fold(0, number))
+    }
+
     /// The members to ask for after that, the likeliest first; not those that are `found` in this proof, nor more than
     /// a recovery is worth.
     pub(super) fn likely(&self, after: After, found: &[usize]) -> impl Iterator<Item = usize> {
-        let row = self.row(after);
+        let certain = self.certain(after).filter(|member| !found.contains(member));
+        let row = self.row(after.last);
         let other = row[self.members].load(Relaxed);
         let mut before = (u16::MAX, usize::MAX);
         let by_count = iter::from_fn(move || {
-            let left = (0..self.members).filter(|member| !found.contains(member));
+            let left = (0..self.members).filter(|member| !found.contains(member) && Some(*member) != certain);
             let by_count = left.map(|member| (row[member].load(Relaxed), self.members - member));
             before = by_count.filter(|next| *next < before).max()?;
             (before.0 > other).then(|| self.members - before.1)
         });
-        by_count.take(usize::try_from((RECOVERY - READY) / self.asking).unwrap_or_default())
+        let most = usize::try_from((RECOVERY - READY) / self.asking).unwrap_or_default();
+        certain.into_iter().chain(by_count).take(most)
     }
 
     /// The member that comes after that nearly always.
     pub(super) fn certain(&self, after: After) -> Option<usize> {
-        let counts = self.row(after).iter().map(|count| u32::from(count.load(Relaxed)));
+        let counts = self.row_by_earlier(after).iter().map(|count| u32::from(count.load(Relaxed)));
         let (all, most, member) = counts.enumerate().fold((0, 0, 0), |(all, most, member), (next, count)| {
             if count > most { (all + count, count, next) } else { (all + count, most, member) }
         });
-        (member < self.members && most > all / 8 * 7).then_some(member)
+        (member < self.members && most >= OFTEN && most * 8 > all * 7).then_some(member)
     }
 
     /// After that came `next`, for which members were asked, or would have been.
     pub(super) fn learn(&self, after: After, next: Maker, asked: Asked) {
-        self.count(after, next);
+        for row in [self.row(after.last), self.row_by_earlier(after)] {
+            self.count(row, next);
+        }
         self.settle(match asked {
             Asked::InVain(0) => 0,
             Asked::InVain(members) => -self.cost(members),
@@ -133,8 +155,7 @@ impl Order {
         }
     }
 
-    fn count(&self, after: After, next: Maker) {
-        let row = self.row(after);
+    fn count(&self, row: &[AtomicU16], next: Maker) {
         let next = match next {
             Maker::Member(member) => member,
             Maker::Other => self.members,
@@ -149,15 +170,22 @@ impl Order {
         }
     }
 
-    fn row(&self, After { last, earlier }: After) -> &[AtomicU16] {
-        let earlier = earlier.filter(|_| self.members <= MOST_WITH_EARLIER).map_or(0, |member| member + 1);
+    fn row(&self, last: Option<Maker>) -> &[AtomicU16] {
+        &self.counts[self.place(last)..][..=self.members]
+    }
+
+    fn row_by_earlier(&self, After { last, earlier: Earlier(number) }: After) -> &[AtomicU16] {
+        let told_apart = self.counts_by_earlier.len() / self.counts.len();
+        &self.counts_by_earlier[number % told_apart * self.counts.len() + self.place(last)..][..=self.members]
+    }
+
+    fn place(&self, last: Option<Maker>) -> usize {
         let row = match last {
             Some(Maker::Member(member)) => member,
             Some(Maker::Other) => self.members,
             None => self.members + 1,
         };
-        let row = earlier * (self.members + 2) + row;
-        &self.counts[row * (self.members + 1)..][..=self.members]
+        row * (self.members + 1)
     }
 }
 

@@ -15,15 +15,14 @@ use super::check::{Check, are_by, inverses};
 use super::hash::{Address, Hash};
 use super::known::Known;
 use super::multiples::Multiples;
-use super::order::{After, Asked, Maker};
+use super::order::{After, Asked, Earlier, Maker};
 use super::signature::Recoverable;
 
 /// What was read of a proof so far.
 pub(super) struct Reading<'a> {
     known: &'a Known,
     digest: &'a Hash,
-    /// The members found in the proof before.
-    earlier: &'a [usize],
+    earlier: Earlier,
     signatures: usize,
     last: Option<Maker>,
     found: Vec<usize>,
@@ -32,7 +31,8 @@ pub(super) struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     /// Nothing yet of the signatures over `digest`, which follow a proof by the `earlier` members.
-    pub(super) fn new(known: &'a Known, digest: &'a Hash, earlier: &'a [usize]) -> Self {
+    pub(super) fn new(known: &'a Known, digest: &'a Hash, earlier: &[usize]) -> Self {
+        let earlier = known.order().earlier(earlier);
         Self { known, digest, earlier, signatures: 0, last: None, found: Vec::new(), strangers: 0 }
     }
 
@@ -60,9 +60,12 @@ impl<'a> Reading<'a> {
         let (digest, inverses) = (self.digest, &LazyCell::new(|| inverses(&signatures)));
         let check = |(at, signature)| LazyCell::new(move || Check::new(digest, signature, &inverses[at]));
         let checks: Vec<_> = signatures.iter().enumerate().map(check).collect();
-        let foreseen = self.foreseen(&checks);
+        let mut foreseen = Vec::new().into_iter();
         for (at, (signature, check)) in signatures.iter().zip(&checks).enumerate() {
-            let asked = foreseen.get(at).copied().or_else(|| self.ask(signature, check));
+            if foreseen.len() == 0 {
+                foreseen = self.foreseen(&checks[at..]).into_iter();
+            }
+            let asked = foreseen.next().or_else(|| self.ask(check));
             let maker = asked.map(Maker::Member).or_else(|| self.recover(signature));
             self.note(maker.ok_or(Reason::MalformedSignature { index: self.signatures })?);
         }
@@ -72,24 +75,24 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The members that made the next signatures, as far as it is those that were foreseen: where every one of them is
-    /// nearly certain, they are asked at once.
+    /// The members that made the next signatures, as far as it is those that were foreseen: as far as they are nearly
+    /// certain, they are asked at once.
     fn foreseen<'c>(&self, checks: &[impl Deref<Target = Check<'c>>]) -> Vec<usize> {
         let order = self.known.order();
         let mut members = self.found.clone();
         let mut last = self.last;
         let certain = iter::from_fn(|| {
-            let after = After { last, earlier: self.earlier.get(members.len()).copied() };
+            let after = After { last, earlier: self.earlier };
             let member = order.certain(after).filter(|member| order.pays() && !members.contains(member))?;
             members.push(member);
             last = Some(Maker::Member(member));
             self.known.multiples(member)
         });
         let keys: Vec<_> = certain.take(checks.len()).collect();
-        if keys.len() < checks.len() {
+        if keys.is_empty() {
             return Vec::new();
         }
-        let asked: Vec<_> = checks.iter().map(Deref::deref).zip(keys).collect();
+        let asked: Vec<_> = checks.iter().zip(keys).map(|(check, key)| (&**check, key)).collect();
         let right = are_by(&asked).into_iter().take_while(|right| *right).count();
         order.asked_in_vain(asked.len() - right);
         members.drain(..self.found.len());
@@ -98,11 +101,9 @@ impl<'a> Reading<'a> {
     }
 
     /// The member that made a signature, where that is likely enough to be asked.
-    fn ask<'c>(&self, signature: &Recoverable, check: &impl Deref<Target = Check<'c>>) -> Option<usize> {
-        let mut likely = self.likely().filter(|_| self.known.order().pays()).peekable();
-        likely.peek()?;
-        let point = signature.point()?;
-        likely.find(|(_, key)| check.is_by(key, &point)).map(|(member, _)| member)
+    fn ask<'c>(&self, check: &impl Deref<Target = Check<'c>>) -> Option<usize> {
+        let mut likely = self.likely().filter(|_| self.known.order().pays());
+        likely.find(|(_, key)| check.is_by(key)).map(|(member, _)| member)
     }
 
     /// Who made a signature, by the key that it recovers; `None` where it recovers none.
@@ -140,6 +141,6 @@ impl<'a> Reading<'a> {
 
     /// What the next signature comes after.
     fn after(&self) -> After {
-        After { last: self.last, earlier: self.earlier.get(self.found.len()).copied() }
+        After { last: self.last, earlier: self.earlier }
     }
 }

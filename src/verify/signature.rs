@@ -1,7 +1,7 @@
 //! One signature: as it is written, and which key made it, by recovery on k256's own operations.
 
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};
-use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
+use k256::elliptic_curve::point::AffineCoordinates;
 use k256::{AffinePoint, Scalar};
 
 use super::hash::{Address, Hash, exact_bytes_of, keccak256};
@@ -45,14 +45,9 @@ impl Recoverable {
         *self.signature.split_scalars().1
     }
 
-    /// The point whose first coordinate is r and whose second is as odd as the recovery byte says; `None` where there is
-    /// none. r is that coordinate itself: with the recovery bytes that are taken, the order was not taken off it.
-    pub(super) fn point(&self) -> Option<AffinePoint> {
-        let (x, _) = self.signature.split_bytes();
-        AffinePoint::decompress(&x, u8::from(self.recovery.is_y_odd()).into()).into_option()
-    }
-
-    /// Whether that is the point that the signature names.
+    /// Whether that is the point that the signature names: the one whose first coordinate is r and whose second is as odd
+    /// as the recovery byte says. r is that coordinate itself: with the recovery bytes that are taken, the order was not
+    /// taken off it.
     pub(super) fn names(&self, point: &AffinePoint) -> bool {
         let (x, _) = self.signature.split_bytes();
         // The identity has no coordinates. k256 gives zeros for them, and r is never zero.

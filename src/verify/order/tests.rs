@@ -5,7 +5,7 @@ use super::*;
 const ADDITIONS: usize = 33;
 
 fn after(last: Option<Maker>) -> After {
-    After { last, earlier: None }
+    After { last, ..After::default() }
 }
 
 fn likely(order: &Order, last: Option<Maker>, found: &[usize]) -> Vec<usize> {
@@ -81,14 +81,27 @@ fn asking_that_misleads_ends_and_comes_back_only_once_it_would_have_paid() {
 }
 
 #[test]
-fn who_came_in_the_same_turn_of_the_proof_before_tells_who_comes_now() {
-    for (members, tells) in [(4, true), (MOST_WITH_EARLIER, true), (MOST_WITH_EARLIER + 1, false)] {
+fn the_proof_before_tells_who_comes_now_as_far_as_proofs_are_told_apart() {
+    for (members, tells) in [(4, true), (20, true), (300, false)] {
         let order = Order::new(members, ADDITIONS);
+        let after = |last: usize| After { last: None, earlier: order.earlier(&[last, (last + 1) % members]) };
         for turn in 0..4000 {
-            let after = After { last: None, earlier: Some(turn % members) };
-            order.learn(after, Maker::Member((turn + 1) % members), Asked::Found(1));
+            order.learn(after(turn % members), Maker::Member((turn + 1) % members), Asked::Found(1));
         }
-        let next = order.certain(After { last: None, earlier: Some(members - 1) });
-        assert_eq!(next, tells.then_some(0), "{members}");
+        let certain = (0..members).filter(|last| order.certain(after(*last)) == Some((last + 1) % members));
+        assert_eq!(certain.count(), if tells { members } else { 0 }, "{members}");
     }
+}
+
+#[test]
+fn who_is_certain_is_asked_before_those_that_come_more_often() {
+    let order = Order::new(4, ADDITIONS);
+    came(&order, None, Maker::Member(0), 100);
+    let after = After { last: None, earlier: order.earlier(&[2, 3]) };
+    for times in 0..OFTEN {
+        assert_eq!(order.certain(after), None, "{times}");
+        order.learn(after, Maker::Member(1), Asked::Found(1));
+    }
+    assert_eq!(order.likely(after, &[]).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(order.likely(after, &[1]).collect::<Vec<_>>(), [0]);
 }
