@@ -1,11 +1,13 @@
 //! The ranges that come next: on their way, and heard, while the one before is judged and handed on.
 //!
-//! While there is more to read a task of its own reads on. Each range is heard as soon as it has come, so that no processor
-//! waits for the last events of the range before. Where there is no more, reading is left to whoever asks.
+//! While there is more to read a task of its own reads on. The range that comes next is heard as soon as it is there, so
+//! that no processor waits for the last events of the range before; and the one after it is asked for meanwhile, so that
+//! none waits for the service either. Where there is no more, reading is left to whoever asks.
 //!
 //! # Invariants
 //!
-//! * **One ahead.** No more than one range is on its way, or has come and waits to be taken.
+//! * **Two ahead.** No more than one range is heard, or has been, and waits to be taken; and no more than one is on its way
+//!   behind it, or has come.
 //! * **From where reading really goes on.** Ranges that were asked for from elsewhere than where their turn finds us are
 //!   thrown away, and the reader with them, which has moved on.
 //!
@@ -97,7 +99,7 @@ impl Ahead {
 
     async fn read(&mut self, last: Option<Offset>) -> Arrived {
         let mut reader = self.reader.take().unwrap_or_else(|| self.way.reader());
-        let arrived = read(&mut reader, &self.way, last, false).await;
+        let arrived = Arrived::of(read(&mut reader, last).await, false, &self.way);
         if arrived.leads_on() {
             let (sender, receiver) = mpsc::channel(1);
             let above = arrived.last();
@@ -121,6 +123,11 @@ impl Reading {
 }
 
 impl Arrived {
+    /// Has the range heard, where there is one.
+    fn of(Read { range, took }: Read, early: bool, way: &Way) -> Self {
+        Self { range: range.map(|range| Coming::new(range, way)), took, early }
+    }
+
     fn last(&self) -> Option<Offset> {
         self.range.as_ref().ok()?.last
     }
@@ -146,10 +153,18 @@ impl Coming {
     }
 }
 
-/// Reads on for as long as there is more, and nobody is two ranges behind.
+/// What a reading gave, and from when until when it took.
+struct Read {
+    range: Result<Range, ReadError>,
+    took: Span<SystemTime>,
+}
+
+/// Reads on for as long as there is more, and hears what it has read once what was heard before has been taken.
 async fn read_on(mut reader: Reader, way: Arc<Way>, mut last: Option<Offset>, ranges: mpsc::Sender<Early>) {
-    while let Ok(room) = ranges.reserve().await {
-        let arrived = read(&mut reader, &way, last, true).await;
+    loop {
+        let read = read(&mut reader, last).await;
+        let Ok(room) = ranges.reserve().await else { return };
+        let arrived = Arrived::of(read, true, &way);
         last = arrived.last();
         if !arrived.leads_on() {
             room.send(Early(arrived, Some(reader)));
@@ -159,9 +174,8 @@ async fn read_on(mut reader: Reader, way: Arc<Way>, mut last: Option<Offset>, ra
     }
 }
 
-async fn read(reader: &mut Reader, way: &Way, last: Option<Offset>, early: bool) -> Arrived {
+async fn read(reader: &mut Reader, last: Option<Offset>) -> Read {
     let began = SystemTime::now();
     let range = reader.next(last).await;
-    let took = began..SystemTime::now();
-    Arrived { range: range.map(|range| Coming::new(range, way)), took, early }
+    Read { range, took: began..SystemTime::now() }
 }

@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
-use tokio::sync::Semaphore;
+use futures_util::future::join_all;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -19,7 +21,7 @@ use super::ChannelError;
 use super::clerk::{Clerk, Heard};
 
 /// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long; not
-/// too few, because each share has to be handed over.
+/// too few, because each share begins without knowing who signed before.
 const SHARE: usize = 25;
 
 /// A machine.
@@ -39,29 +41,36 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 }
 
 /// The machine itself. All channels share its processors: however many are behind, no more threads compete for them than
-/// there are, and each channel has its turn.
+/// there are, and what comes first is heard first.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     began: Instant,
-    processors: Arc<Semaphore>,
+    processors: ThreadPool,
     /// What is made ready for signers, beside the judging of the pages that follow.
     preparing: Mutex<JoinSet<()>>,
 }
 
 impl ThisMachine {
+    /// # Panics
+    /// If the system gives no thread for each processor.
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self { began: Instant::now(), processors: Arc::new(Semaphore::new(processors)), preparing: Mutex::default() }
+        let threads = ThreadPoolBuilder::new().num_threads(processors).thread_name(|number| format!("verify-{number}"));
+        let processors = threads.build().expect("a thread for each processor can be started");
+        Self { began: Instant::now(), processors, preparing: Mutex::default() }
     }
 
-    async fn hear_share(&self, clerk: Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
-        let processor = self.processors.clone().acquire_owned().await.expect("it is never closed");
-        let hearing = tokio::task::spawn_blocking(move || {
-            let heard = clerk.hear(events);
-            drop(processor);
-            heard
+    /// What comes of work that takes a processor. A panic goes on in whoever waits.
+    async fn on_a_processor<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (answer, done) = oneshot::channel();
+        self.processors.spawn_fifo(move || {
+            // Not where nobody waits any more.
+            if !answer.is_closed() {
+                drop(answer.send(catch_unwind(AssertUnwindSafe(work))));
+            }
         });
-        hearing.await.map_err(ChannelError::Panicked)
+        let done = done.await.expect("who waits is answered");
+        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Prepares a verifier that has something to prepare, unless that is being done.
@@ -94,9 +103,55 @@ impl Machine for ThisMachine {
 
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
-        let shares = (0..shares).map(|_| self.hear_share(clerk.clone(), events.by_ref().take(SHARE).collect()));
-        let heard = try_join_all(shares).await?;
+        let shares = (0..shares).map(|_| {
+            let (clerk, share) = (clerk.clone(), events.by_ref().take(SHARE).collect());
+            self.on_a_processor(move || clerk.hear(share))
+        });
+        let heard = join_all(shares).await;
         self.prepare(clerk.verifier())?;
         Ok(heard.into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_goes_on_in_who_waits_and_stops_nobody_else() {
+        let machine = ThisMachine::new();
+        // More than there are threads to lose.
+        for _ in 0..4 * machine.processors.current_num_threads() {
+            let panics = machine.on_a_processor(|| panic!("it is said once"));
+            AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
+        }
+        assert_eq!(machine.on_a_processor(|| 7).await, 7);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_is_not_begun() {
+        let (machine, begun) = (ThisMachine::new(), Arc::<AtomicUsize>::default());
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        // All threads are busy until the sender is dropped.
+        let busy = (0..machine.processors.current_num_threads()).map(|_| {
+            let held = held.clone();
+            machine.on_a_processor(move || held.lock().unwrap().recv().unwrap_err())
+        });
+        let mut busy = Box::pin(join_all(busy));
+        assert!(busy.as_mut().now_or_never().is_none());
+        let counts = || {
+            let begun = begun.clone();
+            machine.on_a_processor(move || begun.fetch_add(1, SeqCst))
+        };
+        assert!(counts().now_or_never().is_none(), "it is queued, and then dropped");
+        let last = counts();
+        drop(hold);
+        assert_eq!(last.await, 0);
+        busy.await;
     }
 }

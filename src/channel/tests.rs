@@ -7,14 +7,15 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::machine::ThisMachine;
+use super::clerk::{Clerk, Heard};
+use super::machine::{Machine, ThisMachine};
 use super::source::Source;
 use super::*;
 use crate::api::{ApiError, Page};
 use crate::config::{Ordering, Start, UnsignedPolicy};
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use crate::record::Message;
-use crate::retry::RetryPolicy;
+use crate::retry::{Retry, RetryPolicy};
 use crate::sink::{Sink, SinkError, Undelivered};
 use crate::state::Commit;
 use crate::state::memory::{Disk, Gate, Write};
@@ -122,6 +123,29 @@ impl Gate for Open {
     async fn after(&self, _: &[Commit]) {}
 }
 
+/// A machine that hears at once: the clock goes on where everybody waits, and would not know of another's threads.
+#[derive(Debug)]
+struct Prompt(Instant);
+
+#[async_trait]
+impl Machine for Prompt {
+    fn now(&self) -> i64 {
+        self.0.elapsed().as_secs().cast_signed()
+    }
+
+    fn began(&self) -> Instant {
+        self.0
+    }
+
+    fn retry(&self, policy: RetryPolicy) -> Retry {
+        Retry::new(policy)
+    }
+
+    async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
+        Ok(clerk.hear(events))
+    }
+}
+
 /// A channel, and the handle that tells of it.
 fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
     let handle = Arc::<Handle>::default();
@@ -129,9 +153,9 @@ fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
     (channel_from(&Arc::new(asked), receives), handle)
 }
 
-fn channel_from(asked: &Arc<Asked>, receives: Receives) -> Channel {
+fn settings() -> Settings {
     let signers = SignerSet::new(vec![Address([1; 20])], 1).unwrap();
-    let settings = Settings {
+    Settings {
         channel: ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(7)) },
         start: Start::Earliest,
         verifier: Arc::new(Verifier::new(signers, Address([2; 20]))),
@@ -142,16 +166,19 @@ fn channel_from(asked: &Arc<Asked>, receives: Receives) -> Channel {
         retry: RETRY,
         idle_wait: Duration::from_secs(5),
         grace: Duration::from_secs(30),
-    };
+    }
+}
+
+fn channel_from(asked: &Arc<Asked>, receives: Receives) -> Channel {
     let handle = asked.handle.clone();
     let plan = Plan {
-        settings,
+        settings: settings(),
         source: asked.clone(),
         outlets: vec![Outlet::new("sink", Arc::new(receives), RETRY)],
         answers_within: ANSWERS_WITHIN,
     };
     let state = Arc::new(State::in_memory(&Arc::<Disk>::default(), Arc::new(Open)));
-    let (recent, machine) = (Arc::new(RecentEvents::of(1000)), Arc::new(ThisMachine::new()));
+    let (recent, machine) = (Arc::new(RecentEvents::of(1000)), Arc::new(Prompt(Instant::now())));
     let metrics = Arc::new(handle.metrics().channel(&plan.settings.channel));
     Channel::by(plan, state, recent, handle, machine, metrics)
 }
@@ -246,7 +273,7 @@ async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nobody_takes_what_was_read_one_range_is_read_ahead_and_no_more() {
+async fn while_nobody_takes_what_was_read_two_ranges_are_read_ahead_and_no_more() {
     let handle = Arc::<Handle>::default();
     let asked = Arc::new(Asked { service: Service::Has(1000), handle, read_through: AtomicI64::default() });
     let channel = channel_from(&asked, Receives::Nothing);
@@ -256,7 +283,18 @@ async fn while_nobody_takes_what_was_read_one_range_is_read_ahead_and_no_more() 
         ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
     }
     // A page brings ten events and, after the first, one that is known already. One page is at the sink, others are in its
-    // queue, one is to go there, and one is ahead.
-    let pages = 1 + i64::try_from(QUEUE_BATCHES).unwrap() + 1 + 1;
+    // queue, one is to go there, and two are ahead.
+    let pages = 1 + i64::try_from(QUEUE_BATCHES).unwrap() + 1 + 2;
     assert_eq!(asked.read_through.load(Relaxed), 10 + 9 * (pages - 1));
+}
+
+#[tokio::test]
+async fn a_page_is_heard_by_all_processors_and_comes_back_in_its_order() {
+    let clerk = Arc::new(Clerk::new(&settings()));
+    let heard = ThisMachine::new().hear(&clerk, (1..=1000).map(notice).collect()).await.unwrap();
+    let offsets = heard.iter().map(|heard| match heard {
+        Heard::Unsigned(notice, _) => notice.event().offset().get(),
+        other => panic!("{other:?}"),
+    });
+    assert!(offsets.eq(1..=1000));
 }
