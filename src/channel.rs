@@ -22,7 +22,7 @@
 //! * **A slow sink holds up nobody.** See the hub.
 //! * **Who did not change goes on.** Another plan (see [`Channel::become_like`]) ends and begins only what it changes: the
 //!   way of reading, and the lanes whose sink is used differently.
-//! * **Bounded.** At most one range is read ahead, `QUEUE_BATCHES` batches wait for a lane, and `MAX_LATE` events for their
+//! * **Bounded.** At most two ranges are read ahead, `QUEUE_BATCHES` batches wait for a lane, and `MAX_LATE` events for their
 //!   proof; then reading waits.
 //!
 //! # Cancellation

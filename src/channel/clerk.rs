@@ -27,6 +27,16 @@ pub(super) enum Heard {
     Rejected(RawEvent, Reason),
 }
 
+impl Heard {
+    /// What is rejected, and why.
+    pub(super) fn rejected(&self) -> Option<(RawEvent, Reason)> {
+        match self {
+            Self::Rejected(raw, reason) => Some((raw.clone(), reason.clone())),
+            _ => None,
+        }
+    }
+}
+
 impl Clerk {
     pub(super) fn new(settings: &Settings) -> Self {
         let Settings { channel, verifier, unsigned, .. } = settings;

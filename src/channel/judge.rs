@@ -174,11 +174,16 @@ impl Judge {
         heard: Vec<Heard>,
         hearing: Hearing<'_>,
     ) -> Result<Option<Vec<Outcome>>, ChannelError> {
-        let judged: Vec<_> =
-            stream::iter(heard).map(|first| self.second_look(first, hearing)).buffered(SECOND_LOOKS).collect().await;
-        let mut outcomes = Vec::with_capacity(judged.len());
-        for judged in judged {
-            let Some(judged) = judged? else { return Ok(None) };
+        let rejected: Vec<_> = heard.iter().filter_map(Heard::rejected).collect();
+        let looks = stream::iter(rejected).map(|(raw, reason)| self.second_look(raw, reason, hearing));
+        let mut judged_again = looks.buffered(SECOND_LOOKS).collect::<Vec<_>>().await.into_iter();
+        let mut outcomes = Vec::with_capacity(heard.len());
+        for heard in heard {
+            let judged = match heard {
+                Heard::Rejected(..) => judged_again.next().expect("each is looked at again")?,
+                placed => Some(Judged::Placed(placed)),
+            };
+            let Some(judged) = judged else { return Ok(None) };
             let Some(outcome) = self.let_through(judged, hearing).await? else { return Ok(None) };
             outcomes.push(outcome);
         }
@@ -265,15 +270,23 @@ impl Judge {
     }
 
     async fn outcome(&self, heard: Heard, hearing: Hearing<'_>) -> Result<Option<Outcome>, ChannelError> {
-        match self.second_look(heard, hearing).await? {
+        let judged = match heard {
+            Heard::Rejected(raw, reason) => self.second_look(raw, reason, hearing).await?,
+            placed => Some(Judged::Placed(placed)),
+        };
+        match judged {
             Some(judged) => self.let_through(judged, hearing).await,
             None => Ok(None),
         }
     }
 
-    /// What stands of a verdict; `None` where `stop` fired first.
-    async fn second_look(&self, heard: Heard, hearing: Hearing<'_>) -> Result<Option<Judged>, ChannelError> {
-        let Heard::Rejected(raw, reason) = heard else { return Ok(Some(Judged::Placed(heard))) };
+    /// What stands of a rejection; `None` where `stop` fired first.
+    async fn second_look(
+        &self,
+        raw: RawEvent,
+        reason: Reason,
+        hearing: Hearing<'_>,
+    ) -> Result<Option<Judged>, ChannelError> {
         let Some(again) = self.read_again(&raw, hearing).await else { return Ok(None) };
         Ok(Some(match again {
             Some(again) => Judged::Placed(self.hear_one(again).await?),

@@ -54,12 +54,9 @@ pub(super) struct Journal {
     closed_last: Option<Stamp>,
     /// Told when there is something to look after.
     rotated: Arc<Notify>,
-    /// Room for the lines of a batch, empty in between: taking it anew each time leaves memory in pieces.
-    lines: Vec<u8>,
 }
 
-/// No more room than this is kept from one batch to the next.
-const KEPT_ROOM: usize = 4 << 20;
+const LINE_BREAK: &[u8] = b"\n";
 
 /// The file at the path, as long as it stands there.
 #[derive(Debug)]
@@ -90,7 +87,7 @@ impl Journal {
     pub(super) fn open(settings: FileSettings, rotated: Arc<Notify>) -> Result<Self, SinkError> {
         let open = Open::at(&settings)?;
         rotated.notify_one();
-        Ok(Self { settings, open, passed_over: HashMap::new(), closed_last: None, rotated, lines: Vec::new() })
+        Ok(Self { settings, open, passed_over: HashMap::new(), closed_last: None, rotated })
     }
 
     /// What the files hold now.
@@ -117,12 +114,9 @@ impl Journal {
     pub(super) fn append(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), SinkError> {
         self.follow_path()?;
         let mut passed_over = self.passed_over.remove(&channel).unwrap_or_default();
-        let mut lines = std::mem::take(&mut self.lines);
-        coalesce(batch.iter().filter(|message| !passed_over.has(message)), &mut lines);
-        let appended = if lines.is_empty() { Ok(()) } else { self.write(&mut lines) };
-        lines.clear();
-        lines.shrink_to(KEPT_ROOM);
-        self.lines = lines;
+        let fresh = batch.iter().filter(|message| !passed_over.has(message));
+        let lines: Vec<_> = fresh.flat_map(|message| [message.body(), LINE_BREAK]).collect();
+        let appended = if lines.is_empty() { Ok(()) } else { self.write(&lines) };
         if appended.is_ok() {
             for message in batch {
                 passed_over.settle(message.offset());
@@ -139,8 +133,8 @@ impl Journal {
         Ok(Some(self.open.shelf.clone()))
     }
 
-    fn write(&mut self, lines: &mut Vec<u8>) -> Result<(), SinkError> {
-        self.make_room(lines.len() as u64)?;
+    fn write(&mut self, lines: &[&[u8]]) -> Result<(), SinkError> {
+        self.make_room(length(lines))?;
         self.open.append(lines).map_err(failed("appending to", &self.settings.path))
     }
 
@@ -187,19 +181,20 @@ impl Open {
         Ok(Self { tail: Tail::new(file), identity, real, shelf, unended, written })
     }
 
-    fn append(&mut self, lines: &mut Vec<u8>) -> io::Result<()> {
+    fn append(&mut self, lines: &[&[u8]]) -> io::Result<()> {
         if self.unended {
-            lines.insert(0, b'\n');
+            self.tail.append(&[&[LINE_BREAK], lines].concat())?;
+        } else {
+            self.tail.append(lines)?;
         }
-        self.tail.append(lines)?;
         self.unended = false;
         let metadata = self.tail.disk().metadata()?;
         self.written = metadata.modified()?;
         if metadata.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed meanwhile"));
         }
-        let length = metadata.len();
-        cache::let_go(self.tail.disk(), length.saturating_sub(lines.len() as u64)..length);
+        let now = metadata.len();
+        cache::let_go(self.tail.disk(), now.saturating_sub(length(lines))..now);
         Ok(())
     }
 }
@@ -241,13 +236,9 @@ fn mend(file: &fs::File, path: &Path) -> io::Result<bool> {
     Ok(unended)
 }
 
-/// Adds the lines of a batch, as one run of bytes.
-fn coalesce<'a>(records: impl Iterator<Item = &'a Message> + Clone, lines: &mut Vec<u8>) {
-    lines.reserve_exact(records.clone().map(|record| record.body().len() + 1).sum());
-    for record in records {
-        lines.extend_from_slice(record.body());
-        lines.push(b'\n');
-    }
+/// How many bytes there are in all pieces.
+fn length(pieces: &[&[u8]]) -> u64 {
+    pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
 #[cfg(test)]

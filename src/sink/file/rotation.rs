@@ -54,7 +54,7 @@ pub(super) fn close(
     last: Option<Stamp>,
 ) -> io::Result<(PathBuf, Stamp)> {
     if unended {
-        tail.append(b"\n")?;
+        tail.append(&[b"\n"])?;
     }
     let length = tail.settle()?;
     tail.disk().sync()?;

@@ -8,14 +8,14 @@
 //!   nothing of such a batch is trusted: it is cut off and written anew.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 
 /// What is done to a file; a trait so that tests can make every step fail.
 pub(super) trait Disk {
     /// Its length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Writes at its end.
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Writes all of these at its end, one after the other.
+    fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()>;
     /// Returns when its bytes and its length are on the disk.
     fn sync(&self) -> io::Result<()>;
     /// Cuts off everything from `length` on.
@@ -27,8 +27,18 @@ impl Disk for fs::File {
         Ok(self.metadata()?.len())
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_all(bytes)
+    fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
+        let mut pieces: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        let mut left = &mut pieces[..];
+        while !left.is_empty() {
+            match self.write_vectored(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut left, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -72,8 +82,8 @@ impl<D: Disk> Tail<D> {
         Ok(settled)
     }
 
-    /// Writes and syncs a batch, or leaves nothing of it.
-    pub(super) fn append(&mut self, batch: &[u8]) -> io::Result<()> {
+    /// Writes and syncs a batch, in pieces that follow each other, or leaves nothing of it.
+    pub(super) fn append(&mut self, batch: &[&[u8]]) -> io::Result<()> {
         self.torn_at = Some(self.settle()?);
         let written = self.disk.append(batch).and_then(|()| self.disk.sync());
         match written {
@@ -88,6 +98,7 @@ impl<D: Disk> Tail<D> {
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
+    use std::io::{Read, Seek};
 
     use super::*;
 
@@ -120,8 +131,8 @@ mod tests {
             Ok(self.bytes.borrow().len() as u64)
         }
 
-        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-            let fault = self.operate();
+        fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
+            let (fault, bytes) = (self.operate(), pieces.concat());
             let fits = if fault.is_ok() { bytes.len() } else { bytes.len() / 2 };
             self.bytes.borrow_mut().extend_from_slice(&bytes[..fits]);
             fault
@@ -146,7 +157,7 @@ mod tests {
             let mut tail = Tail::new(Faulty::new(faults));
             let mut expected = b"held\n".to_vec();
             for batch in [&b"one\ntwo\n"[..], b"three\n"] {
-                while tail.append(batch).is_err() {}
+                while tail.append(&[batch]).is_err() {}
                 expected.extend_from_slice(batch);
                 assert_eq!(*tail.disk.synced.borrow(), expected, "{faults:b}");
                 assert_eq!(*tail.disk.bytes.borrow(), expected, "{faults:b}");
@@ -159,7 +170,7 @@ mod tests {
         // The operations: length, append, sync, and then length and cut to settle.
         for fault in [0b10, 0b100] {
             let mut tail = Tail::new(Faulty::new(fault));
-            tail.append(b"batch\n").unwrap_err();
+            tail.append(&[b"batch\n"]).unwrap_err();
             assert_eq!(*tail.disk.bytes.borrow(), b"held\n");
         }
     }
@@ -168,9 +179,22 @@ mod tests {
     fn cutting_never_makes_a_file_longer() {
         // Appending fails, and so does settling, so that the cut is still due when the file is empty.
         let mut tail = Tail::new(Faulty::new(0b110));
-        tail.append(b"batch\n").unwrap_err();
+        tail.append(&[b"batch\n"]).unwrap_err();
         tail.disk.bytes.borrow_mut().clear();
-        tail.append(b"batch\n").unwrap();
+        tail.append(&[b"batch\n"]).unwrap();
         assert_eq!(*tail.disk.bytes.borrow(), b"batch\n");
+    }
+
+    /// More than the system takes at a time.
+    #[test]
+    fn what_comes_in_many_pieces_is_written_as_one() {
+        let mut file = tempfile::tempfile().unwrap();
+        let pieces: Vec<_> = (0..5000_u32).map(|number| number.to_string().into_bytes()).collect();
+        let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
+        Disk::append(&mut file, &pieces).unwrap();
+        let mut written = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut written).unwrap();
+        assert_eq!(written, pieces.concat());
     }
 }

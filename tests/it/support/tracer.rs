@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Seek, Write};
+use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -187,8 +188,10 @@ impl Tracer {
         match self.strike {
             Some((at, Strike::Kill)) if at == point => return kill(self.pid, Signal::SIGKILL),
             Some((at, Strike::KillHalfway)) if at == point => {
-                if [libc::SYS_write, libc::SYS_pwrite64].contains(&registers.orig_rax.cast_signed()) {
-                    registers.rdx = registers.rdx.div_ceil(2);
+                match registers.orig_rax.cast_signed() {
+                    libc::SYS_write | libc::SYS_pwrite64 => registers.rdx = registers.rdx.div_ceil(2),
+                    libc::SYS_writev => registers.rdx = self.halve(registers.rsi, registers.rdx),
+                    _ => {}
                 }
                 self.fails.insert(thread, Strike::KillHalfway);
             }
@@ -203,6 +206,18 @@ impl Tracer {
             _ => return Ok(()),
         }
         ptrace::setregs(thread, registers)
+    }
+
+    /// Leaves about half of the pieces that are to be written, and of the last of them the first half. Gives how many.
+    fn halve(&self, pieces: u64, count: u64) -> u64 {
+        // Every second piece is a line break: the last is none.
+        let (half, piece) = (count.div_ceil(2) | 1, size_of::<libc::iovec>() as u64);
+        let length = pieces + (half - 1) * piece + offset_of!(libc::iovec, iov_len) as u64;
+        let memory = File::options().read(true).write(true).open(format!("/proc/{}/mem", self.pid)).unwrap();
+        let mut bytes = [0; size_of::<usize>()];
+        memory.read_exact_at(&mut bytes, length).unwrap();
+        memory.write_all_at(&usize::from_ne_bytes(bytes).div_ceil(2).to_ne_bytes(), length).unwrap();
+        half
     }
 
     fn is_point(&self, registers: &libc::user_regs_struct) -> bool {

@@ -305,7 +305,7 @@ fn a_batch_whose_file_is_removed_while_it_is_written_is_not_accepted() {
     let mut journal = place.open();
     fs::remove_file(place.path()).unwrap();
     // Past the look at the path, which would have noticed.
-    let error = journal.open.append(&mut b"{}\n".to_vec()).unwrap_err();
+    let error = journal.open.append(&[b"{}\n"]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     journal.append(ours.id, &records(&ours, [1])).unwrap();
     assert_eq!(place.bytes(), lines(&records(&ours, [1])));
