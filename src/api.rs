@@ -28,6 +28,7 @@ mod envelope;
 mod error;
 mod filter;
 mod page;
+mod room;
 #[cfg(test)]
 pub(crate) mod scripted;
 #[cfg(test)]

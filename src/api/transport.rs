@@ -6,13 +6,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use url::Url;
 
 use super::envelope::{self, MAX_ENVELOPE};
 use super::error::Missing;
+use super::room::Rooms;
 use super::{ApiError, BadAnswer, Settings, SettingsError, Trouble};
 use crate::http;
 
@@ -32,6 +33,7 @@ pub(super) struct Transport {
     api_key: Arc<str>,
     authorization: HeaderValue,
     max_body: usize,
+    rooms: Arc<Rooms>,
 }
 
 impl fmt::Debug for Transport {
@@ -54,7 +56,7 @@ impl Transport {
             .gzip(true)
             .build()
             .map_err(SettingsError::Http)?;
-        Ok(Self { http, base_url, api_key: settings.api_key.into(), authorization, max_body })
+        Ok(Self { http, base_url, api_key: settings.api_key.into(), authorization, max_body, rooms: Arc::default() })
     }
 
     /// The body of a 2xx.
@@ -82,13 +84,26 @@ impl Transport {
     async fn send(&self, request: RequestBuilder, missing: Missing) -> Result<Bytes, ApiError> {
         let mut response = request.send().await.map_err(broken)?;
         if response.status().is_success() {
-            return body(&mut response, self.max_body).await;
+            return self.body(&mut response, self.max_body).await;
         }
         let retry_after = http::retry_after(response.headers());
         let status = response.status();
         // The body is for people only: one that cannot be read takes nothing from the status.
-        let said = body(&mut response, MAX_ENVELOPE).await.unwrap_or_default();
+        let said = self.body(&mut response, MAX_ENVELOPE).await.unwrap_or_default();
         Err(self.classify(status, &said, retry_after, missing))
+    }
+
+    /// Reads a body, decompressed, up to `bound` bytes.
+    async fn body(&self, response: &mut Response, bound: usize) -> Result<Bytes, ApiError> {
+        let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+        let mut body = self.rooms.body(announced.min(bound));
+        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+            if chunk.len() > bound - body.len() {
+                return Err(ApiError::Malformed(BadAnswer::TooLong { bound }));
+            }
+            body.push(&chunk);
+        }
+        Ok(body.freeze())
     }
 
     fn classify(&self, status: StatusCode, said: &[u8], retry_after: Option<Duration>, missing: Missing) -> ApiError {
@@ -129,19 +144,6 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
     Ok(url)
-}
-
-/// Reads a body, decompressed, up to `bound` bytes.
-async fn body(response: &mut Response, bound: usize) -> Result<Bytes, ApiError> {
-    let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
-    let mut body = BytesMut::with_capacity(announced.min(bound));
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
-        if chunk.len() > bound - body.len() {
-            return Err(ApiError::Malformed(BadAnswer::TooLong { bound }));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body.freeze())
 }
 
 /// What a request that got no whole answer means.

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -46,7 +46,7 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 pub(super) struct ThisMachine {
     began: Instant,
     processors: ThreadPool,
-    /// What is made ready for signers, beside the judging of the pages that follow.
+    /// What is made ready for signers, beside the judging of what follows.
     preparing: Mutex<JoinSet<()>>,
 }
 
@@ -58,6 +58,13 @@ impl ThisMachine {
         let threads = ThreadPoolBuilder::new().num_threads(processors).thread_name(|number| format!("verify-{number}"));
         let processors = threads.build().expect("a thread for each processor can be started");
         Self { began: Instant::now(), processors, preparing: Mutex::default() }
+    }
+
+    async fn hear_share(&self, clerk: Arc<Clerk>, share: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
+        let verifier = clerk.verifier().clone();
+        let heard = self.on_a_processor(move || clerk.hear(share)).await;
+        self.prepare(&verifier)?;
+        Ok(heard)
     }
 
     /// What comes of work that takes a processor. A panic goes on in whoever waits.
@@ -103,13 +110,8 @@ impl Machine for ThisMachine {
 
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
-        let shares = (0..shares).map(|_| {
-            let (clerk, share) = (clerk.clone(), events.by_ref().take(SHARE).collect());
-            self.on_a_processor(move || clerk.hear(share))
-        });
-        let heard = join_all(shares).await;
-        self.prepare(clerk.verifier())?;
-        Ok(heard.into_iter().flatten().collect())
+        let shares = (0..shares).map(|_| self.hear_share(clerk.clone(), events.by_ref().take(SHARE).collect()));
+        Ok(try_join_all(shares).await?.into_iter().flatten().collect())
     }
 }
 
@@ -118,6 +120,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     use futures_util::FutureExt;
+    use futures_util::future::join_all;
 
     use super::*;
 

@@ -27,8 +27,8 @@ mod tests;
 /// What the multiples of a set take at most, those of the generator among them, which all sets share.
 const MEMORY: usize = 8 << 20;
 
-/// Making a key's multiples takes about as long as so many recoveries.
-const WORTH_MULTIPLES: u32 = 64;
+/// Who has signed so often will sign more. Making a key's multiples takes about as long as fifty recoveries.
+const WORTH_MULTIPLES: u32 = 8;
 
 /// What is known of the members of one signer set.
 pub(super) struct Known {
