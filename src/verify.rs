@@ -20,12 +20,12 @@
 //! But a network has few signers, always the same, so most keys that are recovered were recovered before:
 //!
 //! 1. `reading` takes the signatures of a proof in their order. The first come by `signature`, by recovery.
-//! 2. `known` keeps a key that was recovered often enough. [`Verifier::prepare`], which whoever judges calls between
-//!    pages, makes its `multiples`: a table with which a product is some thirty additions.
+//! 2. `known` keeps a key that was recovered often enough. [`Verifier::prepare`], which whoever judges calls now
+//!    and then, makes its `multiples`: a table with which a product is some thirty additions.
 //! 3. From then on `check` asks the opposite question: is this signature that signer's? That is the equation that recovery
 //!    solves, with the key put in. It takes a third of the time or less, if the right signer is asked.
-//! 4. `order` learns who signs after whom. Where the next signers are as good as certain, all that are needed are asked at
-//!    once; otherwise the likely ones, one after the other; and where asking does not pay, nobody.
+//! 4. `order` learns who signs after whom. As far as the next signers are as good as certain, they are asked at once;
+//!    otherwise the likely ones, one after the other; and where asking does not pay, nobody.
 //! 5. What no signer who was asked has made is left to recovery: it alone tells strangers, repeats and malformed
 //!    signatures.
 

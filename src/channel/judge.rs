@@ -7,7 +7,7 @@
 //!   holds for a replay and a contradiction, see [`replay`](super::replay).
 //! * **Let through in order.** Whether an event is a replay is asked when everything before it in its page is settled:
 //!   of two with the same proof the first goes on.
-//! * **Off the async threads.** Signatures are checked on blocking threads, see [`Machine`].
+//! * **Off the async threads.** Signatures are checked on threads of their own, see [`Machine`].
 //!
 //! # Cancellation
 //!
