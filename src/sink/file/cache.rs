@@ -1,8 +1,8 @@
 //! What the system keeps of a file in memory: its end, and not all that was ever written.
 //!
 //! Written pages stay in memory until something else wants it. A file that only grows takes it from everything else on the
-//! machine that way, and each new page is one that nobody has used for long, which costs more than all that is done to an
-//! event besides proving it. Who follows the file reads its end.
+//! machine that way, and each new page is one that nobody has used for long: to write to it costs many times what it costs
+//! where one was used a moment ago. Who follows the file reads its end.
 
 use std::fs;
 use std::ops::Range;
