@@ -277,11 +277,7 @@ async fn while_nobody_takes_what_was_read_two_ranges_are_read_ahead_and_no_more(
     let handle = Arc::<Handle>::default();
     let asked = Arc::new(Asked { service: Service::Has(1000), handle, read_through: AtomicI64::default() });
     let channel = channel_from(&asked, Receives::Nothing);
-    let stop = CancellationToken::new();
-    tokio::select! {
-        () = sleep(Duration::from_secs(600)) => {}
-        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
-    }
+    run_for(&channel, Duration::from_secs(600), &CancellationToken::new()).await;
     // A page brings ten events and, after the first, one that is known already. One page is at the sink, others are in its
     // queue, one is to go there, and two are ahead.
     let pages = 1 + i64::try_from(QUEUE_BATCHES).unwrap() + 1 + 2;
