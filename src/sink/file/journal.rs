@@ -134,7 +134,7 @@ impl Journal {
     }
 
     fn write(&mut self, lines: &[&[u8]]) -> Result<(), SinkError> {
-        self.make_room(length(lines))?;
+        self.make_room(lines.iter().map(|piece| piece.len() as u64).sum())?;
         self.open.append(lines).map_err(failed("appending to", &self.settings.path))
     }
 
@@ -182,19 +182,15 @@ impl Open {
     }
 
     fn append(&mut self, lines: &[&[u8]]) -> io::Result<()> {
-        if self.unended {
-            self.tail.append(&[&[LINE_BREAK], lines].concat())?;
-        } else {
-            self.tail.append(lines)?;
-        }
+        let before =
+            if self.unended { self.tail.append(&[&[LINE_BREAK], lines].concat())? } else { self.tail.append(lines)? };
         self.unended = false;
         let metadata = self.tail.disk().metadata()?;
         self.written = metadata.modified()?;
         if metadata.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed meanwhile"));
         }
-        let now = metadata.len();
-        cache::let_go(self.tail.disk(), now.saturating_sub(length(lines))..now);
+        cache::let_go(self.tail.disk(), before..metadata.len());
         Ok(())
     }
 }
@@ -234,11 +230,6 @@ fn mend(file: &fs::File, path: &Path) -> io::Result<bool> {
         file.cut(end)?;
     }
     Ok(unended)
-}
-
-/// How many bytes there are in all pieces.
-fn length(pieces: &[&[u8]]) -> u64 {
-    pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
 #[cfg(test)]

@@ -82,16 +82,18 @@ impl<D: Disk> Tail<D> {
         Ok(settled)
     }
 
-    /// Writes and syncs a batch, in pieces that follow each other, or leaves nothing of it.
-    pub(super) fn append(&mut self, batch: &[&[u8]]) -> io::Result<()> {
-        self.torn_at = Some(self.settle()?);
+    /// Writes and syncs a batch, in pieces that follow each other, or leaves nothing of it. Says how long the file was
+    /// before.
+    pub(super) fn append(&mut self, batch: &[&[u8]]) -> io::Result<u64> {
+        let before = self.settle()?;
+        self.torn_at = Some(before);
         let written = self.disk.append(batch).and_then(|()| self.disk.sync());
         match written {
             Ok(()) => self.torn_at = None,
             // If this fails too it is done before the next write; the first error is the one to tell.
             Err(_) => drop(self.settle()),
         }
-        written
+        written.map(|()| before)
     }
 }
 
