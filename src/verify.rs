@@ -47,6 +47,7 @@ pub use owner::workflow_owner;
 pub use report::{OCR_REPORT_LENGTH, Report, event_hash, signed_digest};
 pub use signers::{SignerSet, SignerSetError};
 
+use order::Earlier;
 use signers::Counted;
 
 /// What is known of an event after its proof has been looked at.
@@ -255,7 +256,7 @@ impl Verifier {
     /// Judges events that follow each other, which is faster than each by itself.
     #[must_use]
     pub fn sitting(&self) -> Sitting<'_> {
-        Sitting { verifier: self, earlier: Vec::new() }
+        Sitting { verifier: self, earlier: Earlier::default() }
     }
 }
 
@@ -264,8 +265,8 @@ impl Verifier {
 #[derive(Debug)]
 pub struct Sitting<'a> {
     verifier: &'a Verifier,
-    /// The members of the signer set that were found in the last proof that held.
-    earlier: Vec<usize>,
+    /// The last proof that held.
+    earlier: Earlier,
 }
 
 impl Sitting<'_> {

@@ -30,9 +30,8 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// Nothing yet of the signatures over `digest`, which follow a proof by the `earlier` members.
-    pub(super) fn new(known: &'a Known, digest: &'a Hash, earlier: &[usize]) -> Self {
-        let earlier = known.order().earlier(earlier);
+    /// Nothing yet of the signatures over `digest`, in the proof that follows the `earlier` one.
+    pub(super) fn new(known: &'a Known, digest: &'a Hash, earlier: Earlier) -> Self {
         Self { known, digest, earlier, signatures: 0, last: None, found: Vec::new(), strangers: 0 }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Reason;
 use super::hash::{Address, Hash};
 use super::known::Known;
+use super::order::Earlier;
 use super::reading::Reading;
 
 #[cfg(test)]
@@ -83,27 +84,26 @@ impl SignerSet {
     /// Signatures are read in order, and reading stops at the threshold: what comes after it is never looked at.
     /// Strangers and repeats are passed over.
     ///
-    /// `earlier` are the members found in the proof before, and then those found in this one. A hint, and no more.
+    /// `earlier` is the proof before, and then this one. A hint, and no more.
     pub(super) fn count(
         &self,
         digest: &Hash,
         signatures: &[Option<Box<str>>],
-        earlier: &mut Vec<usize>,
+        earlier: &mut Earlier,
     ) -> Result<Counted, Reason> {
-        let (mut reading, mut rest) = (Reading::new(&self.known, digest, earlier), signatures);
+        let (mut reading, mut rest) = (Reading::new(&self.known, digest, *earlier), signatures);
         while reading.found().len() < self.required && !rest.is_empty() {
             // With fewer there cannot be enough: so many are read in any case.
             let (next, others) = rest.split_at(rest.len().min(self.required - reading.found().len()));
             reading.read(next)?;
             rest = others;
         }
-        let (found, strangers) = (reading.found().to_vec(), reading.strangers());
+        let (found, strangers) = (reading.found(), reading.strangers());
         if found.len() < self.required {
             return Err(Reason::TooFewSignatures { found: found.len(), required: self.required, strangers });
         }
-        let signers = reading.signers();
-        *earlier = found;
-        Ok(Counted { signers, strangers })
+        *earlier = self.known.order().earlier(found);
+        Ok(Counted { signers: reading.signers(), strangers })
     }
 
     /// Whether [`prepare`](Self::prepare) has anything to do.
