@@ -272,6 +272,12 @@ impl Event {
         &self.raw
     }
 
+    /// As [`raw`](Self::raw), and nothing else of it.
+    #[must_use]
+    pub fn into_raw(self) -> RawEvent {
+        self.raw
+    }
+
     /// Whether a proof is due for this event, so that its absence means "not yet" and not "never" (spec/wire.md,
     /// "Which events carry a proof").
     #[must_use]

@@ -19,10 +19,12 @@ use crate::verify::{Unsigned, Verdict, Verified};
 mod facts;
 mod filter;
 mod line;
+mod lines;
 mod shape;
 
 pub use facts::{Facts, Field};
 pub use filter::{Filter, Rule};
+pub use lines::Lines;
 pub use shape::{Format, Message, Shape};
 
 use line::Verification;
@@ -56,18 +58,19 @@ pub struct Record {
 impl Record {
     /// The record of an event whose proof holds.
     #[must_use]
-    pub fn verified(channel: &ChannelRef, verified: &Verified) -> Self {
-        Self::new(channel, verified.event(), Verification::verified(verified), true)
+    pub fn verified(channel: &ChannelRef, verified: &Verified, lines: &mut Lines) -> Self {
+        Self::new(channel, verified.event(), Verification::verified(verified), lines)
     }
 
     /// The record of a notice that nobody signs, marked as such.
     #[must_use]
-    pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned) -> Self {
-        Self::new(channel, unsigned.event(), Verification::status(line::UNSIGNED), false)
+    pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned, lines: &mut Lines) -> Self {
+        Self::new(channel, unsigned.event(), Verification::status(line::UNSIGNED), lines)
     }
 
-    fn new(channel: &ChannelRef, event: &Event, verification: Verification<'_>, verified: bool) -> Self {
-        let rendered = line::render(channel, event.raw(), Some(event), verification);
+    fn new(channel: &ChannelRef, event: &Event, verification: Verification<'_>, lines: &mut Lines) -> Self {
+        let verified = verification.is_verified();
+        let (json, parts) = lines.write(|json| line::render(json, channel, event.raw(), Some(event), verification));
         Self {
             channel: channel.clone(),
             offset: event.offset(),
@@ -75,9 +78,9 @@ impl Record {
             kind: event.kind().clone(),
             time: event.timestamp(),
             verified,
-            json: rendered.json.into(),
-            decoded: rendered.decoded,
-            event: rendered.event,
+            json,
+            decoded: parts.decoded,
+            event: parts.event,
         }
     }
 
@@ -97,6 +100,12 @@ impl Record {
     #[must_use]
     pub fn event_id(&self) -> Option<EventId> {
         self.event_id
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn kind(&self) -> &EventType {
+        &self.kind
     }
 
     /// When it happened, Unix seconds: the service's unsigned word.
@@ -159,7 +168,8 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
             (raw, Event::parse(raw.json.clone()).ok(), Verification::rejected(reason.name()))
         }
     };
-    let line = line::render(channel, raw, event.as_ref(), verification).json;
+    let mut line = Vec::new();
+    line::render(&mut line, channel, raw, event.as_ref(), verification);
     // Its parts are texts: nothing is lost.
     String::from_utf8_lossy(&line).into_owned()
 }
@@ -196,9 +206,13 @@ pub(crate) mod tests {
         Event::parse(format!(r#"{{"event_id":"{id}","headers":{headers},"payload":{payload}}}"#).into()).unwrap()
     }
 
+    fn assembled(event: &Event, status: &'static str) -> Record {
+        Record::new(&channel(), event, Verification::status(status), &mut Lines::default())
+    }
+
     /// The record of a notice of that kind.
     pub(crate) fn notice(kind: &str, payload: &str) -> Record {
-        Record::new(&channel(), &event(kind, "", payload), Verification::status(line::UNSIGNED), false)
+        assembled(&event(kind, "", payload), line::UNSIGNED)
     }
 
     /// The record of a `watcher.event` as if it were proved, with members of its payload, and with what is signed.
@@ -206,17 +220,18 @@ pub(crate) mod tests {
         let proof = r#"{"alg":"a","ocr_report":"0x01","ocr_context":"0x02","signatures":["0x03","0x04"]}"#;
         let payload = format!(r#"{{{members},"verifiable_event":"{}"}}"#, STANDARD.encode(signed));
         let event = event("watcher.event", proof, &payload);
-        Record::new(&channel(), &event, Verification::status(line::VERIFIED), true)
+        assembled(&event, line::VERIFIED)
     }
 
     #[test]
     fn the_event_stands_in_its_record_byte_for_byte_but_for_line_breaks() {
         let json = "{\"headers\":{\"type\":\"a\",\"offset\":5},\n\"payload\":{\"n\":1.50}}";
         let event = Event::parse(json.into()).unwrap();
-        let record = Record::new(&channel(), &event, Verification::status(line::UNSIGNED), false);
+        let record = assembled(&event, line::UNSIGNED);
         assert_eq!(record.event(), json.replace('\n', " "));
         assert_eq!(record.key(), "00000000-0000-0000-0000-000000000001:5", "without an id, its place");
     }
+
     #[test]
     fn what_is_signed_stands_in_its_record_on_one_line_without_the_space_around_it() {
         for (signed, decoded) in [
@@ -239,7 +254,7 @@ pub(crate) mod tests {
         let [forged, honest] = ["forged", "honest"].map(|name| STANDARD.encode(format!(r#"{{"service":"{name}"}}"#)));
         let payload = format!(r#"{{"verifiable_event":"{forged}","verifiable_result":"{honest}"}}"#);
         let event = event("query.status", "", &payload);
-        let record = Record::new(&channel(), &event, Verification::status(line::VERIFIED), true);
+        let record = assembled(&event, line::VERIFIED);
         assert_eq!(record.facts().get(Field::Service), Some("honest"));
     }
 

@@ -82,6 +82,12 @@ impl Verified {
     pub fn proof(&self) -> &Proof {
         &self.proof
     }
+
+    /// The event as it came, and what was proved.
+    #[must_use]
+    pub fn into_parts(self) -> (RawEvent, Proof) {
+        (self.event.into_raw(), self.proof)
+    }
 }
 
 /// A notice of the service that nobody signs.

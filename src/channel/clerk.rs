@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::config::UnsignedPolicy;
 use crate::event::RawEvent;
-use crate::record::{ChannelRef, Record};
-use crate::verify::{Reason, Unsigned, Verdict, Verified, Verifier};
+use crate::record::{ChannelRef, Lines, Record};
+use crate::verify::{Proof, Reason, Unsigned, Verdict, Verifier};
 
 use super::plan::Settings;
 
@@ -20,7 +20,8 @@ pub(super) struct Clerk {
 /// An event by its verdict, with the record of what may be delivered: assembled once, for however many sinks.
 #[derive(Debug)]
 pub(super) enum Heard {
-    Verified(Verified, Record),
+    /// With no more of the event than may still be asked for.
+    Verified(RawEvent, Proof, Record),
     /// Without a record where the configuration leaves notices out.
     Unsigned(Unsigned, Option<Record>),
     Pending(RawEvent),
@@ -50,19 +51,20 @@ impl Clerk {
 
     /// Hears events that follow each other, in their order. Blocks for as long as the signatures take.
     pub(super) fn hear(&self, events: Vec<RawEvent>) -> Vec<Heard> {
-        let mut sitting = self.verifier.sitting();
-        events.into_iter().map(|raw| self.assemble(sitting.judge(raw))).collect()
+        let (mut sitting, mut lines) = (self.verifier.sitting(), Lines::of(events.len()));
+        events.into_iter().map(|raw| self.assemble(sitting.judge(raw), &mut lines)).collect()
     }
 
     /// Adds the record to a verdict.
-    pub(super) fn assemble(&self, verdict: Verdict) -> Heard {
+    pub(super) fn assemble(&self, verdict: Verdict, lines: &mut Lines) -> Heard {
         match verdict {
             Verdict::Verified(verified) => {
-                let record = Record::verified(&self.channel, &verified);
-                Heard::Verified(verified, record)
+                let record = Record::verified(&self.channel, &verified, lines);
+                let (raw, proof) = verified.into_parts();
+                Heard::Verified(raw, proof, record)
             }
             Verdict::Unsigned(notice) => {
-                let record = || Record::unsigned(&self.channel, &notice);
+                let record = || Record::unsigned(&self.channel, &notice, lines);
                 let record = (self.unsigned == UnsignedPolicy::Deliver).then(record);
                 Heard::Unsigned(notice, record)
             }

@@ -24,7 +24,7 @@ use tracing::field::display;
 use tracing::{debug, error, warn};
 
 use crate::api::ApiError;
-use crate::event::{Event, EventId, Offset, RawEvent};
+use crate::event::{EventId, Offset, RawEvent};
 use crate::record::ChannelRef;
 use crate::retry::RetryPolicy;
 use crate::state::{Evidence, Late, Pending, Quarantined};
@@ -359,9 +359,9 @@ impl Judge {
     fn settle(&self, heard: Heard, trace: Option<TraceId>) -> Result<Outcome, (RawEvent, Alarm)> {
         let channel = self.channel.id;
         Ok(match heard {
-            Heard::Verified(verified, record) => {
-                if self.check(verified.event(), self.recent.verified(channel, &verified), trace)? {
-                    self.notes.verified(&verified, self.machine.now());
+            Heard::Verified(raw, proof, record) => {
+                if self.check(&raw, self.recent.verified(channel, &raw, &proof), trace)? {
+                    self.notes.verified(record.kind(), &proof, self.machine.now());
                 }
                 Outcome::Deliver(record)
             }
@@ -370,7 +370,7 @@ impl Judge {
                 Outcome::Dropped(unsigned.event().offset())
             }
             Heard::Unsigned(unsigned, Some(record)) => {
-                if self.check(unsigned.event(), self.recent.notice(channel, &unsigned), trace)? {
+                if self.check(unsigned.event().raw(), self.recent.notice(channel, &unsigned), trace)? {
                     self.notes.unsigned(&unsigned);
                 }
                 Outcome::Deliver(record)
@@ -383,13 +383,13 @@ impl Judge {
     /// Whether the event is let through for the first time, as far as is remembered.
     fn check(
         &self,
-        event: &Event,
+        raw: &RawEvent,
         let_through: Result<LetThrough, Alarm>,
         trace: Option<TraceId>,
     ) -> Result<bool, (RawEvent, Alarm)> {
-        let LetThrough { replayed_at, is_news } = let_through.map_err(|alarm| (event.raw().clone(), alarm))?;
+        let LetThrough { replayed_at, is_news } = let_through.map_err(|alarm| (raw.clone(), alarm))?;
         if let Some(later) = replayed_at {
-            let (offset, reason, trace_id) = (event.offset(), "replayed", trace.map(display));
+            let (offset, reason, trace_id) = (raw.offset, "replayed", trace.map(display));
             error!(channel = %self.channel.name, trace_id, %offset, reason, replay = %later.offset, "what was delivered before is a replay of this event");
         }
         Ok(is_news)

@@ -35,8 +35,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::event::{ChannelId, Event, Offset};
-use crate::verify::{Unsigned, Verified};
+use crate::event::{ChannelId, Event, Offset, RawEvent};
+use crate::verify::{Proof, Unsigned};
 
 mod recent;
 
@@ -119,28 +119,27 @@ impl RecentEvents {
     }
 
     /// Remembers a verified event, unless it gives alarm.
-    pub(super) fn verified(&self, channel: ChannelId, verified: &Verified) -> Result<LetThrough, Alarm> {
-        let proof = verified.proof();
+    pub(super) fn verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Result<LetThrough, Alarm> {
         let text = Text::signed(self.prints.hash_one(proof.event_hash));
-        self.let_through(channel, verified.event(), text, Some(self.prints.hash_one(proof.digest)))
+        self.let_through(channel, event, text, Some(self.prints.hash_one(proof.digest)))
     }
 
     /// Remembers a notice, unless it gives alarm.
     pub(super) fn notice(&self, channel: ChannelId, notice: &Unsigned) -> Result<LetThrough, Alarm> {
         let event = notice.event();
         let text = Text::notice(self.prints.hash_one(Told::by(event)));
-        self.let_through(channel, event, text, None)
+        self.let_through(channel, event.raw(), text, None)
     }
 
     fn let_through(
         &self,
         channel: ChannelId,
-        event: &Event,
+        event: &RawEvent,
         text: Text,
         proof: Option<Print>,
     ) -> Result<LetThrough, Alarm> {
-        let place = Place { channel, offset: event.offset() };
-        let content = Content { id: self.prints.hash_one(event.id()), text };
+        let place = Place { channel, offset: event.offset };
+        let content = Content { id: self.prints.hash_one(event.id), text };
         let seen = Seen { place, at: self.prints.hash_one(place), content, proof };
         self.index.lock().unwrap_or_else(PoisonError::into_inner).let_through(seen)
     }

@@ -54,6 +54,10 @@ impl<'a> Verification<'a> {
         Self { status, ..Self::default() }
     }
 
+    pub(super) fn is_verified(&self) -> bool {
+        self.status == VERIFIED
+    }
+
     pub(super) fn rejected(reason: &'static str) -> Self {
         Self { reason: Some(reason), ..Self::status("rejected") }
     }
@@ -71,23 +75,24 @@ impl<'a> Verification<'a> {
     }
 }
 
-/// A record, and where its parts stand in it.
-pub(super) struct Rendered {
-    pub(super) json: Vec<u8>,
+/// Where the parts of a record stand in it.
+pub(super) struct Parts {
     pub(super) decoded: Option<Range<usize>>,
     pub(super) event: Range<usize>,
 }
 
+/// Writes a record into an empty `json`.
 pub(super) fn render(
+    json: &mut Vec<u8>,
     channel: &ChannelRef,
     raw: &RawEvent,
     event: Option<&Event>,
     verification: Verification<'_>,
-) -> Rendered {
-    let signed = event.filter(|_| verification.status == VERIFIED).and_then(Event::signed);
+) -> Parts {
+    let signed = event.filter(|_| verification.is_verified()).and_then(Event::signed);
     let signers = verification.signers.map_or(0, <[_]>::len);
     let decoded = signed.map_or(0, |signed| base64::decoded_len_estimate(signed.len()));
-    let mut json = Vec::with_capacity(HEAD + signers * SIGNER + decoded + raw.json.len());
+    json.reserve(HEAD + signers * SIGNER + decoded + raw.json.len());
     let head = Head {
         channel: &channel.name,
         channel_id: channel.id,
@@ -97,14 +102,14 @@ pub(super) fn render(
         time: event.and_then(Event::timestamp).and_then(rfc3339),
         verification,
     };
-    serde_json::to_writer(&mut json, &head).expect("a record has text keys and no value that can fail");
+    serde_json::to_writer(&mut *json, &head).expect("a record has text keys and no value that can fail");
     json.pop();
-    let decoded = signed.and_then(|signed| member(&mut json, "decoded", |json| append_decoded(json, signed)));
-    let event = member(&mut json, "event", |json| append_event(json, raw, event));
+    let decoded = signed.and_then(|signed| member(json, "decoded", |json| append_decoded(json, signed)));
+    let event = member(json, "event", |json| append_event(json, raw, event));
     json.push(b'}');
     // Where there is none, an empty one at the end.
     let event = event.unwrap_or(json.len() - 1..json.len() - 1);
-    Rendered { json, decoded, event }
+    Parts { decoded, event }
 }
 
 /// Appends a member, and says where its value stands; nothing where there is no value.

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use std::sync::Arc;
 
-use crate::record::{ChannelRef, Format, Message, Record, Shape};
+use crate::record::{ChannelRef, Format, Lines, Message, Record, Shape};
 use crate::verify::{Address, SignerSet, Verdict, Verifier};
 
 /// A channel; the same number gives the same channel.
@@ -55,7 +55,9 @@ fn notice(channel: &ChannelRef, offset: i64, id: &str, payload: &str) -> Message
     let raw = RawEvent::locate(json.into()).expect("a notice has an offset");
     let signers = SignerSet::new(vec![Address([1; 20])], 1).expect("one of one is a signer set");
     match Verifier::new(signers, Address([2; 20])).judge(raw) {
-        Verdict::Unsigned(unsigned) => Message::new(&Arc::new(Record::unsigned(channel, &unsigned)), Shape::default()),
+        Verdict::Unsigned(unsigned) => {
+            Message::new(&Arc::new(Record::unsigned(channel, &unsigned, &mut Lines::default())), Shape::default())
+        }
         other => panic!("a notice is {}", other.name()),
     }
 }

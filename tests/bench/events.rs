@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use channeld::api::{Client, Page, Settings};
 use channeld::event::{Event, RawEvent};
-use channeld::record::{ChannelRef, Message, Record, Shape};
+use channeld::record::{ChannelRef, Lines, Message, Record, Shape};
 use channeld::simulator::{Announcement, Options, Simulator};
 use channeld::sink::{Sink, Stdout};
 use channeld::verify::{Address, SignerSet, Verdict, Verified, Verifier, event_hash};
@@ -41,7 +41,9 @@ impl Sample {
         let signers = SignerSet::new(told.valid_signers.clone(), told.min_required_signatures).expect("a signer set");
         let verifier = Verifier::new(signers.clone(), told.workflow_owner);
         let verified: Vec<_> = page.events.iter().map(|raw| proved(&verifier, raw)).collect();
-        let records = verified.iter().map(|verified| Arc::new(Record::verified(&channel, verified))).collect();
+        let mut lines = Lines::of(verified.len());
+        let records =
+            verified.iter().map(|verified| Arc::new(Record::verified(&channel, verified, &mut lines))).collect();
         let stranger = Verifier::new(signers, Address([0; 20]));
         Self { body: body(&page), page, channel, verified, records, stranger }
     }
@@ -90,15 +92,19 @@ fn stages(criterion: &mut Criterion) {
         bench.iter(|| sample.page.events.iter().for_each(|raw| drop(black_box(sample.stranger.judge(raw.clone())))));
     });
     group.bench_function("record", |bench| {
-        let made = |verified| drop(black_box(Record::verified(&sample.channel, verified)));
-        bench.iter(|| sample.verified.iter().for_each(made));
+        bench.iter(|| {
+            let mut lines = Lines::of(sample.verified.len());
+            let made = |verified| drop(black_box(Record::verified(&sample.channel, verified, &mut lines)));
+            sample.verified.iter().for_each(made);
+        });
     });
     group.bench_function("page to record", |bench| {
         bench.iter(|| {
             let page = Page::read(black_box(&sample.body)).expect("a page");
+            let mut lines = Lines::of(page.events.len());
             for (raw, verified) in page.events.into_iter().zip(&sample.verified) {
                 drop(black_box(Event::parse(raw.json)));
-                drop(black_box(Record::verified(&sample.channel, verified)));
+                drop(black_box(Record::verified(&sample.channel, verified, &mut lines)));
             }
         });
     });

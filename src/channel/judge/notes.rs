@@ -10,7 +10,7 @@ use crate::channel::sightings::Sightings;
 use crate::channel::teller::Teller;
 use crate::event::{Event, EventType};
 use crate::metrics::{ChannelMetrics, Sort};
-use crate::verify::{Reason, Unsigned, Verified};
+use crate::verify::{Proof, Reason, Unsigned};
 
 use super::{PENDING_WITHOUT_ID, PROOF_TIMEOUT};
 
@@ -55,9 +55,8 @@ impl Notes {
         }
     }
 
-    pub(super) fn verified(&self, verified: &Verified, now: i64) {
-        let proof = verified.proof();
-        self.metrics.judged(Some(verified.event().kind()), Sort::Verified);
+    pub(super) fn verified(&self, kind: &EventType, proof: &Proof, now: i64) {
+        self.metrics.judged(Some(kind), Sort::Verified);
         self.metrics.strangers(proof.strangers);
         self.signers.saw(&proof.signers, now);
     }

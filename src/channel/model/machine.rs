@@ -9,6 +9,7 @@ use crate::channel::ChannelError;
 use crate::channel::clerk::{Clerk, Heard};
 use crate::channel::machine::Machine;
 use crate::event::RawEvent;
+use crate::record::Lines;
 use crate::retry::{Retry, RetryPolicy};
 use crate::state::Commit;
 use crate::state::memory::{Gate, Write};
@@ -31,7 +32,8 @@ impl Machine for World {
     }
 
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
-        Ok(events.into_iter().map(|raw| clerk.assemble(pool::judge(raw))).collect())
+        let mut lines = Lines::of(events.len());
+        Ok(events.into_iter().map(|raw| clerk.assemble(pool::judge(raw), &mut lines)).collect())
     }
 }
 

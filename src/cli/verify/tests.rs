@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::event::{EventId, RawEvent};
-use crate::record::{ChannelRef, Format as RecordFormat, Message, Record, Shape};
+use crate::record::{ChannelRef, Format as RecordFormat, Lines, Message, Record, Shape};
 use crate::verify::{SignerSet, Verdict};
 
 const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
@@ -77,7 +77,7 @@ fn delivered_as(event: &Value, verifier: &Verifier, shape: Shape) -> Value {
     let Verdict::Verified(proved) = verifier.judge(RawEvent::locate(event.to_string().into()).unwrap()) else {
         panic!("the case is verified");
     };
-    let record = Arc::new(Record::verified(&channel, &proved));
+    let record = Arc::new(Record::verified(&channel, &proved, &mut Lines::default()));
     serde_json::from_slice(Message::new(&record, shape).body()).unwrap()
 }
 
