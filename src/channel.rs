@@ -23,7 +23,7 @@
 //! * **Who did not change goes on.** Another plan (see [`Channel::become_like`]) ends and begins only what it changes: the
 //!   way of reading, and the lanes whose sink is used differently.
 //! * **Bounded.** At most two ranges are read ahead, `QUEUE_BATCHES` batches wait for a lane, and `MAX_LATE` events for their
-//!   proof; then reading waits.
+//!   proof; then reading waits. Channels that are behind take turns, see `turns`.
 //!
 //! # Cancellation
 //!
@@ -77,6 +77,7 @@ mod teller;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod turns;
 mod walk;
 
 pub use handle::{Handle, Handles, Paused, StandingStill};

@@ -30,6 +30,7 @@ use super::ChannelError;
 use super::clerk::Heard;
 use super::reader::{Range, ReadError, Reader};
 use super::shared::Way;
+use super::turns::Turn;
 
 /// Reads one channel upwards, in one way, from wherever it is told to.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl Ahead {
 
     async fn read(&mut self, last: Option<Offset>) -> Arrived {
         let mut reader = self.reader.take().unwrap_or_else(|| self.way.reader());
-        let arrived = Arrived::of(read(&mut reader, last).await, false, &self.way);
+        let arrived = Arrived::of(read(&mut reader, last, &self.way).await, false, &self.way);
         if arrived.leads_on() {
             let (sender, receiver) = mpsc::channel(1);
             let above = arrived.last();
@@ -124,8 +125,8 @@ impl Reading {
 
 impl Arrived {
     /// Has the range heard, where there is one.
-    fn of(Read { range, took }: Read, early: bool, way: &Way) -> Self {
-        Self { range: range.map(|range| Coming::new(range, way)), took, early }
+    fn of(Read { range, took, turn }: Read, early: bool, way: &Way) -> Self {
+        Self { range: range.map(|range| Coming::new(range, turn, way)), took, early }
     }
 
     fn last(&self) -> Option<Offset> {
@@ -138,9 +139,16 @@ impl Arrived {
 }
 
 impl Coming {
-    fn new(Range { events, more }: Range, way: &Way) -> Self {
+    fn new(Range { events, more }: Range, turn: Turn, way: &Way) -> Self {
         let last = events.last().map(|event| event.offset);
-        let hearing = last.map(|_| AbortOnDropHandle::new(tokio::spawn(way.judge.hear(events))));
+        let hearing = last.map(|_| {
+            let hearing = way.judge.hear(events);
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                let heard = hearing.await;
+                drop(turn);
+                heard
+            }))
+        });
         Self { last, more, hearing }
     }
 
@@ -157,13 +165,22 @@ impl Coming {
 struct Read {
     range: Result<Range, ReadError>,
     took: Span<SystemTime>,
+    turn: Turn,
 }
 
 /// Reads on for as long as there is more, and hears what it has read once what was heard before has been taken.
 async fn read_on(mut reader: Reader, way: Arc<Way>, mut last: Option<Offset>, ranges: mpsc::Sender<Early>) {
     loop {
-        let read = read(&mut reader, last).await;
-        let Ok(room) = ranges.reserve().await else { return };
+        let mut read = read(&mut reader, last, &way).await;
+        let room = if let Ok(room) = ranges.try_reserve() {
+            room
+        } else {
+            // Others have their turns for as long as nobody takes what was read.
+            read.turn = Turn::default();
+            let Ok(room) = ranges.reserve().await else { return };
+            read.turn = way.judge.turn().await;
+            room
+        };
         let arrived = Arrived::of(read, true, &way);
         last = arrived.last();
         if !arrived.leads_on() {
@@ -174,8 +191,10 @@ async fn read_on(mut reader: Reader, way: Arc<Way>, mut last: Option<Offset>, ra
     }
 }
 
-async fn read(reader: &mut Reader, last: Option<Offset>) -> Read {
+/// Reads in a turn, where there may be much to read. A channel that has come to the end asks whenever it wants to.
+async fn read(reader: &mut Reader, last: Option<Offset>, way: &Way) -> Read {
+    let turn = if reader.is_behind() { way.judge.turn().await } else { Turn::default() };
     let began = SystemTime::now();
     let range = reader.next(last).await;
-    Read { range, took: began..SystemTime::now() }
+    Read { range, took: began..SystemTime::now(), turn }
 }

@@ -41,6 +41,7 @@ use super::source::Source;
 use super::status::Activity;
 use super::teller::Teller;
 use super::trouble::Trouble;
+use super::turns::Turn;
 use super::{ChannelError, Settings, pause};
 
 mod notes;
@@ -157,6 +158,11 @@ impl Judge {
     /// Where the events come from.
     pub(super) fn source(&self) -> Arc<dyn Source> {
         self.source.clone()
+    }
+
+    /// A turn to ask for a range and to hear it.
+    pub(super) async fn turn(&self) -> Turn {
+        self.machine.turn().await
     }
 
     /// Hears a range, in its order, whatever becomes of the one before it.

@@ -19,6 +19,7 @@ use crate::verify::Verifier;
 
 use super::ChannelError;
 use super::clerk::{Clerk, Heard};
+use super::turns::{Turn, Turns};
 
 /// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long; not
 /// too few, because each share begins without knowing who signed before.
@@ -36,6 +37,9 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     /// Waits that grow, and differ by chance.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
+    /// A turn to ask for a range and to hear it.
+    async fn turn(&self) -> Turn;
+
     /// Hears events in their order, off the async threads.
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError>;
 }
@@ -46,6 +50,7 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 pub(super) struct ThisMachine {
     began: Instant,
     processors: ThreadPool,
+    turns: Turns,
     /// What is made ready for signers, beside the judging of what follows.
     preparing: Mutex<JoinSet<()>>,
 }
@@ -56,8 +61,9 @@ impl ThisMachine {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = ThreadPoolBuilder::new().num_threads(processors).thread_name(|number| format!("verify-{number}"));
+        let turns = Turns::new(processors);
         let processors = threads.build().expect("a thread for each processor can be started");
-        Self { began: Instant::now(), processors, preparing: Mutex::default() }
+        Self { began: Instant::now(), processors, turns, preparing: Mutex::default() }
     }
 
     async fn hear_share(&self, clerk: Arc<Clerk>, share: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
@@ -106,6 +112,10 @@ impl Machine for ThisMachine {
 
     fn retry(&self, policy: RetryPolicy) -> Retry {
         Retry::new(policy)
+    }
+
+    async fn turn(&self) -> Turn {
+        self.turns.next().await
     }
 
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {

@@ -102,6 +102,11 @@ impl Reader {
         Self { source, limit: page_limit.max(SMALLEST_PAGE), behind: true, shows_newest: false, walk: None }
     }
 
+    /// Whether there may be much to read: there was more, or it has not been asked yet.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind
+    }
+
     /// The next events above `last`, which may be none. `last` is where the range before ended.
     ///
     /// # Errors

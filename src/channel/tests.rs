@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::clerk::{Clerk, Heard};
 use super::machine::{Machine, ThisMachine};
 use super::source::Source;
+use super::turns::{Turn, Turns};
 use super::*;
 use crate::api::{ApiError, Page};
 use crate::config::{Ordering, Start, UnsignedPolicy};
@@ -125,20 +126,34 @@ impl Gate for Open {
 
 /// A machine that hears at once: the clock goes on where everybody waits, and would not know of another's threads.
 #[derive(Debug)]
-struct Prompt(Instant);
+struct Prompt {
+    began: Instant,
+    turns: Turns,
+}
+
+impl Prompt {
+    /// With one turn for all its channels.
+    fn new() -> Self {
+        Self { began: Instant::now(), turns: Turns::of(1) }
+    }
+}
 
 #[async_trait]
 impl Machine for Prompt {
     fn now(&self) -> i64 {
-        self.0.elapsed().as_secs().cast_signed()
+        self.began.elapsed().as_secs().cast_signed()
     }
 
     fn began(&self) -> Instant {
-        self.0
+        self.began
     }
 
     fn retry(&self, policy: RetryPolicy) -> Retry {
         Retry::new(policy)
+    }
+
+    async fn turn(&self) -> Turn {
+        self.turns.next().await
     }
 
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
@@ -170,6 +185,10 @@ fn settings() -> Settings {
 }
 
 fn channel_from(asked: &Arc<Asked>, receives: Receives) -> Channel {
+    channel_on(Arc::new(Prompt::new()), asked, receives)
+}
+
+fn channel_on(machine: Arc<Prompt>, asked: &Arc<Asked>, receives: Receives) -> Channel {
     let handle = asked.handle.clone();
     let plan = Plan {
         settings: settings(),
@@ -178,7 +197,7 @@ fn channel_from(asked: &Arc<Asked>, receives: Receives) -> Channel {
         answers_within: ANSWERS_WITHIN,
     };
     let state = Arc::new(State::in_memory(&Arc::<Disk>::default(), Arc::new(Open)));
-    let (recent, machine) = (Arc::new(RecentEvents::of(1000)), Arc::new(Prompt(Instant::now())));
+    let recent = Arc::new(RecentEvents::of(1000));
     let metrics = Arc::new(handle.metrics().channel(&plan.settings.channel));
     Channel::by(plan, state, recent, handle, machine, metrics)
 }
@@ -282,6 +301,24 @@ async fn while_nobody_takes_what_was_read_two_ranges_are_read_ahead_and_no_more(
     // queue, one is to go there, and two are ahead.
     let pages = 1 + i64::try_from(QUEUE_BATCHES).unwrap() + 1 + 2;
     assert_eq!(asked.read_through.load(Relaxed), 10 + 9 * (pages - 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_whose_sink_stands_still_keeps_no_turn_from_another() {
+    let (machine, stop, a_while) = (Arc::new(Prompt::new()), CancellationToken::new(), Duration::from_secs(60));
+    let [stuck, healthy] = [(1000, Receives::Nothing), (30, Receives::Everything)].map(|(events, receives)| {
+        let (service, handle) = (Service::Has(events), Arc::<Handle>::default());
+        let asked = Arc::new(Asked { service, handle, read_through: AtomicI64::default() });
+        (channel_on(machine.clone(), &asked, receives), asked)
+    });
+    let ended = tokio::select! {
+        () = sleep(a_while + 10 * TAKES) => None,
+        ended = stuck.0.run(&stop) => Some(ended),
+        ended = async { sleep(a_while).await; healthy.0.run(&stop).await } => Some(ended),
+    };
+    assert!(ended.is_none(), "{ended:?}");
+    assert!((50..1000).contains(&stuck.1.read_through.load(Relaxed)), "it stands still");
+    assert_eq!(healthy.1.read_through.load(Relaxed), 30, "it has read everything");
 }
 
 #[tokio::test]

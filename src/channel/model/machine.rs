@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::channel::ChannelError;
 use crate::channel::clerk::{Clerk, Heard};
 use crate::channel::machine::Machine;
+use crate::channel::turns::Turn;
 use crate::event::RawEvent;
 use crate::record::Lines;
 use crate::retry::{Retry, RetryPolicy};
@@ -29,6 +30,10 @@ impl Machine for World {
 
     fn retry(&self, policy: RetryPolicy) -> Retry {
         Retry::steady(policy)
+    }
+
+    async fn turn(&self) -> Turn {
+        Turn::default()
     }
 
     async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
