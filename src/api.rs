@@ -1,14 +1,13 @@
-//! The service's API: its three ways of reading events, a watcher's state, and its health.
+//! The client of the service: poll, search, single events, a watcher's state, and health.
 //!
 //! # Invariants
 //!
-//! * **Classified by status alone.** What an error's body says is shown to people and decides nothing: a proxy in
-//!   between can answer anything.
-//! * **The key goes to the service and nowhere else.** Redirects are not followed, and no `Debug`, error or log has the
-//!   key in it, not even where the service repeats it.
+//! * **Classified by status alone.** An error's body is shown to people and decides nothing: a proxy can answer anything.
+//! * **The key goes to the service and nowhere else.** Redirects are not followed. No `Debug`, error or log has the key in
+//!   it, even where the service repeats it.
 //! * **Bounded.** A body is read up to [`MAX_BODY`], after decompression, and a page up to [`MAX_RECORDS`].
 //! * **Bytes survive.** A [`RawEvent`] holds the service's bytes as they came, valid UTF-8 or not.
-//! * **Nothing is tried twice.** Waiting and asking again are the caller's: [`ApiError`] says what to do next.
+//! * **No retries.** The caller waits and asks again: [`ApiError`] says what to do next.
 //!
 //! # Cancellation
 //!
@@ -24,17 +23,18 @@ use uuid::Uuid;
 
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 
+mod buffers;
 mod envelope;
 mod error;
 mod filter;
 mod page;
-mod room;
 #[cfg(test)]
 pub(crate) mod scripted;
 #[cfg(test)]
 mod tests;
 mod transport;
 mod watcher;
+pub mod windows;
 
 pub use error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
 pub use filter::{Created, Filter, FilterError};

@@ -34,6 +34,7 @@ pub mod run;
 pub mod search;
 mod shown;
 pub mod simulate;
+pub mod state;
 pub mod status;
 pub mod verify;
 pub mod wait_watcher;
@@ -76,6 +77,7 @@ enum Command {
     Quarantine(quarantine::Args),
     DeadLetters(dead_letters::Args),
     Replay(replay::Args),
+    State(state::Args),
     Pause(pause::Pause),
     Resume(pause::Resume),
     WaitWatcher(wait_watcher::Args),
@@ -112,12 +114,13 @@ impl Cli {
             Command::Search(args) => search(&args, config.as_deref()).await,
             Command::Get(args) => get(&args, config.as_deref()).await,
             Command::Verify(args) => verify(&args, config.as_deref()),
-            Command::Cursor(args) => cursor::run(&args, config.as_deref(), &mut output()).await,
-            Command::Quarantine(args) => quarantine::run(&args, config.as_deref(), &mut output()).await,
-            Command::DeadLetters(args) => dead_letters::run(&args, config.as_deref(), &mut output()).await,
+            Command::Cursor(args) => cursor::run(args, config.as_deref(), &mut output()).await,
+            Command::Quarantine(args) => quarantine::run(args, config.as_deref(), &mut output()).await,
+            Command::DeadLetters(args) => dead_letters::run(args, config.as_deref(), &mut output()).await,
             Command::Replay(args) => replay::run(&args, config.as_deref(), &mut output()).await,
-            Command::Pause(args) => pause::pause(&args, config.as_deref(), &mut output()).await,
-            Command::Resume(args) => pause::resume(&args, config.as_deref(), &mut output()).await,
+            Command::State(args) => state::run(&args, config.as_deref(), &mut output()).await,
+            Command::Pause(args) => pause::pause(args, config.as_deref(), &mut output()).await,
+            Command::Resume(args) => pause::resume(args, config.as_deref(), &mut output()).await,
             Command::WaitWatcher(args) => wait_watcher(&args, config.as_deref()).await,
             Command::Completions(args) => completions::run(&args, &mut output()),
             Command::Man(args) => man::run(&args),

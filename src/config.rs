@@ -1,7 +1,8 @@
 //! The configuration: compiled-in defaults, the operator's file, the environment; merged, then checked once.
 //!
-//! `config/default.toml` documents every key. A value is looked up by `Keys`, which notes each mistake with its key and
-//! its place and goes on, so that an operator sees all of them at once. Whoever holds a [`Config`] checks nothing again.
+//! `config/default.toml` documents every key. Each value is read through a `Table`, which notes a mistake with its key and
+//! its place and goes on, so that an operator sees all of them at once. What is read becomes the settings types of the
+//! modules below; none of them reads this one. A [`Config`] needs no further check.
 //!
 //! # Invariants
 //!
@@ -15,39 +16,37 @@ use std::path::Path;
 use std::time::Duration;
 
 mod api;
+mod changes;
 mod channel;
 mod daemon;
 mod environment;
-pub(crate) mod file;
 mod files;
 mod filter;
-pub(crate) mod keys;
+mod key;
+mod known;
 mod layers;
-mod local;
 mod problem;
-pub(crate) mod secret;
+mod secret;
 mod sink;
-mod text;
-mod unknown;
-pub(crate) mod values;
+mod table;
+mod values;
 mod verification;
 
 pub use api::Api;
-pub use channel::{Channel, Start};
-pub use daemon::{Admin, Log, LogFormat, LogLevel, State};
-pub use files::Files;
-pub use local::Local;
+pub use channel::Channel;
+pub use daemon::{Admin, Local, State};
+pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
-pub use secret::Secret;
-pub use sink::Sink;
-pub use text::Text;
-pub use verification::{Ordering, UnsignedPolicy, Verification, VerificationFlags, verification_from_flags};
+pub use sink::{Sink, SinkSettings, Target};
+pub use verification::{Verification, verification_from_flags};
 
 pub(crate) use layers::DEFAULTS;
 
-use keys::{Key, Keys, Reported};
+use table::{Merged, Reported};
 
 use crate::record::Format;
+use crate::telemetry::Log;
+use crate::telemetry::trace::Otlp;
 
 /// Everything that an operator decides, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +59,8 @@ pub struct Config {
     pub admin: Admin,
     /// `[log]`: what is logged.
     pub log: Log,
+    /// `[log]`: where traces are exported; `None` where they are not.
+    pub otlp: Option<Otlp>,
     /// How long the work in hand may take after a signal to stop. Zero: none is waited for.
     pub shutdown_grace: Duration,
     /// `[channels.NAME]`, in the order of their names. At least one.
@@ -104,28 +105,29 @@ impl Config {
     /// # Errors
     /// Every problem there is; where the text is not TOML, that one.
     pub fn of(text: &Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
-        let mut keys = layers::merge(text, variables)?;
-        let config = Self::read(&mut keys);
-        let files = keys.files();
-        keys.finish(config).map(|config| Loaded { config, files })
+        let mut merged = layers::merge(text, variables)?;
+        let config = Self::read(&mut merged);
+        let files = std::mem::take(&mut merged.files);
+        merged.finish(config).map(|config| Loaded { config, files })
     }
 
-    fn read(keys: &mut Keys) -> Result<Self, Reported> {
-        let api = Api::read(keys);
-        let state = State::read(keys);
-        let admin = Admin::read(keys);
-        let log = Log::read(keys);
-        let shutdown_grace = keys.required(&Key::new("shutdown_grace"), values::duration);
-        let sink_names = keys.names(&Key::new("sinks")).unwrap_or_default();
-        let channels = channel::read_all(keys, &sink_names);
-        let sinks = sink::read_all(keys);
+    fn read(merged: &mut Merged) -> Result<Self, Reported> {
+        let api = Api::read(&mut merged.table("api"));
+        let state = State::read(&mut merged.table("state"));
+        let admin = Admin::read(&mut merged.table("admin"));
+        let log = daemon::read_log(&mut merged.table("log"));
+        let otlp = daemon::read_otlp(&mut merged.table("log"));
+        let shutdown_grace = merged.root().required("shutdown_grace", values::duration);
+        let channels = channel::read_all(merged);
+        let sinks = sink::read_all(&mut merged.table("sinks"));
         let (channels, sinks) = (channels?, sinks?);
-        check_raw_files(keys, &channels, &sinks);
+        check_raw_files(merged, &channels, &sinks);
         Ok(Self {
             api: api?,
             state: state?,
             admin: admin?,
             log: log?,
+            otlp: otlp?,
             shutdown_grace: shutdown_grace?,
             notes: unused(&channels, &sinks),
             channels,
@@ -134,14 +136,14 @@ impl Config {
     }
 }
 
-/// The service's event does not say which channel it is of: after a crash nobody could tell whose lines a file holds.
-fn check_raw_files(keys: &mut Keys, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
-    let raw = |sink: &Sink| sink.shape.format == Format::Raw && sink.target.reads_back();
+/// The service's event does not name its channel: after a crash the lines of a file could not be told apart.
+fn check_raw_files(merged: &mut Merged, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
+    let raw = |sink: &Sink| sink.shape.format == Format::Raw && matches!(sink.target.settings, SinkSettings::File(_));
     for (name, _) in sinks.iter().filter(|(_, sink)| raw(sink)) {
         if channels.iter().filter(|channel| channel.sinks.contains(name)).count() > 1 {
             let message = "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \
                            \"json\", or a sink for each channel";
-            keys.wrong(&Key::new("sinks").at(name).at("format"), message);
+            merged.table("sinks").table(name).wrong("format", message);
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Ids, offsets and events: what the service's words mean before anything has been proved.
+//! Ids, offsets and events, as the service gives them. Nothing here has been proved.
 //!
 //! # Invariants
 //!
-//! * **Bytes survive.** A [`RawEvent`] keeps the service's JSON as it came, unknown fields included; nothing here
-//!   prints it anew.
+//! * **Bytes survive.** A [`RawEvent`] keeps the service's JSON as it came, with unknown fields.
 //! * **One reading.** A record that two JSON readers could read differently (a known name twice, or spelled in another
 //!   case) is [`Malformed`]: the reference verifier takes the last spelling, others take the first, and a proof must
 //!   not hold for one of them only.
@@ -25,42 +24,35 @@ pub use proof::{OcrProof, Proofs};
 
 pub(crate) use json::Object;
 
-/// A channel's id at the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ChannelId(pub Uuid);
+/// A UUID of the service with a meaning of its own.
+macro_rules! id {
+    ($(#[doc = $doc:literal] $name:ident;)*) => {$(
+        #[doc = $doc]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
 
-/// An event's id: the same each time the service returns the event, and therefore what consumers deduplicate on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct EventId(pub Uuid);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
 
-impl fmt::Display for ChannelId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map(Self)
+            }
+        }
+    )*};
 }
 
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for ChannelId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
-
-impl FromStr for EventId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
+id! {
+    /// A channel's id at the service.
+    ChannelId;
+    /// An event's id: the same each time the service returns the event. Consumers deduplicate on it.
+    EventId;
 }
 
 /// An event's place in its channel: larger is newer. The service's number, never negative.
@@ -72,7 +64,7 @@ impl Offset {
     /// The smallest offset there can be.
     pub const ZERO: Self = Self(0);
 
-    /// `None` for a negative number, which the service never gives and never takes.
+    /// `None` for a negative number, which the service does not use.
     #[must_use]
     pub fn new(value: i64) -> Option<Self> {
         (value >= 0).then_some(Self(value))
@@ -106,7 +98,7 @@ impl<'de> Deserialize<'de> for Offset {
 
 /// What happened, by the service's `headers.type`.
 ///
-/// Kinds appear over time; one that is not known here is kept by its name and treated as a notice that nobody signs.
+/// New kinds appear over time. An unknown kind is kept by its name and treated as a notice, which is never signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventType {
     /// An event emitted by a watched contract.
@@ -157,7 +149,7 @@ impl fmt::Display for EventType {
     }
 }
 
-/// A record as the service returned it: its place is known, the rest has not been looked at.
+/// A record as the service returned it: only its offset and id have been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawEvent {
     /// `headers.offset`.
@@ -169,16 +161,16 @@ pub struct RawEvent {
 }
 
 impl RawEvent {
-    /// Reads no more of a record than its place. `None` where the offset cannot be read.
+    /// Reads the offset and the id of a record. `None` where the offset cannot be read.
     ///
-    /// Lenient on purpose: a record that is malformed elsewhere still has to be set aside under its offset.
+    /// Lenient: a record that is malformed elsewhere still has to be quarantined under its offset.
     #[must_use]
     pub fn locate(json: Bytes) -> Option<Self> {
         let (offset, id) = Self::place(std::str::from_utf8(&json).ok()?)?;
         Some(Self { offset, id, json })
     }
 
-    /// The place that a record's text names.
+    /// The offset and the id in a record's text.
     pub(crate) fn place(json: &str) -> Option<(Offset, Option<EventId>)> {
         let [headers, id] = json::last(json, ["headers", "event_id"])?;
         let [offset] = json::last(headers?.get(), ["offset"])?;
@@ -260,7 +252,7 @@ impl Event {
         self.status.as_deref()
     }
 
-    /// `payload.timestamp` in Unix seconds: the service's unsigned word.
+    /// `payload.timestamp` in Unix seconds. Not signed.
     #[must_use]
     pub fn timestamp(&self) -> Option<i64> {
         self.timestamp
@@ -299,44 +291,4 @@ impl Event {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_malformed_record_is_still_located_by_its_offset() {
-        let json = Bytes::from_static(br#"{"event_id":7,"headers":{"offset":5,"type":null},"payload":3}"#);
-        let raw = RawEvent::locate(json.clone()).expect("the offset is readable");
-        assert_eq!((raw.offset.get(), raw.id, &raw.json), (5, None, &json));
-        assert!(Event::parse(json).is_err());
-    }
-
-    #[test]
-    fn a_name_that_stands_there_twice_is_read_as_most_readers_do() {
-        let json = r#"{"headers":{"offset":1},"headers":{"offset":2,"offset":3,"type":"wallet.status"}}"#;
-        assert_eq!(RawEvent::locate(Bytes::from(json)).map(|raw| raw.offset.get()), Some(3));
-        assert!(Event::parse(Bytes::from(json)).is_err());
-    }
-
-    #[test]
-    fn what_is_nested_too_deeply_to_be_an_event_is_located_all_the_same() {
-        let (open, close) = ("[".repeat(20_000), "]".repeat(20_000));
-        let json = Bytes::from(format!(r#"{{"headers":{{"type":"a","offset":4}},"payload":{open}{close}}}"#));
-        assert_eq!(RawEvent::locate(json.clone()).map(|raw| raw.offset.get()), Some(4));
-        assert_eq!(Event::parse(json).map(|_| ()), Err(Malformed::NotAnObject));
-    }
-
-    #[test]
-    fn no_offset_no_place() {
-        for json in ["{}", "7", r#"{"headers":{}}"#, r#"{"headers":{"offset":-1}}"#, r#"{"headers":{"offset":5.0}}"#] {
-            assert_eq!(RawEvent::locate(Bytes::from(json)), None, "{json}");
-        }
-    }
-
-    #[test]
-    fn unknown_kinds_and_fields_are_tolerated() {
-        let json = r#"{"new":[1e400],"headers":{"type":"comet.sighted","offset":1,"more":{}},"payload":{"x":1}}"#;
-        let event = Event::parse(Bytes::from(json)).expect("well formed");
-        assert_eq!(event.kind(), &EventType::Other("comet.sighted".into()));
-        assert!(!event.proof_is_due());
-    }
-}
+mod tests;

@@ -1,15 +1,14 @@
-//! What every HTTP client here has in common: who it says it is, TLS, no redirects, and how it reads `Retry-After`.
+//! What all HTTP clients share: user agent, TLS, no redirects, `Retry-After`.
 //!
-//! Over TLS it is HTTP/2 where the server agrees to that (ALPN), and HTTP/1.1 otherwise; over plain http always HTTP/1.1.
+//! Over TLS they speak HTTP/2 where the server agrees (ALPN), otherwise HTTP/1.1.
 //!
 //! # Invariants
 //!
-//! * **No redirects.** Neither a key nor an event goes where no operator sent it.
-//! * **Whom to trust is one list.** Authorities that an operator names stand in for the system's, and are not added to
-//!   them: who can have a certificate made by a public authority does not become the operator's own server by that.
-//! * **Public means every address.** Where only public addresses may be reached, it is the connection that is refused:
-//!   by the addresses that it would be made to, all of them, so that no answer of a name server gets around it, and
-//!   through no proxy, which would look names up for itself.
+//! * **No redirects.** Keys and events go only to the configured server.
+//! * **One list of authorities.** Those that an operator names replace the system's: a certificate of a public authority is
+//!   then not enough.
+//! * **Public means every address.** Where only public addresses may be reached, all addresses of a look-up are checked and
+//!   then connected to, and no proxy is used, because a proxy looks names up by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,20 +37,20 @@ use tls::Introduction;
 
 const USER_AGENT: &str = concat!("channeld/", env!("CARGO_PKG_VERSION"));
 
-/// Between two signs of life of an HTTP/2 connection, and how long one may take: requests share the connection, and
-/// would all wait for one that is dead.
+/// Between two pings of an HTTP/2 connection, and how long a pong may take: all requests share the connection, and would
+/// wait for a dead one.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// How a server is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
-    /// Whom TLS trusts instead of the system's authorities.
+    /// The authorities that TLS trusts instead of the system's.
     pub authorities: Option<Authorities>,
-    /// Who we are, where the server asks.
+    /// The client's certificate, where the server asks for one.
     pub identity: Option<Identity>,
-    /// By which way.
+    /// Directly or through a proxy.
     pub proxy: Proxy,
-    /// At which addresses.
+    /// Which addresses are allowed.
     pub reach: Reach,
 }
 
@@ -77,17 +76,17 @@ pub fn client_for(url: &Url) -> Result<ClientBuilder, rustls::Error> {
     Ok(client_with(tls(url, &Connection::default(), &Asked::default())?))
 }
 
-/// A client that reaches `url` so, and whether it is asked for a certificate.
+/// A client for `url` by these settings, and whether the server asked it for a certificate.
 ///
 /// # Errors
-/// [`SetupError`], where it cannot.
+/// [`SetupError`].
 pub fn client_by(url: &Url, connection: &Connection) -> Result<(ClientBuilder, Asked), SetupError> {
     connection.reach.check(url)?;
     let asked = Asked::default();
     let client = client_with(tls(url, connection, &asked)?);
     let client = match connection.reach {
         Reach::Anything => client,
-        // A proxy that the environment names would look the name up where we cannot see it.
+        // A proxy of the environment would look the name up by itself.
         Reach::PublicOnly => client.no_proxy().dns_resolver(Arc::new(PublicOnly)),
     };
     let client = connection.proxy.apply(client).map_err(|error| SetupError::Proxy(error.without_url()))?;
@@ -103,9 +102,9 @@ fn client_with(tls: ClientConfig) -> ClientBuilder {
         .http2_keep_alive_timeout(KEEP_ALIVE)
 }
 
-/// TLS by ring, given to this client alone and not to the process.
+/// TLS by ring, for this client and not for the process.
 ///
-/// A client that speaks plain http with everybody needs no certificates, and works where none are installed.
+/// A client of plain http needs no certificates, and works where none are installed.
 fn tls(url: &Url, connection: &Connection, asked: &Asked) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

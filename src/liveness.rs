@@ -1,71 +1,70 @@
-//! Whether the process makes progress: asked by `/livez`, and by whoever restarts what has hung.
+//! Whether the process makes progress, for `/livez` and for the service manager's watchdog.
 //!
-//! Two promises stand against each other. A hang must not look alive: not of the async runtime, of its blocking threads,
-//! of a write to a dead disk, or of one channel's loop. And what is down elsewhere must not look like a hang: a service
-//! that does not answer, a sink that takes nothing, a proof that does not come are waited for as long as they last, and a
-//! restart would not help.
+//! A hang must not look alive: of the async runtime, of its blocking threads, of a write to a dead disk, or of a channel's
+//! loop. An outage elsewhere must not look like a hang: a service that does not answer, a sink that refuses, a proof that
+//! does not come. A restart would not help there.
 //!
 //! # Invariants
 //!
-//! * **Asked from outside.** [`Liveness::check`] awaits nothing and takes no lock for longer than a moment: it can be
-//!   asked by a thread of its own while every thread of the runtime is stuck.
-//! * **Slow to judge.** Each allowance is many times what a loaded machine takes.
+//! * **Checked from outside.** [`Liveness::check`] does not await and holds locks only for a moment. A thread of its own can
+//!   call it while every thread of the runtime is stuck.
+//! * **Long limits.** Each limit is many times what a loaded machine takes.
 //!
 //! # Cancellation
 //!
-//! [`Liveness::beat`] may be dropped at any point. The process then looks stuck, which it is.
+//! [`Liveness::beat`] may be dropped at any point. The process then counts as stuck.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::channel::{Handles, Standstill};
-use crate::state::Writes;
+use crate::ledger::Writes;
 
-/// Between two signs of life.
+/// Between two heartbeats.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// How long what should move may stand still.
+/// How long each part may go without progress.
 #[derive(Clone, Copy, Debug)]
-struct Allowances {
-    /// The async runtime without a turn.
+struct Limits {
+    /// The async runtime without running a task.
     runtime: Duration,
-    /// Its blocking threads without room for one more piece of work.
+    /// The blocking threads without taking more work.
     blocking: Duration,
     /// One write of the state.
     write: Duration,
-    /// A channel's loop beyond the wait or the request that it is in.
+    /// A channel's loop, beyond the wait or the request that it is in.
     channel: Duration,
 }
 
-const ALLOWANCES: Allowances = Allowances {
+const LIMITS: Limits = Limits {
     runtime: Duration::from_secs(30),
     blocking: Duration::from_secs(60),
     write: Duration::from_secs(60),
     channel: Duration::from_secs(60),
 };
 
-/// What stands still. Says since when.
+/// What makes no progress, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {
-    /// No task gets its turn.
+    /// No async task runs.
     #[error("the async runtime has not turned for {} s", .0.as_secs())]
     Runtime(Duration),
-    /// Blocking work does not begin.
+    /// Blocking work does not start.
     #[error("no blocking work has been done for {} s", .0.as_secs())]
     Blocking(Duration),
-    /// The state is not written.
+    /// A write of the state hangs.
     #[error("a write of the state has been under way for {} s", .0.as_secs())]
     Write(Duration),
-    /// A channel does not move.
+    /// A channel's loop hangs.
     #[error("{0}")]
     Channel(Standstill),
 }
 
-/// The process, watched. Clones watch the same.
+/// Watches the process. Clones share what they know.
 #[derive(Clone, Debug)]
 pub struct Liveness {
-    allowances: Allowances,
+    limits: Limits,
     beat: Duration,
     runtime: Arc<Pulse>,
     blocking: Arc<Pulse>,
@@ -74,52 +73,51 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Of the process whose channels have these handles and whose state is written so. From now on [`beat`](Self::beat)
-    /// has to run.
+    /// Watches these channels and these writes of the state. [`beat`](Self::beat) has to run from now on.
     #[must_use]
     pub fn new(handles: Arc<Handles>, writes: Arc<Writes>) -> Self {
-        Self { allowances: ALLOWANCES, beat: BEAT, runtime: Arc::default(), blocking: Arc::default(), handles, writes }
+        Self { limits: LIMITS, beat: BEAT, runtime: Arc::default(), blocking: Arc::default(), handles, writes }
     }
 
-    /// One that judges after half a second, and never of a channel: for tests.
+    /// With limits of half a second, and none for channels.
     #[cfg(test)]
     pub(crate) fn hasty(handles: Arc<Handles>, writes: Arc<Writes>) -> Self {
         let (short, long) = (Duration::from_millis(500), Duration::from_secs(3600));
-        let allowances = Allowances { runtime: short, blocking: short, write: short, channel: long };
-        Self { allowances, beat: Duration::from_millis(10), ..Self::new(handles, writes) }
+        let limits = Limits { runtime: short, blocking: short, write: short, channel: long };
+        Self { limits, beat: Duration::from_millis(10), ..Self::new(handles, writes) }
     }
 
-    /// Gives the runtime's signs of life, for ever. Has to run as a task of its own, where the channels' tasks run.
+    /// The heartbeat of the runtime. Does not end. Has to be a task of its own on the runtime of the channels.
     pub async fn beat(self) {
-        let turns = async {
+        let tasks = async {
             loop {
                 tokio::time::sleep(self.beat).await;
-                self.runtime.felt();
+                self.runtime.beat();
             }
         };
-        let works = async {
+        let blocking = async {
             loop {
                 tokio::time::sleep(self.beat).await;
-                // A sign is given only by work that was done: what is refused while the runtime ends is none.
+                // Work that is refused while the runtime shuts down does not count.
                 if tokio::task::spawn_blocking(|| ()).await.is_ok() {
-                    self.blocking.felt();
+                    self.blocking.beat();
                 }
             }
         };
-        tokio::join!(turns, works);
+        tokio::join!(tasks, blocking);
     }
 
-    /// Whether everything moves that should.
+    /// Whether the process makes progress.
     ///
     /// # Errors
-    /// [`Stuck`]: what does not.
+    /// [`Stuck`], where a part of it does not.
     pub fn check(&self) -> Result<(), Stuck> {
-        let silent = |pulse: &Pulse, allowance| Some(pulse.silence()).filter(|silence| *silence > allowance);
-        let Allowances { runtime, blocking, write, channel } = self.allowances;
+        let silent = |pulse: &Pulse, limit| Some(pulse.silence()).filter(|silence| *silence > limit);
+        let Limits { runtime, blocking, write, channel } = self.limits;
         if let Some(silence) = silent(&self.runtime, runtime) {
             return Err(Stuck::Runtime(silence));
         }
-        // Before the blocking threads: what waits for a dead disk may be what fills them.
+        // Before the blocking threads: writes to a dead disk may be what fills them.
         if let Some(lasted) = self.writes.under_way().filter(|lasted| *lasted > write) {
             return Err(Stuck::Write(lasted));
         }
@@ -130,7 +128,7 @@ impl Liveness {
     }
 }
 
-/// When something was last felt.
+/// The time of the last heartbeat.
 #[derive(Debug)]
 struct Pulse {
     origin: Instant,
@@ -145,7 +143,7 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    fn felt(&self) {
+    fn beat(&self) {
         let elapsed = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(elapsed, Ordering::Relaxed);
     }

@@ -7,6 +7,8 @@ use std::thread::available_parallelism;
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
+    // Whatever the umask of the caller: nothing that is made can be written, or read by all, by others.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let command = match channeld::cli::parse(std::env::args_os()) {
         Ok(command) => command,
         Err(exit) => return exit.into(),
@@ -19,13 +21,12 @@ fn main() -> ExitCode {
         }
     };
     let exit = runtime.block_on(command.run());
-    // A thread may still hang in a write that nobody reads; the process does not wait for it.
+    // Does not wait for threads: one may hang in a write to a full pipe.
     runtime.shutdown_background();
     exit.into()
 }
 
-/// One for two processors: each keeps memory of its own, and what is left to them is a small part of the work. Signatures and
-/// disks have threads beside them.
+/// One for two processors: each keeps memory of its own, and most work is done by the threads for signatures and disks.
 fn async_threads() -> usize {
     available_parallelism().map_or(1, NonZero::get).div_ceil(2)
 }

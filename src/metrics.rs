@@ -1,9 +1,8 @@
 //! What is counted, by the names that alert rules and dashboards are written against. They are stable: a metric may be
 //! added, none is renamed.
 //!
-//! Counters and histograms are kept here and counted where the thing happens, through handles that are made once:
-//! [`ChannelMetrics`] and [`LaneMetrics`]. Gauges tell how things are at the moment of the scrape: they are made of the
-//! same report that `channeld status` shows, see [`admin`](crate::admin).
+//! Counters and histograms are kept here and counted where the thing happens, with [`ChannelMetrics`] and [`LaneMetrics`]. Gauges say how things are at the moment of the scrape: they are made from
+//! the report that `channeld status` shows.
 //!
 //! # Every metric
 //!
@@ -15,13 +14,16 @@
 //! | `channeld_api_request_duration_seconds` | histogram | channel, endpoint | how long the service took to answer, or to fail |
 //! | `channeld_api_requests_total` | counter | channel, endpoint, outcome | requests to the service: `poll`, `search`, `event`; `ok` or the kind of error |
 //! | `channeld_build_info` | gauge | version | always 1 |
+//! | `channeld_channel_dead_letters_full` | gauge | channel | whether the channel's dead letters are full: its sinks give up no event then |
+//! | `channeld_channel_late_full` | gauge | channel | whether no more of the channel's events may wait for a proof: reading waits |
 //! | `channeld_channel_panics_total` | counter | channel | panics after which a channel was started again: a defect |
+//! | `channeld_channel_quarantine_full` | gauge | channel | whether the channel's quarantine is full: its reading stops before the next event that would be rejected |
 //! | `channeld_channel_state` | gauge | channel, state | 1 for the state that the channel's reading is in, 0 for the others |
 //! | `channeld_config_last_reload_success_timestamp_seconds` | gauge | | when the configuration in force was read |
 //! | `channeld_config_last_reload_successful` | gauge | | whether the last reading of the configuration succeeded |
-//! | `channeld_dead_letters_kept` | gauge | | events that sinks gave up on and that are kept |
+//! | `channeld_dead_letters_kept` | gauge | | events that sinks gave up on and that are kept, all channels together |
 //! | `channeld_dead_letters_kept_bytes` | gauge | | their bytes |
-//! | `channeld_dead_letters_full` | gauge | | whether there is no room for more: no sink gives an event up then |
+//! | `channeld_dead_letters_full` | gauge | | whether the dead letters of at least one channel are full |
 //! | `channeld_dead_letters_total` | counter | channel, sink | events that a sink gave up on |
 //! | `channeld_deliveries_total` | counter | channel, sink, outcome | offers of one or more events to a sink: `ok`, `refused`, `gone`, `io`, `closed` |
 //! | `channeld_delivery_duration_seconds` | histogram | channel, sink | how long an offer took |
@@ -41,12 +43,15 @@
 //! | `channeld_processed_offset` | gauge | channel | the last offset that every sink has dealt with |
 //! | `channeld_quarantine_bytes` | gauge | | bytes of all quarantined events |
 //! | `channeld_quarantine_events` | gauge | | events in the quarantine, all channels together |
-//! | `channeld_quarantine_full` | gauge | | whether there is no room for more: reading stops where evidence would be lost |
+//! | `channeld_quarantine_full` | gauge | | whether the quarantine of at least one channel is full |
+//! | `channeld_quarantined_bytes` | gauge | channel | bytes of the channel's quarantined events |
 //! | `channeld_quarantined_events` | gauge | channel | events in the quarantine |
 //! | `channeld_ready` | gauge | | whether everything is as it should be: what `/readyz` says |
 //! | `channeld_required_signatures` | gauge | channel | how many distinct signers an event needs |
 //! | `channeld_signer_last_seen_timestamp_seconds` | gauge | channel, signer | when a signature of this configured signer was last counted; left out before the first |
 //! | `channeld_state_commit_duration_seconds` | histogram | | how long the state took to be on disk |
+//! | `channeld_state_lost_events` | gauge | kind | quarantined events (`quarantined`) and dead letters (`dead_letter`) that a damaged database has lost, until `channeld state acknowledge` |
+//! | `channeld_state_writable` | gauge | | whether the state can be written; it is checked every two seconds |
 //! | `channeld_trace_spans_lost_total` | counter | | spans that the collector of traces did not take, or had no time for |
 //! | `channeld_unknown_signer_signatures_total` | counter | channel | signatures over our owner's events by keys that are not configured: how a rotation announces itself |
 //! | `process_cpu_seconds_total` | counter | | whole seconds of processor time |
@@ -62,8 +67,8 @@
 //! * **Bounded labels.** Names of the configuration and closed sets of words: nothing that the service says becomes a
 //!   label.
 //! * **Counted for as long as the process lives.** Reading the configuration again resets nothing.
-//! * **No lookup an event.** What is counted for every event has a handle of its own.
-//! * **No globals.** The registry is the process's own and is handed on with the channels' handles.
+//! * **Counted from zero.** What a channel or a lane may count shows from its start, so that the first one is an increase.
+//! * **No globals.** The registry is the process's own and is handed on.
 
 use std::sync::Arc;
 
@@ -106,99 +111,62 @@ struct Families {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let registry = Registry::new();
-        let families = Families {
-            requests: counters(
-                &registry,
-                "channeld_api_requests_total",
-                "Requests to the service.",
-                &["channel", "endpoint", "outcome"],
-            ),
-            request_duration: histograms(
-                &registry,
-                "channeld_api_request_duration_seconds",
-                "How long the service took to answer, or to fail.",
-                &["channel", "endpoint"],
-            ),
-            events: counters(
-                &registry,
-                "channeld_events_total",
-                "Events by type and verdict.",
-                &["channel", "type", "verdict"],
-            ),
-            rejected: counters(
-                &registry,
-                "channeld_events_rejected_total",
-                "Events rejected, by the reason.",
-                &["channel", "reason"],
-            ),
-            unknown_signers: counters(
-                &registry,
-                "channeld_unknown_signer_signatures_total",
-                "Signatures over our owner's events by keys that are not configured.",
-                &["channel"],
-            ),
-            panics: counters(
-                &registry,
-                "channeld_channel_panics_total",
-                "Panics after which a channel was started again.",
-                &["channel"],
-            ),
-            deliveries: counters(
-                &registry,
-                "channeld_deliveries_total",
-                "Offers of one or more events to a sink.",
-                &["channel", "sink", "outcome"],
-            ),
-            delivery_duration: histograms(
-                &registry,
-                "channeld_delivery_duration_seconds",
-                "How long an offer of one or more events took.",
-                &["channel", "sink"],
-            ),
-            delivered: counters(
-                &registry,
-                "channeld_events_delivered_total",
-                "Events that a sink has taken.",
-                &["channel", "sink"],
-            ),
-            dead_letters: counters(
-                &registry,
-                "channeld_dead_letters_total",
-                "Events that a sink gave up on.",
-                &["channel", "sink"],
-            ),
-            reload_successful: gauge(
-                &registry,
-                "channeld_config_last_reload_successful",
-                "Whether the last reading of the configuration succeeded.",
-            ),
-            reloaded_at: gauge(
-                &registry,
-                "channeld_config_last_reload_success_timestamp_seconds",
-                "When the configuration in force was read.",
-            ),
-            spans_lost: counter(
-                &registry,
-                "channeld_trace_spans_lost_total",
-                "Spans that the collector of traces did not take.",
-            ),
-            registry,
-        };
-        Self(Arc::new(families))
+        Self(Arc::new(families(Registry::new())))
+    }
+}
+
+fn families(registry: Registry) -> Families {
+    const LANE: [&str; 2] = ["channel", "sink"];
+    let counters = |name, help, labels: &[&str]| register(&registry, IntCounterVec::new(Opts::new(name, help), labels));
+    let histograms = |name, help, labels: &[&str]| register(&registry, HistogramVec::new(buckets(name, help), labels));
+    let gauge = |name, help| register(&registry, IntGauge::new(name, help));
+    let lost = ("channeld_trace_spans_lost_total", "Spans that the collector of traces did not take.");
+    Families {
+        requests: counters(
+            "channeld_api_requests_total",
+            "Requests to the service.",
+            &["channel", "endpoint", "outcome"],
+        ),
+        request_duration: histograms(
+            "channeld_api_request_duration_seconds",
+            "How long the service took to answer.",
+            &["channel", "endpoint"],
+        ),
+        events: counters("channeld_events_total", "Events by type and verdict.", &["channel", "type", "verdict"]),
+        rejected: counters("channeld_events_rejected_total", "Events rejected, by reason.", &["channel", "reason"]),
+        unknown_signers: counters(
+            "channeld_unknown_signer_signatures_total",
+            "Signatures over our owner's events by keys that are not configured.",
+            &["channel"],
+        ),
+        panics: counters("channeld_channel_panics_total", "Panics that restarted a channel.", &["channel"]),
+        deliveries: counters("channeld_deliveries_total", "Offers to a sink.", &["channel", "sink", "outcome"]),
+        delivery_duration: histograms("channeld_delivery_duration_seconds", "How long an offer to a sink took.", &LANE),
+        delivered: counters("channeld_events_delivered_total", "Events that a sink has taken.", &LANE),
+        dead_letters: counters("channeld_dead_letters_total", "Events that a sink gave up on.", &LANE),
+        reload_successful: gauge(
+            "channeld_config_last_reload_successful",
+            "Whether the last reading of the configuration succeeded.",
+        ),
+        reloaded_at: gauge(
+            "channeld_config_last_reload_success_timestamp_seconds",
+            "When the configuration in force was read.",
+        ),
+        spans_lost: register(&registry, IntCounter::new(lost.0, lost.1)),
+        registry,
     }
 }
 
 impl Metrics {
-    /// What is counted for one channel, from zero or on from where its last handle has got to.
+    /// What is counted of one channel. Counting goes on from where it was.
     #[must_use]
     pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
         ChannelMetrics::new(self.clone(), channel.name.clone())
     }
 
-    /// Also shows what somebody else counts.
+    /// Also shows what is counted elsewhere.
     pub fn show(&self, other: impl Collector + 'static) {
-        register(&self.0.registry, Box::new(other));
+        add(&self.0.registry, other);
     }
 
     /// Also shows what the system knows of this process.
@@ -230,39 +198,24 @@ impl Metrics {
     }
 }
 
-/// For whoever writes the state.
+/// How long a commit of the state takes; [shown](Metrics::show) once there is a state.
 pub(crate) fn commit_duration() -> Histogram {
     let (name, help) = ("channeld_state_commit_duration_seconds", "How long the state took to be on disk.");
-    Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec())).expect(WELL_FORMED)
+    Histogram::with_opts(buckets(name, help)).expect(WELL_FORMED)
 }
 
 const WELL_FORMED: &str = "names, labels and buckets are constants that the tests have seen accepted";
 
-fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    let counter = IntCounter::new(name, help).expect(WELL_FORMED);
-    register(registry, Box::new(counter.clone()));
-    counter
+fn buckets(name: &str, help: &str) -> HistogramOpts {
+    HistogramOpts::new(name, help).buckets(SECONDS.to_vec())
 }
 
-fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    let counters = IntCounterVec::new(Opts::new(name, help), labels).expect(WELL_FORMED);
-    register(registry, Box::new(counters.clone()));
-    counters
+fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
+    let metric = metric.expect(WELL_FORMED);
+    add(registry, metric.clone());
+    metric
 }
 
-fn histograms(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
-    let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
-    let histograms = HistogramVec::new(options, labels).expect(WELL_FORMED);
-    register(registry, Box::new(histograms.clone()));
-    histograms
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    let gauge = IntGauge::new(name, help).expect(WELL_FORMED);
-    register(registry, Box::new(gauge.clone()));
-    gauge
-}
-
-fn register(registry: &Registry, collector: Box<dyn Collector>) {
-    registry.register(collector).expect("every name is registered once");
+fn add(registry: &Registry, metric: impl Collector + 'static) {
+    registry.register(Box::new(metric)).expect("every name is registered once");
 }

@@ -1,20 +1,19 @@
-//! The delivered record: one JSON object on one line, and the other shapes that a sink may want it in.
+//! The delivered record: one JSON object on one line, and the other shapes of it that sinks write.
 //!
 //! # Invariants
 //!
 //! * **Bytes survive.** `event` is the service's JSON and `decoded` the signed JSON, byte for byte, numbers of any size
-//!   included. One thing only is changed: a line break between two tokens becomes a space, so that a record is a line.
-//! * **`decoded` is signed.** It is there only in a verified record: without a proof it would be the service's word in
-//!   the network's clothes.
+//!   included. Only line breaks between two tokens become spaces, so that a record is a line.
+//! * **`decoded` is signed.** Only a verified record has it: without a proof it would be an unsigned claim of the service.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::event::{ChannelId, Event, EventId, EventType, Offset};
-use crate::verify::{Unsigned, Verdict, Verified};
+use crate::verify::{Hash, Unsigned, Verdict, Verified};
 
 mod facts;
 mod filter;
@@ -38,7 +37,7 @@ pub struct ChannelRef {
     pub id: ChannelId,
 }
 
-/// An event ready for delivery. Made of a [`Verified`] or [`Unsigned`] event and of nothing else.
+/// An event ready for delivery. Made only of a [`Verified`] or [`Unsigned`] event.
 #[derive(Clone, Debug)]
 pub struct Record {
     channel: ChannelRef,
@@ -47,29 +46,32 @@ pub struct Record {
     kind: EventType,
     /// Unix seconds.
     time: Option<i64>,
-    verified: bool,
+    /// What names the proof; `None` where nothing is proved.
+    digest: Option<Hash>,
     json: Bytes,
     /// Where the decoded content stands in `json`.
     decoded: Option<Range<usize>>,
     /// Where the event stands in `json`.
     event: Range<usize>,
+    /// Read at the first question. Without filters and subjects it stays empty.
+    facts: OnceLock<Box<Facts>>,
 }
 
 impl Record {
     /// The record of an event whose proof holds.
     #[must_use]
     pub fn verified(channel: &ChannelRef, verified: &Verified, lines: &mut Lines) -> Self {
-        Self::new(channel, verified.event(), Verification::verified(verified), lines)
+        let digest = Some(verified.proof().digest);
+        Self { digest, ..Self::new(channel, verified.event(), Verification::verified(verified), lines) }
     }
 
-    /// The record of a notice that nobody signs, marked as such.
+    /// The record of a notice, which is never signed, marked as such.
     #[must_use]
     pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned, lines: &mut Lines) -> Self {
         Self::new(channel, unsigned.event(), Verification::status(line::UNSIGNED), lines)
     }
 
     fn new(channel: &ChannelRef, event: &Event, verification: Verification<'_>, lines: &mut Lines) -> Self {
-        let verified = verification.is_verified();
         let (json, parts) = lines.write(|json| line::render(json, channel, event.raw(), Some(event), verification));
         Self {
             channel: channel.clone(),
@@ -77,10 +79,11 @@ impl Record {
             event_id: event.id(),
             kind: event.kind().clone(),
             time: event.timestamp(),
-            verified,
+            digest: None,
             json,
             decoded: parts.decoded,
             event: parts.event,
+            facts: OnceLock::new(),
         }
     }
 
@@ -108,19 +111,25 @@ impl Record {
         &self.kind
     }
 
-    /// When it happened, Unix seconds: the service's unsigned word.
+    /// When it happened, Unix seconds. Not signed.
     #[must_use]
     pub fn time(&self) -> Option<i64> {
         self.time
     }
 
-    /// Whether it was proved; otherwise it is a notice that nobody signs.
+    /// Whether it was proved. Otherwise it is a notice, which is never signed.
     #[must_use]
     pub fn is_verified(&self) -> bool {
-        self.verified
+        self.digest.is_some()
     }
 
-    /// What a consumer deduplicates on: the event's id, or else its channel and offset.
+    /// What names its proof: two records with one digest are one event. `None` where nothing is proved.
+    #[must_use]
+    pub fn digest(&self) -> Option<Hash> {
+        self.digest
+    }
+
+    /// The key for deduplication: the event's id, or else its channel and offset.
     #[must_use]
     pub fn key(&self) -> String {
         match self.event_id {
@@ -146,10 +155,10 @@ impl Record {
         self.decoded.clone().map(|decoded| &self.json[decoded])
     }
 
-    /// What it can be told apart by.
+    /// Its facts. The JSON is parsed for them once a record.
     #[must_use]
-    pub fn facts(&self) -> Facts {
-        Facts::of(self)
+    pub fn facts(&self) -> &Facts {
+        self.facts.get_or_init(|| Box::new(Facts::of(self)))
     }
 }
 
@@ -170,12 +179,11 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
     };
     let mut line = Vec::new();
     line::render(&mut line, channel, raw, event.as_ref(), verification);
-    // Its parts are texts: nothing is lost.
+    // All its parts are texts, so nothing is lost.
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// The JSON inside the signed text; `None` where the text is not base64 of JSON, which is no fault: the proof is over
-/// the text.
+/// The JSON inside the signed text; `None` where the text is not base64 of JSON. That is no fault: the proof covers the text.
 #[must_use]
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
     let mut json = Vec::new();
@@ -183,82 +191,10 @@ pub fn decode(signed: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(json).ok()?).ok()
 }
 
-/// `None` for a time that no calendar here has: the event's own field still says it.
+/// `None` for a time outside the calendar. The event's own field still has it.
 pub(crate) fn rfc3339(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use base64::Engine;
-    use base64::engine::general_purpose::STANDARD;
-    use uuid::Uuid;
-
-    use super::*;
-
-    fn channel() -> ChannelRef {
-        ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(1)) }
-    }
-
-    fn event(kind: &str, proofs: &str, payload: &str) -> Event {
-        let id = Uuid::from_u128(2);
-        let headers = format!(r#"{{"type":"{kind}","offset":5,"proofs":[{proofs}]}}"#);
-        Event::parse(format!(r#"{{"event_id":"{id}","headers":{headers},"payload":{payload}}}"#).into()).unwrap()
-    }
-
-    fn assembled(event: &Event, status: &'static str) -> Record {
-        Record::new(&channel(), event, Verification::status(status), &mut Lines::default())
-    }
-
-    /// The record of a notice of that kind.
-    pub(crate) fn notice(kind: &str, payload: &str) -> Record {
-        assembled(&event(kind, "", payload), line::UNSIGNED)
-    }
-
-    /// The record of a `watcher.event` as if it were proved, with members of its payload, and with what is signed.
-    pub(crate) fn proved(members: &str, signed: &str) -> Record {
-        let proof = r#"{"alg":"a","ocr_report":"0x01","ocr_context":"0x02","signatures":["0x03","0x04"]}"#;
-        let payload = format!(r#"{{{members},"verifiable_event":"{}"}}"#, STANDARD.encode(signed));
-        let event = event("watcher.event", proof, &payload);
-        assembled(&event, line::VERIFIED)
-    }
-
-    #[test]
-    fn the_event_stands_in_its_record_byte_for_byte_but_for_line_breaks() {
-        let json = "{\"headers\":{\"type\":\"a\",\"offset\":5},\n\"payload\":{\"n\":1.50}}";
-        let event = Event::parse(json.into()).unwrap();
-        let record = assembled(&event, line::UNSIGNED);
-        assert_eq!(record.event(), json.replace('\n', " "));
-        assert_eq!(record.key(), "00000000-0000-0000-0000-000000000001:5", "without an id, its place");
-    }
-
-    #[test]
-    fn what_is_signed_stands_in_its_record_on_one_line_without_the_space_around_it() {
-        for (signed, decoded) in [
-            ("{\"n\":1.50}", Some("{\"n\":1.50}")),
-            ("\n {\"n\":\r\n1.50}\t\n", Some("{\"n\":  1.50}")),
-            ("{\"n\":\"a\nb\"}", None),
-            ("{\"n\":1.50", None),
-            ("", None),
-        ] {
-            let record = proved(r#""watcher_id":"W""#, signed);
-            let member = decoded.map(|decoded| format!(r#","decoded":{decoded}"#)).unwrap_or_default();
-            let verification = r#""type":"watcher.event","verification":{"status":"verified"}"#;
-            let expected = format!("{verification}{member},\"event\":{}}}", text(&record.event()));
-            assert!(text(record.json()).ends_with(&expected), "{}", text(record.json()));
-        }
-    }
-
-    #[test]
-    fn what_stands_beside_the_signed_text_of_its_kind_is_not_taken_for_signed() {
-        let [forged, honest] = ["forged", "honest"].map(|name| STANDARD.encode(format!(r#"{{"service":"{name}"}}"#)));
-        let payload = format!(r#"{{"verifiable_event":"{forged}","verifiable_result":"{honest}"}}"#);
-        let event = event("query.status", "", &payload);
-        let record = assembled(&event, line::VERIFIED);
-        assert_eq!(record.facts().get(Field::Service), Some("honest"));
-    }
-
-    fn text(json: &[u8]) -> &str {
-        std::str::from_utf8(json).unwrap()
-    }
-}
+pub(crate) mod tests;

@@ -1,7 +1,7 @@
-//! How long to wait before trying again: growing, jittered, bounded, and never forever silent.
+//! The wait before a retry: growing, jittered and bounded.
 //!
-//! The only file that knows the `backoff` crate. Two of its habits are corrected here: it gives up after fifteen
-//! minutes, and its jitter reaches beyond the maximum.
+//! The only file that uses the `backoff` crate. It corrects two of its defaults: giving up after fifteen minutes, and jitter
+//! beyond the maximum.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const JITTER: f64 = 0.2;
 pub struct RetryPolicy {
     /// After the first failure.
     pub wait: Duration,
-    /// However long failures last.
+    /// The longest wait.
     pub max_wait: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Retry {
         Self::with_jitter(policy, JITTER)
     }
 
-    /// Without chance, for tests that must go the same way twice.
+    /// Without jitter, for tests that have to be repeatable.
     #[cfg(test)]
     pub(crate) fn steady(policy: RetryPolicy) -> Self {
         Self::with_jitter(policy, 0.0)
@@ -53,7 +53,7 @@ impl Retry {
         Self { policy, waits, attempt: 0 }
     }
 
-    /// The next wait: at least what the other side asked for, otherwise between the policy's two bounds.
+    /// The next wait: within the policy's bounds, or longer where the other side `asked` for that.
     pub fn next_wait(&mut self, asked: Option<Duration>) -> Duration {
         self.attempt = self.attempt.saturating_add(1);
         let wait = self.waits.next_backoff().unwrap_or(self.policy.max_wait);
@@ -74,33 +74,4 @@ impl Retry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const POLICY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };
-
-    #[test]
-    fn waits_grow_to_the_maximum_and_never_leave_the_bounds() {
-        let mut retry = Retry::new(POLICY);
-        let waits: Vec<_> = (0..1000).map(|_| retry.next_wait(None)).collect();
-        assert!(waits.iter().all(|wait| (POLICY.wait..=POLICY.max_wait).contains(wait)), "{waits:?}");
-        assert!(waits[0] < Duration::from_millis(2500) && waits[500] > Duration::from_secs(40), "{waits:?}");
-    }
-
-    #[test]
-    fn what_the_other_side_asks_for_is_obeyed_beyond_the_maximum() {
-        let mut retry = Retry::new(POLICY);
-        assert_eq!(retry.next_wait(Some(Duration::from_secs(600))), Duration::from_secs(600));
-    }
-
-    #[test]
-    fn a_success_starts_over() {
-        let mut retry = Retry::new(POLICY);
-        for _ in 0..10 {
-            retry.next_wait(None);
-        }
-        retry.reset();
-        assert!(retry.next_wait(None) < Duration::from_millis(2500));
-        assert_eq!(retry.attempt(), 1);
-    }
-}
+mod tests;

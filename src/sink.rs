@@ -2,19 +2,19 @@
 //!
 //! # Invariants
 //!
-//! * **`Ok` is a promise.** A sink answers `Ok` when the batch has left its hands for good: written to the pipe, synced
-//!   to the disk, or answered with 2xx. Never earlier.
-//! * **Sinks do not wait.** A refusal is returned at once; when to offer the rest again is for the lane to decide.
+//! * **`Ok` means delivered.** Written to the pipe, synced to the disk, or answered with 2xx. Never earlier.
+//! * **Sinks do not retry.** A refusal is returned at once. The lane decides when to offer the rest again.
 //!
 //! # Adding a sink
 //!
-//! Write one file beside `stdout.rs`, the shortest example, and a line for it in `KINDS`, below its `mod`. In the file:
+//! Write two files, or folders, and three lines:
 //!
-//! * a type that implements [`Sink`]: it takes batches;
-//! * a type that implements [`Target`]: what an operator decides about it, how `channeld check` shows that, and how the
-//!   sink is made of it;
-//! * a `Kind`: the word that `type` is set to, and how the keys of its table are read. `Keys` notes what is wrong under
-//!   the key that it is wrong with. Document the table in `config/default.toml`: tests ask for the type and each key.
+//! * beside `stdout.rs`, the shortest example: a type for what an operator decides about the sink, and one that
+//!   implements [`Sink`] and is made of it. Neither knows keys;
+//! * `config/sink/NAME.rs`: how the keys of its table are read into those settings, and how `channeld check` shows them.
+//!   `Table` notes what is wrong under the key that it is wrong with. Document the table in `config/default.toml`: tests
+//!   ask for the type and each key;
+//! * in `config/sink.rs`: a line in `KINDS`, a variant of `SinkSettings`, and its line in `build`.
 //!
 //! That is all: order, retries, cursors, filters, formats, dead letters, status and metrics are the lane's, and the same
 //! for every sink.
@@ -22,55 +22,47 @@
 //! # Cancellation
 //!
 //! A delivery whose future is dropped may or may not have happened: the caller must not drop it between delivering and
-//! recording. What a sink guards by a lock stays locked until the work in hand has ended.
+//! recording. A sink's lock is held until the work that was begun under it has ended.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::event::Offset;
-use crate::joined::joined;
 use crate::record::{ChannelRef, Message};
+use crate::tasks::joined;
 
 mod file;
-#[cfg(test)]
-mod sample;
 mod stdout;
-mod target;
+#[cfg(test)]
+mod tests;
 mod webhook;
-
-/// Every type of sinks.
-pub(crate) const KINDS: [Kind; 3] = [stdout::KIND, file::KIND, webhook::KIND];
 
 #[doc = include_str!("sink/webhook/receivers.md")]
 pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
 pub use stdout::Stdout;
-pub(crate) use target::Kind;
-pub use target::Target;
 pub use webhook::{Batching, Dispatch, SecretError, SigningKeys, Webhook, WebhookSettings};
 
 /// Somewhere events go.
 ///
-/// `Ok` means the sink has taken responsibility for the whole batch, so its cursor may move past it. A batch is never
-/// empty and never reordered within a channel; after a crash it may come twice, with the same ids. Several channels may
-/// deliver at the same time, each one batch at a time.
+/// Several lanes may use a sink at the same time. Each makes one call at a time.
 #[async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
-    /// Says what is recorded as delivered, before the first batch of a channel: a sink that can see what it already
-    /// holds passes over the rest of it, and says what that is.
+    /// Called before a lane's first delivery, with what is recorded of it: says what the sink holds beyond that.
     ///
     /// # Errors
     /// If the sink cannot be used now: it is asked again.
-    async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
-        let _ = recorded;
-        Ok(BTreeSet::new())
+    async fn resume(&self, lane: &Recorded) -> Result<Held, SinkError> {
+        let _ = lane;
+        Ok(Held::default())
     }
 
-    /// Looks whether it could be used, without giving it anything, and says what it has seen.
+    /// Looks whether the sink could be used, without delivering to it, and says for an operator what was seen.
     ///
     /// # Errors
     /// If it could not, as far as can be seen.
@@ -78,40 +70,65 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok("not looked at: only a delivery can tell".to_owned())
     }
 
-    /// Begins anew what another program may have moved away or replaced: SIGHUP asks for it.
+    /// Opens again what another program may have moved or replaced, on SIGHUP.
     ///
     /// # Errors
-    /// If the sink cannot be used now. Nothing follows from it: it is used again when there is something to deliver.
+    /// If the sink cannot be used now. This has no consequence: the next delivery tries again.
     async fn reopen(&self) -> Result<(), SinkError> {
         Ok(())
     }
 
-    /// How many records are offered at once. A sink that takes its time over each wants few: what has arrived is recorded
-    /// after each offer, and stopping waits for no more than one.
+    /// How many messages are offered at once. A sink that is slow with each of them asks for few: what has arrived is
+    /// recorded after each offer, and stopping waits for one offer.
     fn at_once(&self) -> usize {
         usize::MAX
     }
 
-    /// How long to wait for more where there is less to offer than it takes at once. Not at all, as a rule.
+    /// How long to wait for more messages where there are fewer than `at_once`.
     fn linger(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Takes a batch of one channel, in ascending offset order.
+    /// Takes events of one lane. `Ok` means that the sink is responsible for all of them: the cursor may move past them.
+    /// After a crash they may be offered again, with the same ids.
     ///
     /// # Errors
     /// If any event may not have arrived. What [`Undelivered`] says has arrived is not offered again, the rest is.
-    async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered>;
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered>;
 }
 
-/// What is durably recorded as delivered by one sink of one channel.
-#[derive(Clone, Debug)]
-pub struct Recorded {
+/// One sink of one channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneRef {
     /// The channel.
     pub channel: ChannelRef,
+    /// The sink's name in the configuration.
+    pub sink: Arc<str>,
+}
+
+/// Events offered to a sink.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// The lane that offers them.
+    pub lane: &'a LaneRef,
+    /// The lease's epoch: a sink that shares its target with other instances refuses an older one.
+    pub epoch: u64,
+    /// Everything up to here is dealt with once these messages are delivered.
+    pub through: Offset,
+    /// In ascending offset order, never empty.
+    pub messages: &'a [Message],
+}
+
+/// What is durably recorded of a lane.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The lane.
+    pub lane: LaneRef,
+    /// The lease's epoch, as in [`Delivery`].
+    pub epoch: u64,
     /// Every event up to this one has been dealt with; `None` where none has.
     pub through: Option<Offset>,
-    /// Those below it that wait for a late proof, and so have not been delivered after all.
+    /// Those up to `through` that wait for a late proof: not delivered yet.
     pub owed: BTreeSet<Offset>,
 }
 
@@ -123,12 +140,28 @@ impl Recorded {
     }
 }
 
-/// A batch that was not taken as a whole.
+/// What a sink holds beyond what is recorded of a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// These events. They are offered again all the same: the sink passes over them.
+    Offsets(BTreeSet<Offset>),
+    /// Everything up to here, less what waits for a late proof. Nothing of it is offered again.
+    Through(Offset),
+}
+
+/// Nothing that it can name.
+impl Default for Held {
+    fn default() -> Self {
+        Self::Offsets(BTreeSet::new())
+    }
+}
+
+/// A delivery that was not taken as a whole.
 #[derive(Debug)]
 pub struct Undelivered {
-    /// How many of the batch's first records have arrived for certain.
+    /// How many of the first messages have arrived for certain.
     pub delivered: usize,
-    /// Those of the others that have too, where a sink delivers several at the same time.
+    /// Those of the others that have arrived too, where a sink delivers several at the same time.
     pub beyond: BTreeSet<Offset>,
     /// Why the next one has not.
     pub error: SinkError,
@@ -142,10 +175,10 @@ impl Undelivered {
     }
 }
 
-/// Why a sink did not take an event.
+/// Why a sink did not take an event, by what follows from it.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// Nobody reads on the other side, and nobody will: the daemon ends, cleanly.
+    /// The other side has stopped reading for good: the daemon ends, cleanly.
     #[error("the reader has gone")]
     Closed,
     /// Not now. The same is offered again after a wait.
@@ -155,16 +188,23 @@ pub enum SinkError {
         message: String,
         /// How long the other side asked to wait.
         retry_after: Option<Duration>,
-        /// Whether the other side means this event, or us, and somebody must act. Otherwise it may well pass by itself.
+        /// Whether the reason is this event, or how we are set up, so that an operator must act. Otherwise it may pass by
+        /// itself.
         needs_attention: bool,
     },
-    /// Not now and not later: the other side wants no more. Nothing is offered again until an operator says so.
+    /// The other side wants no more events. Nothing is offered again until an operator resumes the sink.
     #[error("{message}")]
     Gone {
         /// What happened, for an operator.
         message: String,
     },
-    /// The system did not let us. The same is offered again after a wait.
+    /// Another instance has taken this lane over: the lane ends, and its channel's lease counts as lost.
+    #[error("{message}")]
+    Overtaken {
+        /// How the sink noticed, for an operator.
+        message: String,
+    },
+    /// An error of the operating system. The same is offered again after a wait.
     #[error("{doing}")]
     Io {
         /// What was being done, and to what.
@@ -183,15 +223,17 @@ impl SinkError {
             Self::Closed => "closed",
             Self::Refused { .. } => "refused",
             Self::Gone { .. } => "gone",
+            Self::Overtaken { .. } => "overtaken",
             Self::Io { .. } => "io",
         }
     }
 
-    /// Whether somebody must act: it is not expected to pass by itself.
+    /// Whether an operator must act: it is not expected to pass by itself.
     #[must_use]
     pub fn needs_attention(&self) -> bool {
         match self {
             Self::Closed | Self::Gone { .. } | Self::Io { .. } => true,
+            Self::Overtaken { .. } => false,
             Self::Refused { needs_attention, .. } => *needs_attention,
         }
     }

@@ -26,7 +26,7 @@
 //! | `lines`, `window_s`, `like` | of `more lines like this were not written`: how many, in how long, and what their message is |
 //!
 //! `error`: a person must act. `warn`: it heals by itself, or an operator did it. `info`: the daemon's life. `debug`:
-//! batches. `trace`: events. What repeats is limited, see [`Limit`].
+//! batches. `trace`: events. Repeated lines are limited, see [`Limit`].
 //!
 //! # Invariants
 //!
@@ -45,17 +45,18 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, reload};
 
-use crate::config::{Log, LogFormat};
-
 mod fields;
 mod limit;
+mod settings;
+pub mod trace;
 
 pub use limit::{ALWAYS, Limit};
+pub use settings::{Log, LogFormat, LogLevel};
 
-/// Libraries that would drown what the daemon says at `debug` and `trace`. `log.level` can name each to hear it again.
+/// Libraries that log too much at `debug` and `trace`. `log.level` can name each of them.
 const QUIET: &str = "sled=warn,hyper=warn,hyper_util=warn,h2=warn,reqwest=warn,rustls=warn";
 
-/// An error with all that caused it, in one line.
+/// An error with all its causes, in one line.
 pub struct Chain<'a>(pub &'a dyn Error);
 
 impl fmt::Display for Chain<'_> {
@@ -70,11 +71,11 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// What can be changed of the logs while the program runs, and what they hold back.
+/// The part of the logs that can change while the program runs.
 #[derive(Debug)]
 pub struct Logs {
     level: reload::Handle<EnvFilter, Registry>,
-    /// What is not written because it was written often enough.
+    /// The limit on repeated lines.
     pub limit: Limit,
 }
 
@@ -100,7 +101,7 @@ pub fn init(log: &Log) -> Logs {
     Logs { level, limit }
 }
 
-/// As [`init`], for a person who watches: without the time of day, and without a limit.
+/// As [`init`], for a person at a terminal: without the time of day, and without a limit.
 pub fn init_plain(log: &Log) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)

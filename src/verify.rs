@@ -2,7 +2,7 @@
 //!
 //! An event is verified when at least `min_required_signatures` distinct members of the signer set signed a report that
 //! names the expected workflow owner and the hash of the event's signed text. The steps and their order are those of
-//! spec/wire.md, "Verification"; `tests/it/vectors.rs` holds them against the reference's recorded verdicts.
+//! spec/wire.md, "Verification"; `tests/it/verification/vectors.rs` holds them against the reference's recorded verdicts.
 //!
 //! # Invariants
 //!

@@ -1,11 +1,9 @@
-//! Which channeld this is.
-//!
-//! What `build.rs` found out becomes one text here, the same in `--version`, in `channeld status` and in the log.
+//! The version, as `--version`, `channeld status` and the log show it. The commit comes from `build.rs`.
 
 use jiff::Timestamp;
 
-/// The version and, where it was built from a commit that is known, which one: `0.1.0 (abc1234 2026-11-20)`. A commit that
-/// ends in `-dirty` is not quite what this was built from.
+/// The version and, where it is known, the commit: `0.1.0 (abc1234 2026-11-20)`. `-dirty` after the commit means that files
+/// had changed since.
 #[must_use]
 pub fn text() -> String {
     written(env!("CARGO_PKG_VERSION"), option_env!("BUILD_COMMIT"), date().as_deref())
@@ -32,20 +30,4 @@ fn day(time: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_names_the_commit_and_its_day_where_they_are_known() {
-        assert_eq!(written("0.1.0", None, None), "0.1.0");
-        assert_eq!(written("0.1.0", Some("abc1234"), None), "0.1.0 (abc1234)");
-        assert_eq!(written("0.1.0", Some("abc1234-dirty"), Some("2026-11-20")), "0.1.0 (abc1234-dirty 2026-11-20)");
-    }
-
-    #[test]
-    fn a_day_is_that_of_utc() {
-        assert_eq!(day("1795132799").as_deref(), Some("2026-11-19"));
-        assert_eq!(day("1795132800").as_deref(), Some("2026-11-20"));
-        assert_eq!(day("soon"), None);
-    }
-}
+mod tests;

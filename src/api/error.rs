@@ -1,17 +1,18 @@
-//! What can go wrong with the service, by what the caller does next.
+//! Errors of the service, by what the caller does next.
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 /// Why a call gave no result.
-#[derive(Debug)]
+#[derive(Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ApiError {
     /// 404 on poll or search: the channel ends, the others go on.
     ChannelGone(Answer),
     /// 404 on one event or watcher. [`Answer::code`] tells, if it is there, whether the channel itself is gone.
     NotFound(Answer),
-    /// Any other 4xx: the same request will be refused again until somebody changes something.
+    /// Any other 4xx: the same request will be refused again until the key, the settings or the service change.
     Refused(Answer),
     /// 429: ask again after a wait.
     RateLimited {
@@ -25,8 +26,8 @@ pub enum ApiError {
         /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](crate::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
-    /// An answer that is not what was asked for. A proxy or a fault of the service: asking again may help, and an
-    /// operator must hear of it if it does not.
+    /// Not the answer to the request: a proxy, or a fault of the service. Asking again may help; otherwise an operator has to
+    /// look.
     Malformed(BadAnswer),
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for ApiError {
     }
 }
 
-/// The trouble is this error itself, said in full above; its cause is the next in the chain.
+/// `Display` shows the trouble in full, so the next in the chain is its cause.
 impl Error for ApiError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
@@ -57,14 +58,7 @@ impl ApiError {
     /// A short constant name, fit for a log field or a metric's label.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::ChannelGone(_) => "channel-gone",
-            Self::NotFound(_) => "not-found",
-            Self::Refused(_) => "refused",
-            Self::RateLimited { .. } => "rate-limited",
-            Self::Transient { .. } => "transient",
-            Self::Malformed(_) => "malformed",
-        }
+        self.into()
     }
 
     /// How long the service asked to wait before the next request, where it said so.

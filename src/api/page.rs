@@ -1,13 +1,13 @@
-//! Pages and single events: each record a slice of the body, nothing of it changed.
+//! Pages and single events: each record is a slice of the body.
 //!
 //! # Invariants
 //!
-//! * **One bad record costs only itself**, as long as its offset can be read: no more than its place is looked at, and
-//!   bytes that are not UTF-8 spoil no other record.
-//! * **A page without its order is no page.** A record that has no readable offset, or is not below the one before it,
-//!   could be anywhere; taking the rest would be a guess about what lies between.
-//! * **Nothing is made up.** A page that lacks `events` or `has_more`, or has `null` there, is malformed: an empty page
-//!   that was never sent would look like the end of the channel.
+//! * **One bad record costs only itself**, as long as its offset can be read: only offset and id are read here, and bytes
+//!   that are not UTF-8 spoil no other record.
+//! * **A page without its order is malformed.** A record without a readable offset, or one that is not below the record
+//!   before it, could have any place: to take the rest would be a guess.
+//! * **No defaults.** A page without `events` or `has_more`, or with `null` there, is malformed: taken as empty it would look
+//!   like the end of the channel.
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ pub(super) fn read_one(body: &Bytes, asked_for: EventId) -> Result<RawEvent, Bad
     let text = latin1(body);
     let record: &RawValue = parse(&text)?;
     let (offset, id) = RawEvent::place(record.get()).ok_or(BadAnswer::NoOffset { index: 0 })?;
-    // A record without a readable id is passed on: the schema allows it, and the verifier judges it.
+    // A record without a readable id is passed on: the schema allows it, and the verifier decides.
     if id.is_some_and(|id| id != asked_for) {
         return Err(BadAnswer::AnotherEvent);
     }
@@ -106,7 +106,7 @@ fn page(wire: &Wire<'_>, mut locate: impl FnMut(&str) -> Option<(Place, Bytes)>)
     Ok(Page { events, has_more: wire.has_more })
 }
 
-/// Reads a text as JSON, and says in which way it is none.
+/// Reads JSON, and classifies what is wrong with it.
 pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
     serde_json::from_str(text).map_err(|error| match error.classify() {
         _ if text.trim_ascii().is_empty() => BadAnswer::Empty,

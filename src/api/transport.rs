@@ -1,4 +1,4 @@
-//! HTTP under the client: one pool, bounded bodies, and the status decides.
+//! HTTP below the client: one connection pool, bounded bodies, answers classified by status.
 
 use std::error::Error;
 use std::fmt;
@@ -11,18 +11,18 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use url::Url;
 
+use super::buffers::Buffers;
 use super::envelope::{self, MAX_ENVELOPE};
 use super::error::Missing;
-use super::room::Rooms;
 use super::{ApiError, BadAnswer, Settings, SettingsError, Trouble};
 use crate::http;
 
-/// How often an HTTP/2 connection in use is tried, and how long its answer may take: a connection that died silently
-/// would otherwise cost every request its whole timeout.
+/// Between two pings of an HTTP/2 connection in use, and how long a pong may take. Without pings a dead connection would
+/// cost every request its whole timeout.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Connections that are kept for the next request. All channels share them, and ask at different times: more are made only
-/// while more ask at once, and over HTTP/2 it is one.
+/// Idle connections that are kept. All channels share them. More are open only while more requests are under way; HTTP/2
+/// needs one.
 const KEPT_CONNECTIONS: usize = 16;
 
 /// Where and how requests go. Its `Debug` says where only.
@@ -33,7 +33,7 @@ pub(super) struct Transport {
     api_key: Arc<str>,
     authorization: HeaderValue,
     max_body: usize,
-    rooms: Arc<Rooms>,
+    buffers: Arc<Buffers>,
 }
 
 impl fmt::Debug for Transport {
@@ -56,7 +56,7 @@ impl Transport {
             .gzip(true)
             .build()
             .map_err(SettingsError::Http)?;
-        Ok(Self { http, base_url, api_key: settings.api_key.into(), authorization, max_body, rooms: Arc::default() })
+        Ok(Self { http, base_url, api_key: settings.api_key.into(), authorization, max_body, buffers: Arc::default() })
     }
 
     /// The body of a 2xx.
@@ -88,7 +88,7 @@ impl Transport {
         }
         let retry_after = http::retry_after(response.headers());
         let status = response.status();
-        // The body is for people only: one that cannot be read takes nothing from the status.
+        // The body is for people only: the status counts though it cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE).await.unwrap_or_default();
         Err(self.classify(status, &said, retry_after, missing))
     }
@@ -96,7 +96,7 @@ impl Transport {
     /// Reads a body, decompressed, up to `bound` bytes.
     async fn body(&self, response: &mut Response, bound: usize) -> Result<Bytes, ApiError> {
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
-        let mut body = self.rooms.body(announced.min(bound));
+        let mut body = self.buffers.body(announced.min(bound));
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             if chunk.len() > bound - body.len() {
                 return Err(ApiError::Malformed(BadAnswer::TooLong { bound }));
@@ -146,9 +146,9 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
     Ok(url)
 }
 
-/// What a request that got no whole answer means.
+/// Classifies a request without a whole answer.
 fn broken(error: reqwest::Error) -> ApiError {
-    // The address is the operator's own, and takes a line of the log away from what went wrong.
+    // The operator knows the address, and it would hide the cause in a long line.
     let error = error.without_url();
     if is_not_gzip(&error) {
         return ApiError::Malformed(BadAnswer::Compression);

@@ -1,13 +1,13 @@
-//! Late proofs: events set aside are read again by id, with growing waits, until their proof comes or time is up.
+//! Late proofs: events set aside are read again by id, with growing waits, until their proof comes or their time is up.
 //!
-//! What an operator took out of the quarantine comes the same way: the bytes that are kept of it are judged before the
-//! service is asked, which may not have it any more.
+//! Events that an operator releases from the quarantine are settled here too. The bytes that are kept of them are verified
+//! first, because the service may no longer have them.
 //!
 //! # Invariants
 //!
-//! * **Durable first.** What waits here is in the state, or in a batch whose recording puts it there: a restart reads it
-//!   back and forgets none.
-//! * **In the lane's order.** A late event goes through the same queues as the batch that set it aside, and so behind it.
+//! * **Durable.** An event that waits here is in the state, or in a batch whose record puts it there. A restart reads it
+//!   back.
+//! * **In the lane's order.** A late event goes through the lane's queue, and so comes after the batch that set it aside.
 //!
 //! # Cancellation
 //!
@@ -21,25 +21,26 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::channel::ChannelError;
+use crate::channel::context::RunContext;
+use crate::channel::deliver::batch::Outcome;
+use crate::channel::machine::Machine;
+use crate::channel::reporter::StatusReporter;
+use crate::channel::status::Activity;
+use crate::channel::verify::{Answer, Awaited, PROOF_RETRY, StageContext, VerifyStage};
 use crate::event::Offset;
+use crate::ledger::{Change, Commit, Key, LATE, QUARANTINE, QuarantinedEvent};
 use crate::retry::Retry;
-use crate::state::{Commit, Evidence, LaneKey};
-
-use super::batch::Outcome;
-use super::judge::{Answer, Awaited, Hearing, Judge, PROOF_RETRY};
-use super::machine::Machine;
-use super::shared::Shared;
-use super::status::Activity;
-use super::teller::Teller;
-use super::{ChannelError, MAX_LATE};
 
 /// The events of a channel that wait for their proof.
 #[derive(Debug)]
-pub(super) struct LateBook {
+pub(super) struct LateQueue {
     machine: Arc<dyn Machine>,
     waiting: Mutex<BTreeMap<Offset, Waiting>>,
-    came: Notify,
-    left: Notify,
+    /// Fires when events were added.
+    added: Notify,
+    /// Fires when an event was removed.
+    removed: Notify,
 }
 
 #[derive(Debug)]
@@ -57,28 +58,34 @@ impl Waiting {
     }
 }
 
-impl LateBook {
-    /// Begins with what an earlier run left.
+impl LateQueue {
+    /// A queue that begins with the late events of an earlier run.
     pub(super) fn new(machine: Arc<dyn Machine>, earlier: impl IntoIterator<Item = Awaited>) -> Self {
-        let book = Self { machine, waiting: Mutex::default(), came: Notify::new(), left: Notify::new() };
-        book.insert(earlier);
-        book
+        let queue = Self { machine, waiting: Mutex::default(), added: Notify::new(), removed: Notify::new() };
+        queue.insert(earlier);
+        queue
     }
 
     /// Adds events, and waits until there is room for more; `false` where `stop` fired first.
-    pub(super) async fn add(&self, awaited: Vec<Awaited>, teller: &Teller, stop: &CancellationToken) -> bool {
+    pub(super) async fn add(&self, awaited: Vec<Awaited>, reporter: &StatusReporter, stop: &CancellationToken) -> bool {
         if awaited.is_empty() {
             return true;
         }
         self.insert(awaited);
         loop {
-            let left = self.left.notified();
-            if self.lock().len() < MAX_LATE {
+            let removed = self.removed.notified();
+            if self.has_room() {
                 return true;
             }
-            teller.says(Activity::TooManyLate);
-            tokio::select! { biased; () = stop.cancelled() => return false, () = left => {} }
+            reporter.says(Activity::TooManyLate);
+            tokio::select! { biased; () = stop.cancelled() => return false, () = removed => {} }
         }
+    }
+
+    fn has_room(&self) -> bool {
+        let waiting = self.lock();
+        let bytes: u64 = waiting.values().map(|waiting| waiting.awaited.bytes).sum();
+        (waiting.len() as u64) < LATE.events && bytes < LATE.bytes
     }
 
     /// The event that is due first, and when.
@@ -91,18 +98,18 @@ impl LateBook {
         let mut waiting = self.lock();
         let before = waiting.len();
         for awaited in awaited {
-            // One that waits already, and is read again for another lane, has waited since it was first seen.
+            // An event that waits already, and is read again for another lane, keeps its times.
             waiting.entry(awaited.offset).or_insert_with(|| Waiting::new(awaited, &*self.machine));
         }
         if waiting.len() > before {
-            self.came.notify_one();
+            self.added.notify_one();
         }
     }
 
-    /// Adds events that have left the quarantine: what is to be known about them may well be known already.
-    fn insert_due(&self, acquitted: impl IntoIterator<Item = Awaited>) {
+    /// Adds events that an operator has released: they are due at once.
+    fn insert_due(&self, released: impl IntoIterator<Item = Awaited>) {
         let mut waiting = self.lock();
-        for awaited in acquitted {
+        for awaited in released {
             let due = || Waiting { due: Instant::now(), ..Waiting::new(awaited, &*self.machine) };
             waiting.entry(awaited.offset).or_insert_with(due);
         }
@@ -116,7 +123,7 @@ impl LateBook {
 
     fn remove(&self, offset: Offset) {
         self.lock().remove(&offset);
-        self.left.notify_waiters();
+        self.removed.notify_waiters();
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Offset, Waiting>> {
@@ -125,53 +132,62 @@ impl LateBook {
 }
 
 /// Asks for the proofs of a channel's late events until `stop` fires.
-pub(super) async fn settle(shared: &Shared, stop: &CancellationToken) -> Result<(), ChannelError> {
-    Late { shared, teller: Teller::late(&shared.handle) }.run(stop).await
+pub(super) async fn settle(shared: &RunContext, stop: &CancellationToken) -> Result<(), ChannelError> {
+    Late { shared, reporter: StatusReporter::late(&shared.handle) }.run(stop).await
 }
 
 struct Late<'a> {
-    shared: &'a Shared,
-    teller: Teller,
+    shared: &'a RunContext,
+    reporter: StatusReporter,
 }
 
 impl Late<'_> {
     async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
         while let Some(awaited) = self.next_due(stop).await? {
-            let way = self.shared.way();
+            let read_plan = self.shared.read_plan();
             let answer = tokio::select! {
                 biased;
-                answer = self.ask(&way.judge, &awaited, stop) => answer?,
-                // It is still due.
-                () = way.over() => continue,
+                answer = self.ask(&read_plan.stage, &awaited, stop) => answer?,
+                // The event is still due.
+                () = read_plan.over() => continue,
             };
             match answer {
                 Answer::Stopped => return Ok(()),
-                Answer::NotYet(json) if way.judge.timed_out(&awaited) => {
-                    self.time_out(&way.judge, &awaited, json).await?;
+                Answer::NotYet(json) if read_plan.stage.timed_out(&awaited) => {
+                    self.time_out(&read_plan.stage, &awaited, json).await?;
                 }
-                Answer::NotYet(_) => self.shared.book.ask_later(awaited.offset),
+                Answer::NotYet(_) => self.shared.late.ask_later(awaited.offset),
                 Answer::Settled(outcome) => self.settle(&awaited, outcome).await?,
             }
         }
         Ok(())
     }
 
-    async fn ask(&self, judge: &Judge, awaited: &Awaited, stop: &CancellationToken) -> Result<Answer, ChannelError> {
-        let Shared { state, channel, .. } = self.shared;
-        if let Some(kept) = state.json(channel.id, awaited.offset)?
-            && let Some(outcome) = judge.by_kept_bytes(awaited, kept).await?
+    async fn ask(
+        &self,
+        stage: &VerifyStage,
+        awaited: &Awaited,
+        stop: &CancellationToken,
+    ) -> Result<Answer, ChannelError> {
+        if let Some(kept) = self.body(awaited.offset).await?
+            && let Some(outcome) = stage.by_kept_bytes(awaited, kept).await?
         {
             return Ok(Answer::Settled(outcome));
         }
-        judge.ask_for_proof(awaited, Hearing { teller: &self.teller, stop, trace: None }).await
+        stage.ask_for_proof(awaited, StageContext { reporter: &self.reporter, stop, trace: None }).await
+    }
+
+    /// The bytes that are kept of a late event.
+    async fn body(&self, offset: Offset) -> Result<Option<Bytes>, ChannelError> {
+        Ok(self.shared.claim().body(Key::Body(offset)).await?)
     }
 
     /// The next event to ask for, when it is due; `None` when `stop` fires.
     async fn next_due(&self, stop: &CancellationToken) -> Result<Option<Awaited>, ChannelError> {
         loop {
-            let came = self.shared.book.came.notified();
+            let added = self.shared.late.added.notified();
             let due = async {
-                match self.shared.book.first_due() {
+                match self.shared.late.first_due() {
                     Some((due, awaited)) => {
                         tokio::time::sleep_until(due).await;
                         awaited
@@ -183,73 +199,75 @@ impl Late<'_> {
                 biased;
                 () = stop.cancelled() => return Ok(None),
                 awaited = due => return Ok(Some(awaited)),
-                () = came => {}
-                () = self.shared.handle.acquitted.notified() => {
-                    let late = self.shared.state.late(self.shared.channel.id)?;
-                    self.shared.book.insert_due(late.into_iter().map(Awaited::from));
+                () = added => {}
+                () = self.shared.owned.released.notified() => {
+                    let late = self.shared.look(Awaited::all);
+                    self.shared.late.insert_due(late);
                 }
             }
         }
     }
 
-    /// Quarantines an event that has waited too long, as it was set aside or, failing that, as it was last read.
-    async fn time_out(&self, judge: &Judge, awaited: &Awaited, last_read: Option<Bytes>) -> Result<(), ChannelError> {
+    /// Quarantines an event whose time is up, with the bytes as it was set aside or, without those, as it was last read.
+    async fn time_out(
+        &self,
+        stage: &VerifyStage,
+        awaited: &Awaited,
+        last_read: Option<Bytes>,
+    ) -> Result<(), ChannelError> {
         if self.is_quarantine_full() {
-            self.shared.book.ask_later(awaited.offset);
+            self.shared.late.ask_later(awaited.offset);
             return Ok(());
         }
-        let (state, channel) = (&self.shared.state, self.shared.channel.id);
-        self.shared.book.remove(awaited.offset);
-        if state.late_at(channel, awaited.offset)?.is_none() {
-            // Nobody has passed it yet: the batch that sets it aside is still in a queue. Who passes it has it asked for
-            // anew.
+        self.shared.late.remove(awaited.offset);
+        if self.shared.look(|ledger| !ledger.late().contains_key(&awaited.offset)) {
+            // No lane has recorded it yet: its batch is still in a queue. The lane that records the batch inserts it again.
             return Ok(());
         }
-        let Some(json) = state.json(channel, awaited.offset)?.or(last_read) else {
-            // Known from the mirror alone, and not read since.
-            self.shared.book.insert([*awaited]);
+        let Some(json) = self.body(awaited.offset).await?.or(last_read) else {
+            // A damaged state has lost its body, and it has not been read since.
+            self.shared.late.insert([*awaited]);
             return Ok(());
         };
-        self.quarantine(judge.proof_timeout(awaited, json, None)).await
+        self.quarantine(stage.proof_timeout(awaited, json, None)).await
     }
 
     async fn settle(&self, awaited: &Awaited, outcome: Outcome) -> Result<(), ChannelError> {
-        let Shared { book, hub, .. } = self.shared;
-        // First, so that a lane that passes it meanwhile, without its proof, has it asked for anew.
-        book.remove(awaited.offset);
+        let RunContext { late, hub, .. } = self.shared;
+        // Removed first, so that a lane that passes it meanwhile, without its proof, can insert it again.
+        late.remove(awaited.offset);
         match outcome {
             Outcome::Deliver(record) => {
                 if !hub.offer_late(&Arc::new(record)) {
-                    book.insert([*awaited]);
+                    late.insert([*awaited]);
                 }
                 Ok(())
             }
-            Outcome::Condemned(_) | Outcome::Unplaced(_) if self.is_quarantine_full() => {
-                // It goes on waiting in the state, where its bytes are safe.
-                book.insert([*awaited]);
+            Outcome::Rejected(_) | Outcome::Unconfirmed(_) if self.is_quarantine_full() => {
+                // It waits on in the state, where its bytes are safe.
+                late.insert([*awaited]);
                 Ok(())
             }
-            Outcome::Condemned(evidence) | Outcome::Unplaced(evidence) => self.quarantine(evidence).await,
+            Outcome::Rejected(event) | Outcome::Unconfirmed(event) => self.quarantine(event).await,
             Outcome::Dropped(_) | Outcome::Pending(_) => self.forget(awaited.offset).await,
         }
     }
 
     fn is_quarantine_full(&self) -> bool {
-        self.shared.state.held().borrow().is_full()
+        self.shared.look(|ledger| ledger.quarantine_room().is_full(QUARANTINE))
     }
 
-    async fn quarantine(&self, evidence: Evidence) -> Result<(), ChannelError> {
-        let quarantined = vec![(self.shared.channel.id, evidence)];
-        Ok(self.shared.state.commit(Commit { quarantined, ..Commit::default() }).await?)
+    async fn quarantine(&self, event: QuarantinedEvent) -> Result<(), ChannelError> {
+        Ok(self.shared.claim().commit(Commit(vec![Change::Quarantine(event)])).await?)
     }
 
-    /// Nobody is owed it any more: what was due a proof has become a notice that the configuration leaves out.
+    /// No lane is owed the event any more: it has become a notice, and the configuration leaves out notices.
     async fn forget(&self, offset: Offset) -> Result<(), ChannelError> {
-        let Some(late) = self.shared.state.late_at(self.shared.channel.id, offset)? else {
-            return Ok(());
-        };
-        let lane = |sink: String| LaneKey { channel: self.shared.channel.id, sink: sink.into() };
-        let settled = late.owed.into_iter().map(|sink| (lane(sink), offset)).collect();
-        Ok(self.shared.state.commit(Commit { settled, ..Commit::default() }).await?)
+        let settle = |sink: &String| Change::Settle { sink: sink.as_str().into(), offset };
+        let settled = self.shared.look(|ledger| {
+            let owed = ledger.late().get(&offset).map(|late| &late.owed);
+            owed.into_iter().flatten().map(settle).collect()
+        });
+        Ok(self.shared.claim().commit(Commit(settled)).await?)
     }
 }

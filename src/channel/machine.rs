@@ -1,5 +1,5 @@
-//! What the loop takes from the machine that it runs on: the time of day, chance, and processors for signatures. A trait,
-//! so that the loop can be held against a model in which each of them does as it is told.
+//! What the loop takes from the machine: the time of day, random waits, and processors for signatures. A trait, so that
+//! tests can run the loop on a machine that they control.
 
 use std::fmt;
 use std::num::NonZero;
@@ -13,45 +13,44 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::channel::ChannelError;
+use crate::channel::read::permits::{ReadPermit, ReadPermits};
+use crate::channel::verify::assembler::{Assembler, Checked};
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
 use crate::verify::Verifier;
 
-use super::ChannelError;
-use super::clerk::{Clerk, Heard};
-use super::turns::{Turn, Turns};
-
-/// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long; not
-/// too few, because each share begins without knowing who signed before.
+/// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long. Not
+/// too few, because each share begins without knowing which signers signed the events before.
 const SHARE: usize = 25;
 
-/// A machine.
+/// The machine that a channel runs on.
 #[async_trait]
 pub(super) trait Machine: Send + Sync + fmt::Debug {
-    /// Unix seconds. They go back where somebody sets the clock back.
+    /// Unix seconds. They can go back, when the clock is set back.
     fn now(&self) -> i64;
 
-    /// When it began: what happens at fixed times counts from here.
+    /// When the process began: polling slots count from here.
     fn began(&self) -> Instant;
 
-    /// Waits that grow, and differ by chance.
+    /// Waits that grow, with random differences.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
-    /// A turn to ask for a range and to hear it.
-    async fn turn(&self) -> Turn;
+    /// A permit to request a range and to check it.
+    async fn permit(&self) -> ReadPermit;
 
-    /// Hears events in their order, off the async threads.
-    async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError>;
+    /// Checks events off the async threads; the result is in their order.
+    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError>;
 }
 
-/// The machine itself. All channels share its processors: however many are behind, no more threads compete for them than
-/// there are, and what comes first is heard first.
+/// The machine itself. All channels share its processors: there is one thread for each processor, however many channels are
+/// behind, and what comes first is checked first.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     began: Instant,
     processors: ThreadPool,
-    turns: Turns,
-    /// What is made ready for signers, beside the judging of what follows.
+    permits: ReadPermits,
+    /// Tables that are prepared for signers, beside the checking of further events.
     preparing: Mutex<JoinSet<()>>,
 }
 
@@ -61,32 +60,32 @@ impl ThisMachine {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = ThreadPoolBuilder::new().num_threads(processors).thread_name(|number| format!("verify-{number}"));
-        let turns = Turns::new(processors);
+        let permits = ReadPermits::new(processors);
         let processors = threads.build().expect("a thread for each processor can be started");
-        Self { began: Instant::now(), processors, turns, preparing: Mutex::default() }
+        Self { began: Instant::now(), processors, permits, preparing: Mutex::default() }
     }
 
-    async fn hear_share(&self, clerk: Arc<Clerk>, share: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
-        let verifier = clerk.verifier().clone();
-        let heard = self.on_a_processor(move || clerk.hear(share)).await;
+    async fn check_share(&self, assembler: Arc<Assembler>, share: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+        let verifier = assembler.verifier().clone();
+        let checked = self.on_a_processor(move || assembler.check(share)).await;
         self.prepare(&verifier)?;
-        Ok(heard)
+        Ok(checked)
     }
 
-    /// What comes of work that takes a processor. A panic goes on in whoever waits.
+    /// Runs work on a processor. A panic goes on in the caller.
     async fn on_a_processor<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (answer, done) = oneshot::channel();
         self.processors.spawn_fifo(move || {
-            // Not where nobody waits any more.
+            // Not begun if the caller has been dropped.
             if !answer.is_closed() {
                 drop(answer.send(catch_unwind(AssertUnwindSafe(work))));
             }
         });
-        let done = done.await.expect("who waits is answered");
+        let done = done.await.expect("the work of a caller that waits is run");
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Prepares a verifier that has something to prepare, unless that is being done.
+    /// Prepares a verifier that wants it, unless one is being prepared.
     fn prepare(&self, verifier: &Arc<Verifier>) -> Result<(), ChannelError> {
         let mut preparing = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(prepared) = preparing.try_join_next() {
@@ -114,57 +113,16 @@ impl Machine for ThisMachine {
         Retry::new(policy)
     }
 
-    async fn turn(&self) -> Turn {
-        self.turns.next().await
+    async fn permit(&self) -> ReadPermit {
+        self.permits.next().await
     }
 
-    async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
+    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
-        let shares = (0..shares).map(|_| self.hear_share(clerk.clone(), events.by_ref().take(SHARE).collect()));
+        let shares = (0..shares).map(|_| self.check_share(assembler.clone(), events.by_ref().take(SHARE).collect()));
         Ok(try_join_all(shares).await?.into_iter().flatten().collect())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-
-    use futures_util::FutureExt;
-    use futures_util::future::join_all;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_goes_on_in_who_waits_and_stops_nobody_else() {
-        let machine = ThisMachine::new();
-        // More than there are threads to lose.
-        for _ in 0..4 * machine.processors.current_num_threads() {
-            let panics = machine.on_a_processor(|| panic!("it is said once"));
-            AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
-        }
-        assert_eq!(machine.on_a_processor(|| 7).await, 7);
-    }
-
-    #[tokio::test]
-    async fn what_nobody_waits_for_any_more_is_not_begun() {
-        let (machine, begun) = (ThisMachine::new(), Arc::<AtomicUsize>::default());
-        let (hold, held) = std::sync::mpsc::channel::<()>();
-        let held = Arc::new(Mutex::new(held));
-        // All threads are busy until the sender is dropped.
-        let busy = (0..machine.processors.current_num_threads()).map(|_| {
-            let held = held.clone();
-            machine.on_a_processor(move || held.lock().unwrap().recv().unwrap_err())
-        });
-        let mut busy = Box::pin(join_all(busy));
-        assert!(busy.as_mut().now_or_never().is_none());
-        let counts = || {
-            let begun = begun.clone();
-            machine.on_a_processor(move || begun.fetch_add(1, SeqCst))
-        };
-        assert!(counts().now_or_never().is_none(), "it is queued, and then dropped");
-        let last = counts();
-        drop(hold);
-        assert_eq!(last.await, 0);
-        busy.await;
-    }
-}
+mod tests;

@@ -1,14 +1,14 @@
-//! By when a part of the loop has to do the next thing, so that one that hangs is told from one that waits.
+//! By when a part of the loop must have made progress: this tells a part that hangs from one that waits.
 //!
-//! A wait counts as such where somebody else decides how long it lasts: an operator, a sink, a proof, room in the
-//! quarantine. Whatever the loop itself bounds, a request, a wait between two of them, has to be over in time.
+//! Some waits have no bound of the loop's own: for an operator, a sink, a proof, room in the quarantine. What the loop itself
+//! bounds, a request or the wait between two of them, must be over in time.
 
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::status::Activity;
+use crate::channel::status::Activity;
 
 /// The pace of one part that reads.
 #[derive(Debug, Default)]
@@ -20,30 +20,30 @@ pub(super) struct Pace {
 struct Step {
     doing: &'static str,
     began: Instant,
-    /// It has to have moved by then.
+    /// It must have made progress by then.
     due: Instant,
 }
 
-/// Something that should have moved and has not.
+/// A part that should have made progress and has not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standstill {
     /// Which part of which channel.
     pub part: String,
-    /// What it said it was doing.
+    /// What it reported to be doing.
     pub doing: &'static str,
-    /// For how long nothing has come of it.
+    /// For how long it has made no progress.
     pub lasted: Duration,
 }
 
 impl Pace {
-    /// It begins to do that, after a wait, where a request is answered, or given up, within `answers_within`.
+    /// Begins an activity, after a wait. A request is answered, or times out, within `answers_within`.
     pub(super) fn begin(&mut self, activity: &Activity, wait: Duration, answers_within: Duration) {
         let began = Instant::now();
         let due = began + wait + answers_within;
         self.step = is_bounded(activity).then(|| Step { doing: activity.name(), began, due });
     }
 
-    /// It has done a part of it.
+    /// Notes progress.
     pub(super) fn moved(&mut self, answers_within: Duration) {
         if let Some(step) = &mut self.step {
             step.began = Instant::now();
@@ -51,19 +51,19 @@ impl Pace {
         }
     }
 
-    /// It has nothing to do any more.
+    /// Expects no progress from now on.
     pub(super) fn rest(&mut self) {
         self.step = None;
     }
 
-    /// Whether it is late by more than `allowance`.
+    /// The standstill, where the part is late by more than `allowance`.
     pub(super) fn standstill(&self, allowance: Duration, part: impl FnOnce() -> String) -> Option<Standstill> {
         let step = self.step.as_ref().filter(|step| step.due.elapsed() > allowance)?;
         Some(Standstill { part: part(), doing: step.doing, lasted: step.began.elapsed() })
     }
 }
 
-/// Whether the loop itself says how long it may last.
+/// Whether the loop itself bounds the activity.
 fn is_bounded(activity: &Activity) -> bool {
     match activity {
         Activity::Reading
@@ -87,34 +87,4 @@ impl fmt::Display for Standstill {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const AT_ONCE: Duration = Duration::ZERO;
-
-    fn is_late(pace: &Pace) -> bool {
-        std::thread::sleep(Duration::from_millis(2));
-        pace.standstill(AT_ONCE, String::new).is_some()
-    }
-
-    #[test]
-    fn what_the_loop_bounds_has_to_be_over_in_time_and_what_others_decide_has_not() {
-        let mut pace = Pace::default();
-        assert!(!is_late(&pace));
-        pace.begin(&Activity::Reading, AT_ONCE, AT_ONCE);
-        assert!(is_late(&pace));
-        for waits in [Activity::Delivering, Activity::TooManyLate, Activity::QuarantineFull, Activity::Paused] {
-            pace.begin(&waits, AT_ONCE, AT_ONCE);
-            assert!(!is_late(&pace), "{waits:?}");
-        }
-        pace.begin(&Activity::Idle, Duration::from_secs(3600), AT_ONCE);
-        assert!(!is_late(&pace), "it waits as long as it said");
-        pace.begin(&Activity::Idle, AT_ONCE, AT_ONCE);
-        assert!(is_late(&pace));
-        pace.moved(Duration::from_secs(3600));
-        assert!(!is_late(&pace), "it has moved");
-        pace.begin(&Activity::Reading, AT_ONCE, AT_ONCE);
-        pace.rest();
-        assert!(!is_late(&pace));
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
-//! What a channel says about itself while it runs: for `channeld status`, and for whoever else asks.
+//! The status of a channel while it runs, for operators.
 //!
 //! # Invariants
 //!
-//! * **Said where it is known.** Each part of the loop says what it begins to do and what keeps it from going on; nothing
+//! * **Reported at the source.** Each part of the loop reports what it begins to do and what keeps it from going on; nothing
 //!   is guessed from outside.
-//! * **What is durable is not here.** Cursors, late proofs and the quarantine are the state's to tell.
+//! * **Nothing durable.** Cursors, late events and the quarantine are in the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::newest::Newest;
-use super::sightings::Sightings;
+use crate::channel::newest::Newest;
+use crate::channel::signers::SignerActivity;
 use crate::event::Offset;
 
 /// A channel as it is now.
@@ -21,28 +21,28 @@ use crate::event::Offset;
 pub struct Status {
     /// What its reading does.
     pub activity: Activity,
-    /// How far the service says that it goes.
+    /// The newest offset, by what the service shows.
     pub newest: Newest,
     /// When the service last answered with a page.
     pub last_poll: Option<Timestamp>,
-    /// What keeps late proofs from being asked for.
+    /// Why late proofs cannot be asked for.
     pub late_proofs: Option<Problem>,
-    /// What went wrong last with its reading, be it over or not.
+    /// The last error of its reading, over or not.
     pub last_error: Option<Problem>,
-    /// When its signers were last seen.
-    pub signers: Arc<Sightings>,
-    /// Its lanes, by sink. None where it does not run.
+    /// When its signers last signed.
+    pub signers: Arc<SignerActivity>,
+    /// Its lanes, by sink. Empty where it does not run.
     pub lanes: BTreeMap<String, LaneNow>,
 }
 
-/// A lane, and what it has to do.
+/// A lane, and its work.
 #[derive(Clone, Debug)]
 pub struct LaneNow {
-    /// What it does.
+    /// The lane's status.
     pub status: LaneStatus,
-    /// Batches that were read and wait for it.
+    /// Batches in its queue.
     pub queued: usize,
-    /// When the event happened that it offers its sink now, by the event's own word.
+    /// The time that the event in offer carries.
     pub offers: Option<Timestamp>,
 }
 
@@ -53,58 +53,58 @@ pub enum Activity {
     /// Nothing: it does not run.
     #[default]
     Stopped,
-    /// Nothing, because an operator says so.
+    /// Nothing: an operator has paused it.
     Paused,
-    /// It asks the service, or verifies what came.
+    /// It waits for the service, or verifies events.
     Reading,
-    /// It hands on what was read, or waits for a sink that takes it.
+    /// It hands on what was read, or waits for a lane that takes it.
     Delivering,
     /// There is no more for now.
     Idle,
-    /// The service, or what it answered, was of no use: it is asked again after a wait.
+    /// The service did not give a usable answer: it is asked again after a wait.
     Waiting {
-        /// What went wrong.
+        /// The error.
         error: Problem,
     },
-    /// Whether there are events in a range cannot be told: it is asked again after a wait, and not passed over.
+    /// It cannot be told whether a range is complete: it is read again after a wait, and not passed over.
     InDoubt {
         /// Everything up to this offset has been read.
         above: Option<Offset>,
         /// The lowest offset that the service shows above it.
         below: Offset,
-        /// The same in words.
+        /// The error, in words.
         error: Problem,
     },
-    /// In strict ordering: everything waits for the proof of one event.
+    /// In strict ordering: later events wait for the proof of one event.
     AwaitingProof {
-        /// That event's.
+        /// That event's offset.
         offset: Offset,
     },
-    /// As many events as may wait for their proof do.
+    /// As many events wait for their proofs as may.
     TooManyLate,
-    /// The quarantine takes no more.
+    /// The quarantine has no room.
     QuarantineFull,
     /// The channel does not exist, or is archived.
     Gone,
 }
 
-/// What goes wrong, again and again.
+/// An error that repeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// A constant name.
     pub kind: String,
     /// What happened, for an operator. Holds no body and no secret.
     pub message: String,
-    /// When it first did.
+    /// When it first happened.
     pub since: Timestamp,
     /// How many times in a row.
     pub times: u32,
-    /// Whether somebody must act: it is not expected to pass by itself.
+    /// Whether an operator must act: it is not expected to heal by itself.
     pub needs_attention: bool,
 }
 
 impl Activity {
-    /// Every [`name`](Self::name) there is.
+    /// Every [`name`](Self::name).
     pub const NAMES: [&str; 11] = [
         "stopped",
         "paused",
@@ -137,7 +137,7 @@ impl Activity {
         }
     }
 
-    /// What goes wrong.
+    /// The error that keeps it from going on.
     #[must_use]
     pub fn problem(&self) -> Option<&Problem> {
         match self {
@@ -150,17 +150,17 @@ impl Activity {
 /// A lane as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneStatus {
-    /// In one word.
+    /// Its condition in one word.
     pub state: LaneCondition,
-    /// Why the sink did not take what it was offered last.
+    /// Why the sink refused the last offer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
-    /// What its own reading does, while it has fallen behind the others.
+    /// What its own reading does, while the lane is behind the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<Activity>,
 }
 
-/// A lane in one word. Of several that fit, the last.
+/// A lane's condition in one word; where several apply, the last of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneCondition {
@@ -169,18 +169,18 @@ pub enum LaneCondition {
     Stopped,
     /// It delivers what is read.
     Ok,
-    /// It has fallen behind the others, and reads for itself.
+    /// It is behind the others, and reads for itself.
     Behind,
-    /// Its sink refuses: the same is offered again after a wait.
+    /// Its sink refuses: the same events are offered again after a wait.
     Retrying,
-    /// So it does, and that is not expected to pass by itself.
+    /// Its sink refuses, and an operator must act.
     Blocked,
     /// An operator has paused it.
     Paused,
 }
 
 impl LaneCondition {
-    /// All of them.
+    /// Every condition.
     pub const ALL: [Self; 6] = [Self::Stopped, Self::Ok, Self::Behind, Self::Retrying, Self::Blocked, Self::Paused];
 
     /// Its constant name, as in the JSON.
@@ -200,12 +200,12 @@ impl LaneCondition {
 impl LaneStatus {
     /// A lane whose channel does not run.
     #[must_use]
-    pub fn standing(paused: bool) -> Self {
+    pub fn stopped(paused: bool) -> Self {
         let state = if paused { LaneCondition::Paused } else { LaneCondition::Stopped };
         Self { state, error: None, reading: None }
     }
 
-    /// In one word, from what is known.
+    /// The status that follows from what is known.
     pub(super) fn of(error: Option<Problem>, reading: Option<Activity>, paused: bool) -> Self {
         let state = match (&error, &reading) {
             _ if paused => LaneCondition::Paused,

@@ -1,4 +1,4 @@
-//! What can be told of a channel from outside, in hours that pass in a moment: whether it hangs, how far it is behind.
+//! What a channel's board shows over hours of virtual time: whether it hangs, and how far it is behind.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -7,19 +7,18 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::clerk::{Clerk, Heard};
-use super::machine::{Machine, ThisMachine};
-use super::source::Source;
-use super::turns::{Turn, Turns};
 use super::*;
 use crate::api::{ApiError, Page};
-use crate::config::{Ordering, Start, UnsignedPolicy};
+use crate::channel::machine::{Machine, ThisMachine};
+use crate::channel::read::permits::{ReadPermit, ReadPermits};
+use crate::channel::read::source::Source;
+use crate::channel::verify::assembler::{Assembler, Checked};
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
-use crate::record::Message;
+use crate::ledger::store::memory::{Disk, Gate, Write};
+use crate::ledger::{Effects, Lease};
+use crate::metrics::Metrics;
 use crate::retry::{Retry, RetryPolicy};
-use crate::sink::{Sink, SinkError, Undelivered};
-use crate::state::Commit;
-use crate::state::memory::{Disk, Gate, Write};
+use crate::sink::{Delivery, Sink, SinkError, Undelivered};
 use crate::verify::{Address, SignerSet, Verifier};
 
 /// What a request takes, and what it may take.
@@ -33,39 +32,33 @@ const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(2), max_wait:
 enum Service {
     /// It has so many events, oldest first.
     Has(i64),
-    /// It never answers, and nobody gives up.
+    /// It never answers, and no request times out.
     Hangs,
     /// It asks for a long wait.
-    Wards(Duration),
+    RateLimits(Duration),
 }
 
 #[derive(Debug)]
-struct Asked {
+struct TestSource {
     service: Service,
     handle: Arc<Handle>,
-    /// The last offset of the pages that were asked for by an offset.
+    /// The last offset of the pages that were requested by an offset.
     read_through: AtomicI64,
 }
 
-impl PartialEq for Asked {
-    fn eq(&self, other: &Self) -> bool {
-        self.service == other.service
-    }
-}
-
 #[async_trait]
-impl Source for Asked {
+impl Source for TestSource {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
         sleep(TAKES).await;
         let all = match self.service {
             Service::Has(events) => events,
             Service::Hangs => std::future::pending().await,
-            Service::Wards(wait) => return Err(ApiError::RateLimited { retry_after: Some(wait) }),
+            Service::RateLimits(wait) => return Err(ApiError::RateLimited { retry_after: Some(wait) }),
         };
         let first = offset.map_or(all - i64::from(limit) + 1, |offset| offset.get() + 1).max(1);
         let last = all.min(first + i64::from(limit) - 1);
         let events: Vec<_> = (first..=last).rev().map(notice).collect();
-        self.handle.polled(events.iter().map(|event| event.offset));
+        self.handle.board.polled(events.iter().map(|event| event.offset));
         if offset.is_some() {
             self.read_through.fetch_max(last, Relaxed);
         }
@@ -78,6 +71,10 @@ impl Source for Asked {
 
     async fn event(&self, _: EventId) -> Result<RawEvent, ApiError> {
         Err(ApiError::RateLimited { retry_after: None })
+    }
+
+    fn equals(&self, other: &dyn Source) -> bool {
+        std::ptr::addr_eq(self, other)
     }
 }
 
@@ -92,14 +89,14 @@ fn notice(offset: i64) -> RawEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receives {
     Everything,
-    /// It is asked, and never answers.
+    /// It is offered events, and never answers.
     Nothing,
     Refuses,
 }
 
 #[async_trait]
 impl Sink for Receives {
-    async fn deliver(&self, _: &ChannelRef, _: &[Message]) -> Result<(), Undelivered> {
+    async fn deliver(&self, _: &Delivery<'_>) -> Result<(), Undelivered> {
         match self {
             Self::Everything => Ok(()),
             Self::Nothing => std::future::pending().await,
@@ -113,33 +110,33 @@ impl Sink for Receives {
 }
 
 #[derive(Debug)]
-struct Open;
+struct OpenGate;
 
 #[async_trait]
-impl Gate for Open {
-    async fn before(&self, _: &[Commit]) -> Write {
+impl Gate for OpenGate {
+    async fn before(&self, _: &[(Lease, Effects)]) -> Write {
         Write::Done
     }
 
-    async fn after(&self, _: &[Commit]) {}
+    async fn after(&self, _: &[(Lease, Effects)]) {}
 }
 
-/// A machine that hears at once: the clock goes on where everybody waits, and would not know of another's threads.
+/// A machine that checks at once: the paused clock goes on when every task waits, and does not see other threads.
 #[derive(Debug)]
-struct Prompt {
+struct TestMachine {
     began: Instant,
-    turns: Turns,
+    permits: ReadPermits,
 }
 
-impl Prompt {
-    /// With one turn for all its channels.
+impl TestMachine {
+    /// With one permit for all its channels.
     fn new() -> Self {
-        Self { began: Instant::now(), turns: Turns::of(1) }
+        Self { began: Instant::now(), permits: ReadPermits::of(1) }
     }
 }
 
 #[async_trait]
-impl Machine for Prompt {
+impl Machine for TestMachine {
     fn now(&self) -> i64 {
         self.began.elapsed().as_secs().cast_signed()
     }
@@ -152,20 +149,20 @@ impl Machine for Prompt {
         Retry::new(policy)
     }
 
-    async fn turn(&self) -> Turn {
-        self.turns.next().await
+    async fn permit(&self) -> ReadPermit {
+        self.permits.next().await
     }
 
-    async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
-        Ok(clerk.hear(events))
+    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+        Ok(assembler.check(events))
     }
 }
 
-/// A channel, and the handle that tells of it.
+/// A channel and its handle.
 fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
     let handle = Arc::<Handle>::default();
-    let asked = Asked { service, handle: handle.clone(), read_through: AtomicI64::default() };
-    (channel_from(&Arc::new(asked), receives), handle)
+    let source = TestSource { service, handle: handle.clone(), read_through: AtomicI64::default() };
+    (channel_from(&Arc::new(source), receives), handle)
 }
 
 fn settings() -> Settings {
@@ -184,34 +181,33 @@ fn settings() -> Settings {
     }
 }
 
-fn channel_from(asked: &Arc<Asked>, receives: Receives) -> Channel {
-    channel_on(Arc::new(Prompt::new()), asked, receives)
+fn channel_from(source: &Arc<TestSource>, receives: Receives) -> Channel {
+    channel_on(Arc::new(TestMachine::new()), source, receives)
 }
 
-fn channel_on(machine: Arc<Prompt>, asked: &Arc<Asked>, receives: Receives) -> Channel {
-    let handle = asked.handle.clone();
+fn channel_on(machine: Arc<TestMachine>, source: &Arc<TestSource>, receives: Receives) -> Channel {
+    let handle = source.handle.clone();
     let plan = Plan {
         settings: settings(),
-        source: asked.clone(),
+        source: source.clone(),
         outlets: vec![Outlet::new("sink", Arc::new(receives), RETRY)],
         answers_within: ANSWERS_WITHIN,
     };
-    let state = Arc::new(State::in_memory(&Arc::<Disk>::default(), Arc::new(Open)));
-    let recent = Arc::new(RecentEvents::of(1000));
-    let metrics = Arc::new(handle.metrics().channel(&plan.settings.channel));
-    Channel::by(plan, state, recent, handle, machine, metrics)
+    let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(OpenGate)));
+    let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
+    Channel::with_plan(plan, ledgers, Arc::default(), handle, machine, metrics)
 }
 
-/// Runs a channel for an hour, and gives what stood still at any time of it.
+/// Runs a channel for an hour; the first standstill in it.
 async fn standstill(service: Service, receives: Receives, paused: bool) -> Option<Standstill> {
     let (channel, handle) = channel(service, receives);
-    handle.change(|state| state.channel = paused);
+    handle.controls.pause_channel(paused);
     let (stop, found) = (CancellationToken::new(), OnceLock::new());
     let watch = async {
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(3600) && found.get().is_none() {
             sleep(Duration::from_secs(1)).await;
-            handle.standstill(ALLOWANCE).into_iter().for_each(|standstill| drop(found.set(standstill)));
+            handle.board.standstill(ALLOWANCE).into_iter().for_each(|standstill| drop(found.set(standstill)));
         }
     };
     tokio::select! {
@@ -237,7 +233,7 @@ async fn a_loop_that_waits_does_not_look_dead() {
         (Service::Has(3000), Receives::Nothing, false),
         (Service::Has(3000), Receives::Refuses, false),
         (Service::Has(30), Receives::Everything, true),
-        (Service::Wards(Duration::from_secs(1800)), Receives::Everything, false),
+        (Service::RateLimits(Duration::from_secs(1800)), Receives::Everything, false),
     ] {
         let found = standstill(service, receives, paused).await;
         assert_eq!(found, None, "{service:?}, {receives:?}, paused: {paused}");
@@ -245,7 +241,7 @@ async fn a_loop_that_waits_does_not_look_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_far_behind_it_is_shows_though_no_page_does() {
+async fn the_newest_offset_is_known_though_no_page_shows_it() {
     for receives in [Receives::Everything, Receives::Nothing] {
         let (channel, handle) = channel(Service::Has(3000), receives);
         let start = Start::Offset(Offset::new(1).unwrap());
@@ -270,7 +266,7 @@ async fn a_channel_that_has_ended_is_no_hang() {
     let (channel, handle) = channel(Service::Has(30), Receives::Everything);
     run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
     sleep(Duration::from_secs(3600)).await;
-    assert_eq!(handle.standstill(ALLOWANCE), None);
+    assert_eq!(handle.board.standstill(ALLOWANCE), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,7 +279,7 @@ async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
         assert_eq!(handle.status().activity, Activity::Idle, "it has read everything");
         stop.cancel();
         sleep(Duration::from_secs(3600)).await;
-        assert_eq!(handle.standstill(ALLOWANCE), None);
+        assert_eq!(handle.board.standstill(ALLOWANCE), None);
     };
     tokio::select! {
         () = stopping => {}
@@ -292,24 +288,24 @@ async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nobody_takes_what_was_read_two_ranges_are_read_ahead_and_no_more() {
+async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
     let handle = Arc::<Handle>::default();
-    let asked = Arc::new(Asked { service: Service::Has(1000), handle, read_through: AtomicI64::default() });
-    let channel = channel_from(&asked, Receives::Nothing);
+    let source = Arc::new(TestSource { service: Service::Has(1000), handle, read_through: AtomicI64::default() });
+    let channel = channel_from(&source, Receives::Nothing);
     run_for(&channel, Duration::from_secs(600), &CancellationToken::new()).await;
-    // A page brings ten events and, after the first, one that is known already. One page is at the sink, others are in its
-    // queue, one is to go there, and two are ahead.
+    // A page brings ten events and, after the first page, one that is known already. One page is at the sink, others are in
+    // its queue, one waits for the queue, and two are read ahead.
     let pages = 1 + i64::try_from(QUEUE_BATCHES).unwrap() + 1 + 2;
-    assert_eq!(asked.read_through.load(Relaxed), 10 + 9 * (pages - 1));
+    assert_eq!(source.read_through.load(Relaxed), 10 + 9 * (pages - 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_whose_sink_stands_still_keeps_no_turn_from_another() {
-    let (machine, stop, a_while) = (Arc::new(Prompt::new()), CancellationToken::new(), Duration::from_secs(60));
+async fn a_channel_whose_sink_stands_still_takes_no_permit_from_another() {
+    let (machine, stop, a_while) = (Arc::new(TestMachine::new()), CancellationToken::new(), Duration::from_secs(60));
     let [stuck, healthy] = [(1000, Receives::Nothing), (30, Receives::Everything)].map(|(events, receives)| {
         let (service, handle) = (Service::Has(events), Arc::<Handle>::default());
-        let asked = Arc::new(Asked { service, handle, read_through: AtomicI64::default() });
-        (channel_on(machine.clone(), &asked, receives), asked)
+        let source = Arc::new(TestSource { service, handle, read_through: AtomicI64::default() });
+        (channel_on(machine.clone(), &source, receives), source)
     });
     let ended = tokio::select! {
         () = sleep(a_while + 10 * TAKES) => None,
@@ -322,11 +318,11 @@ async fn a_channel_whose_sink_stands_still_keeps_no_turn_from_another() {
 }
 
 #[tokio::test]
-async fn a_page_is_heard_by_all_processors_and_comes_back_in_its_order() {
-    let clerk = Arc::new(Clerk::new(&settings()));
-    let heard = ThisMachine::new().hear(&clerk, (1..=1000).map(notice).collect()).await.unwrap();
-    let offsets = heard.iter().map(|heard| match heard {
-        Heard::Unsigned(notice, _) => notice.event().offset().get(),
+async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
+    let assembler = Arc::new(Assembler::new(&settings()));
+    let checked = ThisMachine::new().check(&assembler, (1..=1000).map(notice).collect()).await.unwrap();
+    let offsets = checked.iter().map(|checked| match checked {
+        Checked::Unsigned(notice, _) => notice.event().offset().get(),
         other => panic!("{other:?}"),
     });
     assert!(offsets.eq(1..=1000));

@@ -1,4 +1,4 @@
-//! What goes wrong again and again is said once, and again when it changes or ends.
+//! An error that repeats is logged once, and again when it changes, persists or ends.
 
 use std::time::Duration;
 
@@ -6,79 +6,78 @@ use jiff::Timestamp;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
+use crate::channel::read::reader::ReadError;
+use crate::channel::reporter::StatusReporter;
+use crate::channel::status::{Activity, Problem};
 use crate::record::ChannelRef;
 use crate::telemetry::Chain;
-use crate::trace::TraceId;
+use crate::telemetry::trace::TraceId;
 
-use super::reader::ReadError;
-use super::status::{Activity, Problem};
-use super::teller::Teller;
-
-/// The trouble that one thing of a channel is in. Logged here, and told to whoever asks for the channel's status.
+/// The repeated errors of one part of a channel, for the log and for the channel's status.
 #[derive(Debug)]
 pub(super) struct Trouble {
     channel: ChannelRef,
-    teller: Teller,
+    reporter: StatusReporter,
     trace: Option<TraceId>,
     last: Option<&'static str>,
     since: Timestamp,
     times: u32,
 }
 
-/// As often as this in a row, what should heal by itself does not.
-pub(super) const STUBBORN: u32 = 20;
+/// An error that should heal by itself needs attention once it has come this many times in a row.
+pub(super) const MANY_TIMES: u32 = 20;
 
 impl Trouble {
-    pub(super) fn new(channel: &ChannelRef, teller: &Teller) -> Self {
-        let (channel, teller) = (channel.clone(), teller.clone());
-        Self { channel, teller, trace: None, last: None, since: Timestamp::UNIX_EPOCH, times: 0 }
+    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter) -> Self {
+        let (channel, reporter) = (channel.clone(), reporter.clone());
+        Self { channel, reporter, trace: None, last: None, since: Timestamp::UNIX_EPOCH, times: 0 }
     }
 
-    /// While a batch is dealt with.
+    /// With the trace of the batch that is dealt with.
     pub(super) fn with(self, trace: Option<TraceId>) -> Self {
         Self { trace, ..self }
     }
 
-    /// Says what went wrong, unless it is what went wrong last time.
-    pub(super) fn report(&mut self, doing: &'static str, what: &ReadError, wait: Duration) {
-        let (channel, kind, wait_ms) = (&self.channel.name, what.name(), wait.as_millis());
-        let (said, trace_id) = (Chain(what), self.trace.map(display));
+    /// Logs an error and reports it to the status. `doing` says what failed.
+    pub(super) fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
+        let (channel, kind, wait_ms) = (&self.channel.name, error.name(), wait.as_millis());
+        let (chain, trace_id) = (Chain(error), self.trace.map(display));
         if self.last.replace(kind) == Some(kind) {
             self.times = self.times.saturating_add(1);
         } else {
             (self.since, self.times) = (Timestamp::now(), 1);
         }
-        self.tell(doing, what, wait);
-        if self.times == STUBBORN && what.heals() {
-            error!(%channel, trace_id, doing, kind, wait_ms, error = %said, "has failed many times in a row: somebody must look; trying again meanwhile");
+        self.show(doing, error, wait);
+        if self.times == MANY_TIMES && error.heals() {
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "has failed many times in a row: an operator must look; trying again meanwhile");
         } else if self.times > 1 {
-            debug!(%channel, trace_id, doing, kind, wait_ms, error = %said, "still failing");
-        } else if what.heals() {
-            warn!(%channel, trace_id, doing, kind, wait_ms, error = %said, "failed: trying again, said once until it changes");
+            debug!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "still failing");
+        } else if error.heals() {
+            warn!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: trying again, said once until it changes");
         } else {
-            error!(%channel, trace_id, doing, kind, wait_ms, error = %said, "failed: somebody must act; trying again meanwhile");
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: somebody must act; trying again meanwhile");
         }
     }
 
-    fn tell(&self, doing: &str, what: &ReadError, wait: Duration) {
-        let error = Problem {
-            kind: what.name().to_owned(),
-            message: format!("{doing}: {}", Chain(what)),
+    fn show(&self, doing: &str, error: &ReadError, wait: Duration) {
+        let problem = Problem {
+            kind: error.name().to_owned(),
+            message: format!("{doing}: {}", Chain(error)),
             since: self.since,
             times: self.times,
-            needs_attention: self.times >= STUBBORN || !what.heals(),
+            needs_attention: self.times >= MANY_TIMES || !error.heals(),
         };
-        let activity = match what {
-            ReadError::Api(_) => Activity::Waiting { error },
-            ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error },
+        let activity = match error {
+            ReadError::Api(_) => Activity::Waiting { error: problem },
+            ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error: problem },
         };
-        self.teller.waits(activity, wait);
+        self.reporter.waits(activity, wait);
     }
 
-    /// Says that it is over, if there was any.
+    /// Logs that the errors are over, if there were any.
     pub(super) fn over(&mut self) {
         if let Some(kind) = self.last.take() {
-            self.teller.says(Activity::Reading);
+            self.reporter.says(Activity::Reading);
             info!(channel = %self.channel.name, trace_id = self.trace.map(display), kind, "works again");
         }
     }

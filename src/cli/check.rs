@@ -1,10 +1,10 @@
-//! `channeld check`: says what would run, or everything that is wrong.
+//! `channeld check`: shows what would run, or every problem of the configuration.
 //!
 //! # Invariants
 //!
-//! * **No effects.** Nothing is opened but the configuration, and the secrets and certificates that it names. With
-//!   `--connect`, the service and the sinks are asked, and nothing is delivered or recorded.
-//! * **No secrets.** Neither the summary nor the JSON has a place for one.
+//! * **No effects.** Only the configuration and its secrets and certificates are read. With `--connect`, the service and the
+//!   sinks are contacted; nothing is delivered or recorded.
+//! * **No secrets** in the output.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -13,8 +13,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::Exit;
-use crate::config::{Channel, Config, ConfigError, Ordering, Sink, Start, UnsignedPolicy};
-use crate::record::Format;
+use crate::channel::Start;
+use crate::config::{Channel, Config, ConfigError, Sink};
 
 mod connect;
 
@@ -35,7 +35,7 @@ pub struct Args {
     connect: bool,
 }
 
-/// Loads the configuration and prints what came of it: problems to standard error, the rest to standard output.
+/// Loads the configuration and prints the result: problems to standard error, the rest to standard output.
 pub async fn run(file: Option<&Path>, args: &Args) -> Exit {
     let loaded = Config::load(file);
     let asked = match &loaded {
@@ -47,7 +47,7 @@ pub async fn run(file: Option<&Path>, args: &Args) -> Exit {
         Ok(()) if loaded.is_err() => Exit::Config,
         Ok(()) if asked.is_some_and(|asked| asked.iter().any(|asked| !asked.ok)) => Exit::Unavailable,
         Ok(()) => Exit::Done,
-        // Nobody reads.
+        // The output is closed.
         Err(_) => Exit::Failed,
     }
 }
@@ -87,7 +87,7 @@ impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = self.0;
         writeln!(f, "The configuration is valid.\n")?;
-        writeln!(f, "service  {}", config.api.base_url)?;
+        writeln!(f, "service  {}", config.api.client.base_url)?;
         writeln!(f, "state    {}", config.state.path.display())?;
         writeln!(f, "admin    {}", config.admin.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
         for channel in &config.channels {
@@ -109,8 +109,8 @@ fn write_channel(f: &mut fmt::Formatter<'_>, channel: &Channel) -> fmt::Result {
     writeln!(f, "  sinks     {}", channel.sinks.join(", "))?;
     writeln!(f, "  owner     {}", verification.verifier.workflow_owner())?;
     writeln!(f, "  proof     {} of {} signers", signers.required(), signers.addresses().len())?;
-    writeln!(f, "  unsigned  {}", shown_policy(verification.unsigned))?;
-    writeln!(f, "  ordering  {}", shown_ordering(verification.ordering))
+    writeln!(f, "  unsigned  {}", <&str>::from(verification.unsigned))?;
+    writeln!(f, "  ordering  {}", <&str>::from(verification.ordering))
 }
 
 fn shown_start(start: Start) -> String {
@@ -121,33 +121,11 @@ fn shown_start(start: Start) -> String {
     }
 }
 
-fn shown_policy(policy: UnsignedPolicy) -> &'static str {
-    match policy {
-        UnsignedPolicy::Deliver => "deliver",
-        UnsignedPolicy::Drop => "drop",
-    }
-}
-
-fn shown_ordering(ordering: Ordering) -> &'static str {
-    match ordering {
-        Ordering::Available => "available",
-        Ordering::Strict => "strict",
-    }
-}
-
 fn shown_sink(sink: &Sink) -> String {
-    let decided = sink.target.shown();
+    let decided = &sink.target.shown;
     let space = if decided.is_empty() { "" } else { " " };
     let filtered = if sink.filter.is_some() { ", filtered" } else { "" };
-    format!("{}{space}{decided}, as {}{filtered}", sink.kind, shown_format(sink.shape.format))
-}
-
-fn shown_format(format: Format) -> &'static str {
-    match format {
-        Format::Json => "json",
-        Format::CloudEvents => "cloudevents",
-        Format::Raw => "raw",
-    }
+    format!("{}{space}{decided}, as {}{filtered}", sink.kind, <&str>::from(sink.shape.format))
 }
 
 fn json_of(config: &Config) -> Value {
@@ -155,7 +133,7 @@ fn json_of(config: &Config) -> Value {
         config.sinks.iter().map(|(name, sink)| (name.clone(), json_sink(sink))).collect();
     json!({
         "valid": true,
-        "base_url": config.api.base_url.as_str(),
+        "base_url": config.api.client.base_url.as_str(),
         "state_path": config.state.path.display().to_string(),
         "admin_listen": config.admin.listen,
         "channels": config.channels.iter().map(json_channel).collect::<Vec<_>>(),
@@ -179,114 +157,19 @@ fn json_channel(channel: &Channel) -> Value {
         "workflow_owner": verification.verifier.workflow_owner(),
         "min_required_signatures": signers.required(),
         "valid_signers": signers.addresses(),
-        "unsigned": shown_policy(verification.unsigned),
-        "ordering": shown_ordering(verification.ordering),
+        "unsigned": <&str>::from(verification.unsigned),
+        "ordering": <&str>::from(verification.ordering),
     })
 }
 
 fn json_sink(sink: &Sink) -> Value {
-    let mut shown = Value::Object(sink.target.json());
+    let mut shown = Value::Object(sink.target.json.clone());
     shown["type"] = sink.kind.into();
-    shown["format"] = shown_format(sink.shape.format).into();
+    shown["format"] = <&str>::from(sink.shape.format).into();
     shown["include_proof"] = sink.shape.include_proof.into();
     shown["filtered"] = sink.filter.is_some().into();
     shown
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-
-    use super::*;
-
-    const GOOD: [(&str, &str); 8] = [
-        ("CHANNELD_API__API_KEY", "key-do-not-show"),
-        ("CHANNELD_VERIFICATION__ORG_ID", "org_1"),
-        ("CHANNELD_CHANNELS__A__ID", "7c9e6679-7425-40de-944b-e07fc1f90ae7"),
-        ("CHANNELD_CHANNELS__A__SINKS", "hook"),
-        ("CHANNELD_CHANNELS__A__START", "15520"),
-        ("CHANNELD_SINKS__HOOK__TYPE", "webhook"),
-        ("CHANNELD_SINKS__HOOK__URL", "https://ledger.internal/hooks?token=do-not-show"),
-        ("CHANNELD_SINKS__HOOK__SECRET", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="),
-    ];
-
-    fn printed(json: bool, variables: &[(&str, &str)]) -> (bool, String, String) {
-        let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let (mut out, mut errors) = (Vec::new(), Vec::new());
-        let loaded = Config::load_with(None, variables);
-        print(&loaded, None, json, &mut out, &mut errors).expect("memory takes it");
-        (loaded.is_ok(), String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
-    }
-
-    #[test]
-    fn a_valid_configuration_is_summed_up_without_its_secrets() {
-        for json in [false, true] {
-            let (code, out, errors) = printed(json, &GOOD);
-            assert_eq!((code, errors.as_str()), (true, ""), "{out}");
-            for shown in ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "hook", "15520", "/var/lib/channeld", "0x"] {
-                assert!(out.contains(shown), "{shown} in {out}");
-            }
-            assert!(!out.contains("do-not-show") && !out.contains("whsec_"), "{out}");
-        }
-        assert!(printed(false, &GOOD).1.contains("4 of 10 signers"));
-    }
-
-    #[test]
-    fn what_becomes_of_a_file_is_said() {
-        let file = [
-            ("CHANNELD_CHANNELS__A__SINKS", "hook, file"),
-            ("CHANNELD_SINKS__FILE__TYPE", "file"),
-            ("CHANNELD_SINKS__FILE__PATH", "/var/lib/channeld/events.jsonl"),
-            ("CHANNELD_SINKS__FILE__ROTATE_SIZE", "100MiB"),
-            ("CHANNELD_SINKS__FILE__ROTATE_EVERY", "1h"),
-            ("CHANNELD_SINKS__FILE__COMPRESS", "zstd"),
-            ("CHANNELD_SINKS__FILE__KEEP_FILES", "30"),
-            ("CHANNELD_SINKS__FILE__MODE", "0640"),
-        ];
-        let variables = [&GOOD[..3], &GOOD[4..], &file].concat();
-        let shown = "file /var/lib/channeld/events.jsonl, closed at 100.0 MiB and every 1h as events-{time}.jsonl, \
-                     compressed with zstd, kept: 30 files, as json";
-        let (_, out, errors) = printed(false, &variables);
-        assert!(out.contains(shown), "{out}{errors}");
-        let object: Value = serde_json::from_str(&printed(true, &variables).1).expect("one JSON object");
-        let file = &object["sinks"]["file"];
-        assert_eq!((&file["mode"], &file["rotation"]["size"]), (&json!("0640"), &json!(104_857_600)));
-    }
-
-    #[test]
-    fn of_a_webhook_is_said_what_is_set_and_no_value() {
-        let secrets =
-            "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY= whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
-        let more = [
-            ("CHANNELD_SINKS__HOOK__SECRET", secrets),
-            ("CHANNELD_SINKS__HOOK__HEADERS__TENANT", "value-do-not-show"),
-            ("CHANNELD_SINKS__HOOK__BEARER_TOKEN", "token-do-not-show"),
-            ("CHANNELD_SINKS__HOOK__PROXY", "http://proxy:3128"),
-            ("CHANNELD_SINKS__HOOK__BATCH_EVENTS", "100"),
-        ];
-        let variables = [&GOOD[..7], &more].concat();
-        let (_, out, errors) = printed(false, &variables);
-        let said = "webhook https://ledger.internal/hooks (signed by 1 secret v1 and 1 v1a, headers authorization tenant, \
-                    through http://proxy:3128/, batches of 100 at most), as json";
-        assert!(out.contains(said), "{out}{errors}");
-        let (_, json, _) = printed(true, &variables);
-        let object: Value = serde_json::from_str(&json).expect("one JSON object");
-        let hook = &object["sinks"]["hook"];
-        assert_eq!((&hook["secrets"], &hook["batch_events"]), (&json!({"v1": 1, "v1a": 1}), &json!(100)));
-        assert!(
-            !format!("{out}{json}").contains("do-not-show") && !format!("{out}{json}").contains("whs"),
-            "{out}{json}"
-        );
-    }
-
-    #[test]
-    fn an_invalid_one_exits_with_78_and_every_problem() {
-        let (code, out, errors) = printed(false, &GOOD[2..]);
-        assert_eq!((code, out.as_str()), (false, ""));
-        assert_eq!(errors.lines().count(), 2, "{errors}");
-
-        let (_, out, _) = printed(true, &GOOD[2..]);
-        let object: Value = serde_json::from_str(&out).expect("one JSON object");
-        assert_eq!(object["problems"][0]["key"], "api.api_key");
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! `channeld completions`: what a shell completes after `channeld`.
+//! `channeld completions`: completion scripts for shells.
 
 use std::io::Write;
 
@@ -23,7 +23,7 @@ pub struct Args {
 /// # Errors
 /// [`Failure`], where the output cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
-    // By way of memory: what cannot be written is then our own affair, and no panic.
+    // Into memory first: `generate` panics where it cannot write.
     let mut script = Vec::new();
     generate(args.shell, &mut Cli::command(), "channeld", &mut script);
     out.write_all(&script).and_then(|()| out.flush()).map_err(Failure::output)?;

@@ -1,4 +1,4 @@
-//! `channeld cursor`: how far each sink has got, and putting that elsewhere.
+//! `channeld cursor`: how far each sink has got, and setting that.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,14 +7,14 @@ use clap::Subcommand;
 
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, unexpected, write_each};
+use super::operate::{Operator, write_each};
 use crate::api::Client;
 use crate::config::Channel;
-use crate::control::{Answer, Move, Position, Request};
 use crate::event::{ChannelId, Offset};
-use crate::state::Cursor;
+use crate::ledger::Cursor;
+use crate::operator::api::{CursorMove, CursorPosition, ListCursors, SetCursors};
 
-/// Show how far each sink of each channel has got, or put that elsewhere.
+/// Show how far each sink of each channel has got, or set that.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -23,41 +23,35 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Show(Show),
-    Set(Set),
-}
-
-/// Show the cursors: the last offset up to which everything was delivered, set aside for its late proof, or quarantined.
-#[derive(Debug, clap::Args)]
-struct Show {
-    /// Only this channel: its name in the configuration, or its UUID.
-    channel: Option<String>,
-    /// Print one JSON object a line.
-    #[arg(long)]
-    json: bool,
-}
-
-/// Put the cursors of a channel, or of one of its sinks, elsewhere.
-///
-/// Says first how many events would be delivered again or passed over, as a distance in offsets: there are at most that
-/// many. Nothing is changed without --yes. A file sink passes over what it still holds of the events that come again.
-#[derive(Debug, clap::Args)]
-struct Set {
-    /// The channel: its name in the configuration, or its UUID.
-    channel: String,
-    /// Only this sink of it.
-    #[arg(long, value_name = "SINK")]
-    sink: Option<String>,
-    /// The last OFFSET that counts as dealt with, as `cursor show` prints it: what is above it is delivered next.
-    /// `earliest` is before the first event, `latest` the newest event that the service has now.
-    #[arg(long, value_name = "OFFSET|earliest|latest", value_parser = target)]
-    to: Target,
-    /// Do it.
-    #[arg(long)]
-    yes: bool,
-    /// Print one JSON object a line.
-    #[arg(long)]
-    json: bool,
+    /// Show the cursors: the last offset up to which everything was delivered, set aside for its late proof, or quarantined.
+    Show {
+        /// Only this channel: its name in the configuration, or its UUID.
+        channel: Option<String>,
+        /// Print one JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set the cursors of a channel, or of one of its sinks.
+    ///
+    /// Says first how many events would be delivered again or passed over, as a distance in offsets: there are at most that
+    /// many. Nothing is changed without --yes. A file sink passes over what it still holds of the events that come again.
+    Set {
+        /// The channel: its name in the configuration, or its UUID.
+        channel: String,
+        /// Only this sink of it.
+        #[arg(long, value_name = "SINK")]
+        sink: Option<String>,
+        /// The last OFFSET that counts as dealt with, as `cursor show` prints it: what is above it is delivered next.
+        /// `earliest` is before the first event, `latest` the newest event that the service has now.
+        #[arg(long, value_name = "OFFSET|earliest|latest", value_parser = target)]
+        to: Target,
+        /// Do it.
+        #[arg(long)]
+        yes: bool,
+        /// Print one JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,21 +78,18 @@ fn target(text: &str) -> Result<Target, String> {
 ///
 /// # Errors
 /// [`Failure`]: nothing was changed.
-pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub async fn run(args: Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(file)?;
-    match &args.command {
-        Command::Show(show) => {
-            let request = Request::CursorShow { channel: show.channel.clone() };
-            let Answer::Cursors(positions) = operator.ask(request).await? else { return Err(unexpected()) };
-            write_each(out, show.json, &positions, position)?;
+    match args.command {
+        Command::Show { channel, json } => {
+            write_each(out, json, &operator.ask(&ListCursors { channel }).await?, position)?;
             Ok(Exit::Done)
         }
-        Command::Set(set) => {
-            let to = set.to.offset(file, operator.channels(), &set.channel).await?;
-            let ask = |apply| Request::CursorSet { channel: set.channel.clone(), sink: set.sink.clone(), to, apply };
-            let Answer::Moves(moves) = operator.ask(ask(set.yes)).await? else { return Err(unexpected()) };
-            write_each(out, set.json, &moves, |one| moved(set, one))?;
-            if set.yes {
+        Command::Set { channel, sink, to, yes, json } => {
+            let to = to.offset(file, operator.channels(), &channel).await?;
+            let request = SetCursors { channel, sink, to, apply: yes };
+            write_each(out, json, &operator.ask(&request).await?, |one| moved(&request, one))?;
+            if yes {
                 return Ok(Exit::Done);
             }
             Err(Failure::Usage("nothing was changed: say --yes to do it".to_owned()))
@@ -107,7 +98,7 @@ pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Resu
 }
 
 impl Target {
-    /// Only for the latest event the service has to be asked.
+    /// The service is asked only for the latest event.
     async fn offset(self, file: Option<&Path>, channels: &[Channel], channel: &str) -> Result<Option<Offset>, Failure> {
         match self {
             Self::Earliest => Ok(None),
@@ -132,34 +123,22 @@ async fn latest(client: &Client, channel: ChannelId) -> Result<Option<Offset>, F
     Ok(page.events.first().map(|event| event.offset))
 }
 
-fn position(Position { channel, sink, configured, cursor, owed, .. }: &Position) -> String {
+fn position(CursorPosition { channel, sink, configured, cursor, owed, .. }: &CursorPosition) -> String {
     let note = if *configured { "" } else { "  (not configured)" };
     let cursor = Cursor { through: *cursor }.to_string();
     format!("{channel:24}  {sink:24}  {cursor:>12}  {owed} owed{note}")
 }
 
-fn moved(set: &Set, Move { sink, from, to, repeated, passed_over }: &Move) -> String {
+fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_over }: &CursorMove) -> String {
     let (from, to) = (Cursor { through: *from }, Cursor { through: *to });
-    let will = if set.yes { "" } else { "would be " };
+    let will = if request.apply { "" } else { "would be " };
     let consequence = match (repeated, passed_over) {
         (0, 0) => "nothing changes".to_owned(),
         (0, passed_over) => format!("at most {passed_over} events {will}passed over, never delivered"),
         (repeated, _) => format!("at most {repeated} events {will}delivered again"),
     };
-    format!("{} {sink}: from {from} to {to}: {consequence}", set.channel)
+    format!("{} {sink}: from {from} to {to}: {consequence}", request.channel)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_a_word_or_an_offset() {
-        assert_eq!(target("earliest"), Ok(Target::Earliest));
-        assert_eq!(target("latest"), Ok(Target::Latest));
-        assert_eq!(target("7"), Ok(Target::Offset(Offset::new(7).unwrap())));
-        for wrong in ["-1", "newest", "", "1.5"] {
-            assert!(target(wrong).is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! `channeld dead-letters`: the events that sinks gave up on, looked into, delivered once more, thrown away.
+//! `channeld dead-letters`: the events that sinks gave up on, listed, shown, delivered once more, dropped.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,13 +9,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, unexpected, write_each, write_json};
+use super::operate::{Operator, say, write_each, write_json};
 use super::shown::{id, offset, printable};
-use crate::control::{Answer, DeadSelection, Letter, Request};
 use crate::event::Offset;
+use crate::operator::api::{
+    DeadLetterEntry, DeadLetterEvent, DeadLetterSelection, DropDeadLetters, ListDeadLetters, RedeliverDeadLetters,
+    ShowDeadLetter,
+};
 use crate::record::rfc3339;
 
-/// Look into the events that sinks gave up on, deliver them once more, or drop them.
+/// List and show the events that sinks gave up on, deliver them once more, or drop them.
 ///
 /// A sink gives an event up where its `give_up_after` says so; without it, never.
 #[derive(Debug, clap::Args)]
@@ -26,62 +29,50 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    List(List),
-    Show(Show),
-    Replay(Replay),
-    Drop(Discard),
-}
-
-/// List the dead letters.
-#[derive(Debug, clap::Args)]
-struct List {
-    /// Only this channel: its name in the configuration, or its UUID.
-    channel: Option<String>,
-    /// Only this sink.
-    #[arg(long, value_name = "SINK")]
-    sink: Option<String>,
-    /// Print one JSON object a line.
-    #[arg(long)]
-    json: bool,
-}
-
-/// Show one dead letter with its event.
-#[derive(Debug, clap::Args)]
-struct Show {
-    /// The channel: its name in the configuration, or its UUID.
-    channel: String,
-    /// The event's offset.
-    #[arg(value_parser = offset)]
-    offset: Offset,
-    /// The sink that gave it up.
-    #[arg(long, value_name = "SINK")]
-    sink: String,
-    /// Print one JSON object; the event is its `event`.
-    #[arg(long)]
-    json: bool,
-}
-
-/// Deliver dead letters once more, each with the id that it had.
-///
-/// They go to their sink as late events do, and are verified again before. What is refused once more, and for too long,
-/// is a dead letter again.
-#[derive(Debug, clap::Args)]
-struct Replay {
-    #[command(flatten)]
-    which: Which,
-    /// Print one JSON object a line.
-    #[arg(long)]
-    json: bool,
-}
-
-/// Throw dead letters away. They cannot be brought back from here, only from the service: see `channeld replay`.
-#[derive(Debug, clap::Args)]
-struct Discard {
-    #[command(flatten)]
-    which: Which,
-    /// Do it.
-    #[arg(long)]
-    yes: bool,
+    /// List the dead letters.
+    List {
+        /// Only this channel: its name in the configuration, or its UUID.
+        channel: Option<String>,
+        /// Only this sink.
+        #[arg(long, value_name = "SINK")]
+        sink: Option<String>,
+        /// Print one JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one dead letter with its event.
+    Show {
+        /// The channel: its name in the configuration, or its UUID.
+        channel: String,
+        /// The event's offset.
+        #[arg(value_parser = offset)]
+        offset: Offset,
+        /// The sink that gave it up.
+        #[arg(long, value_name = "SINK")]
+        sink: String,
+        /// Print one JSON object; the event is its `event`.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Deliver dead letters once more, each with the id that it had.
+    ///
+    /// They go to their sink as late events do, and are verified again before. What is refused once more, and for too long,
+    /// is a dead letter again.
+    Replay {
+        #[command(flatten)]
+        which: Which,
+        /// Print one JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove dead letters. They cannot be brought back from here, only from the service: see `channeld replay`.
+    Drop {
+        #[command(flatten)]
+        which: Which,
+        /// Do it.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -112,83 +103,73 @@ struct Which {
 }
 
 impl Which {
-    fn selection(&self) -> DeadSelection {
-        let second = |time: Option<Timestamp>| time.map(Timestamp::as_second);
-        DeadSelection {
-            offsets: self.offsets.clone(),
-            from: self.from,
-            to: self.to,
-            since: second(self.since),
-            until: second(self.until),
+    /// The channel, the sink, and which of its dead letters.
+    fn selected(self) -> (String, String, DeadLetterSelection) {
+        let Self { channel, sink, offsets, all: _, from, to, since, until } = self;
+        let (since, until) = (since.map(Timestamp::as_second), until.map(Timestamp::as_second));
+        (channel, sink, DeadLetterSelection { offsets, from, to, since, until })
+    }
+}
+
+/// Lists, shows, delivers or drops.
+///
+/// # Errors
+/// [`Failure`]: nothing was changed or, where the state failed, it is not known whether anything was.
+pub async fn run(args: Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let operator = Operator::open(config)?;
+    match args.command {
+        Command::List { channel, sink, json } => {
+            write_each(out, json, &operator.ask(&ListDeadLetters { channel, sink }).await?, line)?;
+            Ok(Exit::Done)
+        }
+        Command::Show { channel, offset, sink, json } => {
+            show(out, &operator.ask(&ShowDeadLetter { channel, sink, offset }).await?, json)
+        }
+        Command::Replay { which, json } => {
+            let (channel, sink, which) = which.selected();
+            let request = RedeliverDeadLetters { channel, sink, which };
+            let offsets = operator.ask(&request).await?;
+            if json {
+                write_json(out, &offsets.iter().map(|offset| Redelivered { offset }).collect::<Vec<_>>())?;
+                return Ok(Exit::Done);
+            }
+            say(out, &format!("{} dead letters are on their way to {} once more", offsets.len(), request.sink))
+        }
+        Command::Drop { yes: false, .. } => {
+            Err(Failure::Usage("nothing was dropped: say --yes to drop these dead letters for good".to_owned()))
+        }
+        Command::Drop { which, yes: true } => {
+            let (channel, sink, which) = which.selected();
+            let dropped = operator.ask(&DropDeadLetters { channel, sink, which }).await?;
+            say(out, &format!("{} dropped", dropped.len()))
         }
     }
 }
 
-/// Does what is asked.
-///
-/// # Errors
-/// [`Failure`]: nothing was changed or, where the state failed, nobody knows.
-pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let operator = Operator::open(config)?;
-    match &args.command {
-        Command::List(list) => self::list(list, &operator, out).await,
-        Command::Show(show) => self::show(show, &operator, out).await,
-        Command::Replay(replay) => self::replay(replay, &operator, out).await,
-        Command::Drop(discard) => self::discard(discard, &operator, out).await,
-    }
-}
-
-async fn list(list: &List, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
-    let request = Request::DeadLetterList { channel: list.channel.clone(), sink: list.sink.clone() };
-    let Answer::DeadLetters(letters) = operator.ask(request).await? else { return Err(unexpected()) };
-    write_each(out, list.json, &letters, line)?;
-    Ok(Exit::Done)
-}
-
-/// `channel  sink  offset  time  event id  attempts  the last answer`.
-fn line(Letter { channel, sink, facts, .. }: &Letter) -> String {
-    let time = rfc3339(facts.at).unwrap_or_else(|| "-".to_owned());
-    let (offset, attempts, reason) = (facts.offset, facts.attempts, printable(&facts.reason));
-    format!("{channel:24}  {sink:24}  {offset:>10}  {time:20}  {:36}  {attempts:>6}  {reason}", id(facts.event_id))
+#[derive(Serialize)]
+struct Redelivered<'a> {
+    offset: &'a Offset,
 }
 
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
-    letter: &'a Letter,
+    entry: &'a DeadLetterEntry,
     event: Option<&'a RawValue>,
 }
 
-async fn show(show: &Show, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
-    let (channel, sink) = (show.channel.clone(), show.sink.clone());
-    let request = Request::DeadLetterShow { channel, sink, offset: show.offset };
-    let Answer::DeadLetter { letter, event } = operator.ask(request).await? else { return Err(unexpected()) };
-    if show.json {
-        write_json(out, &[Shown { letter: &letter, event: serde_json::from_str(&event).ok() }])?;
+fn show(out: &mut impl Write, letter: &DeadLetterEvent, json: bool) -> Result<Exit, Failure> {
+    let DeadLetterEvent { entry, event } = letter;
+    if json {
+        write_json(out, &[Shown { entry, event: serde_json::from_str(event).ok() }])?;
         return Ok(Exit::Done);
     }
-    say(out, &format!("{}\n{}", line(&letter), printable(&event)))
+    say(out, &format!("{}\n{}", line(entry), printable(event)))
 }
 
-async fn replay(replay: &Replay, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
-    let Which { channel, sink, .. } = &replay.which;
-    let which = replay.which.selection();
-    let request = Request::DeadLetterReplay { channel: channel.clone(), sink: sink.clone(), which };
-    let Answer::Replaying(offsets) = operator.ask(request).await? else { return Err(unexpected()) };
-    if replay.json {
-        write_json(out, &offsets.iter().map(|offset| serde_json::json!({"offset": offset})).collect::<Vec<_>>())?;
-        return Ok(Exit::Done);
-    }
-    say(out, &format!("{} dead letters are on their way to {sink} once more", offsets.len()))
-}
-
-async fn discard(discard: &Discard, operator: &Operator, out: &mut impl Write) -> Result<Exit, Failure> {
-    let Which { channel, sink, .. } = &discard.which;
-    if !discard.yes {
-        return Err(Failure::Usage("nothing was dropped: say --yes to throw these dead letters away".to_owned()));
-    }
-    let which = discard.which.selection();
-    let request = Request::DeadLetterDrop { channel: channel.clone(), sink: sink.clone(), which };
-    let Answer::Dropped(dropped) = operator.ask(request).await? else { return Err(unexpected()) };
-    say(out, &format!("{} dropped", dropped.len()))
+/// `channel  sink  offset  time  event id  attempts  the last answer`.
+fn line(DeadLetterEntry { channel, sink, facts, .. }: &DeadLetterEntry) -> String {
+    let time = rfc3339(facts.at).unwrap_or_else(|| "-".to_owned());
+    let (offset, attempts, reason) = (facts.offset, facts.attempts, printable(&facts.reason));
+    format!("{channel:24}  {sink:24}  {offset:>10}  {time:20}  {:36}  {attempts:>6}  {reason}", id(facts.event_id))
 }

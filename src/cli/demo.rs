@@ -1,19 +1,22 @@
-//! `channeld demo`: the service, simulated, and the daemon, in one process, so that events can be watched at once.
+//! `channeld demo`: the simulated service and the daemon in one process.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::assembly;
-use crate::channel::{Lasting, Outlet};
+use crate::channel::{Outlet, SharedParts};
 use crate::config::Config;
+use crate::daemon::assembly;
+use crate::daemon::open_ledgers;
+use crate::daemon::signals::Signals;
+use crate::daemon::supervisor::{self, Outcome, Wanted};
+use crate::ledger::Ledger;
+use crate::metrics::Metrics;
 use crate::retry::RetryPolicy;
-use crate::signals::Signals;
 use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
-use crate::state::{State, StateError};
-use crate::supervisor::{self, Outcome, Wanted};
+use crate::telemetry::trace::Traces;
 use crate::telemetry::{self, Chain};
 
 use super::exit::Exit;
@@ -37,7 +40,7 @@ pub struct Args {
 const CHANNEL: &str = "demo";
 const SCREEN: &str = "screen";
 
-/// Pauses of the story that the demonstration tells.
+/// Pauses of the demonstration.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
 const PROOF_DELAY: Duration = Duration::from_secs(3);
 
@@ -66,11 +69,12 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
     telemetry::init_plain(&config.log);
 
     println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);
-    let state = Arc::new(super::run::open_state(config.state.path.clone()).await?);
+    let ledgers = Arc::new(open_ledgers(config.state.path.clone()).await?);
     let screen = Arc::new(Screen::new(args.events));
     let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
-    let client = assembly::client(&config.api)?;
-    let channels = assembly::channels(&config, &client, &sinks, &Lasting::new(state.clone(), Arc::default()));
+    let client = assembly::client(&config)?;
+    let parts = SharedParts::new(ledgers, Metrics::default(), Traces::default());
+    let channels = assembly::channels(&config, &client, &sinks, &parts);
 
     let began = Instant::now();
     let stop = CancellationToken::new();
@@ -79,19 +83,18 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
     tokio::pin!(running);
     let outcome = tokio::select! {
         outcome = &mut running => outcome,
-        () = tell(&simulator) => running.await,
+        () = publish(&simulator) => running.await,
         _ = signals.next() => {
             stop.cancel();
             running.await
         }
     };
-    summarise(&screen.shown(), rejected(&config, &state)?, began.elapsed());
+    summarise(&screen.shown(), rejected(&config, &parts), began.elapsed());
     Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
-/// What the service does meanwhile: a backlog with a late proof and a forgery in it, then one event after another. Goes
-/// on until it is dropped.
-async fn tell(simulator: &Simulator) {
+/// Publishes a backlog with a late proof and a forgery in it, then one event after another. Does not end.
+async fn publish(simulator: &Simulator) {
     simulator.publish(0, 5);
     let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
     simulator.publish(0, 3);
@@ -127,8 +130,10 @@ fn configuration(service: &Announcement, directory: &std::path::Path) -> String 
     )
 }
 
-fn rejected(config: &Config, state: &State) -> Result<usize, StateError> {
-    config.channels.iter().map(|channel| state.quarantined(channel.channel.id).map(|found| found.len())).sum()
+fn rejected(config: &Config, parts: &SharedParts) -> usize {
+    let ledgers = config.channels.iter().filter_map(|channel| parts.handles.of(channel.channel.id).board.ledger());
+    let quarantined = |ledger: std::sync::MutexGuard<'_, Ledger>| ledger.quarantined().len();
+    ledgers.map(|ledger| quarantined(ledger.lock().unwrap_or_else(PoisonError::into_inner))).sum()
 }
 
 fn summarise(shown: &Shown, rejected: usize, took: Duration) {

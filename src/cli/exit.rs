@@ -53,7 +53,7 @@ pub enum Failure {
         #[source]
         source: io::Error,
     },
-    /// The service could be asked and did not tell.
+    /// The service answered without telling.
     #[error("{0}")]
     Unavailable(String),
     /// Anything else that ends a command.
@@ -72,7 +72,7 @@ impl Failure {
             | Self::Api { source: ApiError::RateLimited { .. }, .. }
             | Self::Api { source: ApiError::Transient { .. }, .. }
             | Self::Api { source: ApiError::Malformed(_), .. } => Exit::Unavailable,
-            // Whoever read our output has seen enough.
+            // The reader of the output has seen enough.
             Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Self::Api { .. } | Self::Io { .. } | Self::Failed(_) => Exit::Failed,
         }

@@ -1,10 +1,9 @@
-//! `channeld health`: asks a running daemon over its admin listener, for whoever watches a container that holds nothing
-//! else to ask with.
+//! `channeld health`: asks a running daemon over its admin listener, in containers that hold no other program to ask with.
 //!
 //! # Invariants
 //!
-//! * **Of the configuration only the address.** A daemon that is well must not look ill because a key of its file was
-//!   spoiled after it was read: whoever acts on the answer would restart it into that file.
+//! * **Of the configuration only the address.** A healthy daemon must not look ill because its file was spoiled after it was
+//!   read: a supervisor would restart it into that file.
 //! * **Bounded.** An answer takes no longer and is no larger than its limit.
 
 use std::io::Write;
@@ -22,7 +21,7 @@ use crate::http;
 use crate::telemetry::Chain;
 
 /// How long the answer may take: a little more than the daemon gives itself for a report.
-const PATIENCE: Duration = Duration::from_secs(12);
+const MAX_WAIT: Duration = Duration::from_secs(12);
 
 /// How much of an answer is read. Reasons that are cut off are no fewer reasons.
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -30,7 +29,7 @@ const ANSWER_BYTES: usize = 64 * 1024;
 /// Ask the running daemon whether it makes progress.
 ///
 /// Asks its admin listener (`admin.listen` of the configuration) for /livez, prints the answer, and exits with 0 where it
-/// is good and with 1 where it is not, or where nobody answers.
+/// is good and with 1 where it is not, or where there is none.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Ask whether everything is as it should be (/readyz). That is no reason to restart anything: what is wrong may be
@@ -42,11 +41,11 @@ pub struct Args {
 /// Asks.
 ///
 /// # Errors
-/// [`Failure`], where nobody answers.
+/// [`Failure`], where there is no answer.
 pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let admin = Admin::load(file).map_err(|problems| Failure::Config(problems.to_string()))?;
     let path = if args.ready { "/readyz" } else { "/livez" };
-    let (good, said) = ask(&url(admin.listen, path)?, PATIENCE).await?;
+    let (good, said) = ask(&url(admin.listen, path)?, MAX_WAIT).await?;
     for line in said.lines() {
         writeln!(out, "{}", printable(line)).map_err(Failure::output)?;
     }
@@ -67,7 +66,7 @@ fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
     }
 }
 
-/// Who listens on every address is asked at its own.
+/// A daemon that listens on every address is asked at the loopback address.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -78,11 +77,11 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// Whether the answer is good, and what it says.
-async fn ask(url: &Url, patience: Duration) -> Result<(bool, String), Failure> {
+async fn ask(url: &Url, max_wait: Duration) -> Result<(bool, String), Failure> {
     let failed =
         |error: reqwest::Error| Failure::Failed(format!("no answer from {url}: {}", Chain(&error.without_url())));
     let client = http::client_for(url).map_err(|error| Failure::Failed(Chain(&error).to_string()))?;
-    let client = client.no_proxy().timeout(patience).build().map_err(failed)?;
+    let client = client.no_proxy().timeout(max_wait).build().map_err(failed)?;
     let answer = client.get(url.clone()).send().await.map_err(failed)?;
     let good = answer.status().is_success();
     Ok((good, text(answer).await.map_err(failed)?))
@@ -101,31 +100,4 @@ async fn text(mut answer: Response) -> reqwest::Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    #[test]
-    fn who_listens_everywhere_is_asked_at_loopback() {
-        for (listen, asked) in [
-            ("0.0.0.0:9464", "http://127.0.0.1:9464/livez"),
-            ("[::]:9464", "http://[::1]:9464/livez"),
-            ("10.1.2.3:80", "http://10.1.2.3/livez"),
-        ] {
-            assert_eq!(url(Some(listen.parse().unwrap()), "/livez").unwrap().as_str(), asked);
-        }
-        for listen in [None, Some("127.0.0.1:0".parse().unwrap())] {
-            assert_eq!(url(listen, "/livez").unwrap_err().exit(), Exit::Failed);
-        }
-    }
-
-    #[tokio::test]
-    async fn who_does_not_answer_is_not_waited_for_without_end() {
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = url(Some(silent.local_addr().unwrap()), "/livez").unwrap();
-        let failure = ask(&url, Duration::from_millis(50)).await.unwrap_err();
-        assert_eq!(failure.exit(), Exit::Failed);
-        assert!(failure.to_string().contains("timed out"), "{failure}");
-    }
-}
+mod tests;

@@ -1,24 +1,25 @@
-//! `channeld man`: the manual pages, of the command line and of the configuration file, for who makes a package.
+//! `channeld man`: the manual pages of the command line and of the configuration file, for packages.
 //!
 //! # Invariants
 //!
-//! * **Made of what is there.** Commands and options come from their definitions, keys from `config/default.toml`: a page
-//!   cannot say what the program does not do.
-//! * **The same from the same.** Nothing of the machine or the moment is in a page.
+//! * **Generated.** Commands and options come from their definitions, keys from `config/default.toml`. Only what holds for
+//!   all commands is written by hand, in `about.roff`.
+//! * **Reproducible.** A page depends on neither the machine nor the moment.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
-use clap_mangen::roff::Roff;
+use clap_mangen::roff::{Roff, roman};
 
 use super::Cli;
 use super::exit::{Exit, Failure};
 use crate::version;
 
-mod about;
 mod keys;
+#[cfg(test)]
+mod tests;
 
 /// Write the manual pages.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,8 +28,8 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// What pages say at their lower edge, where nothing is said of it: an argument of roff without text.
-const NOTHING: &str = "\"\"";
+/// Exit codes, signals, environment and files: the same for all commands.
+const ABOUT: &str = include_str!("man/about.roff");
 
 const MANUAL: &str = "channeld manual";
 
@@ -49,15 +50,21 @@ fn write_all(directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    std::fs::write(directory.join("channeld.1"), about::page(&command)?)?;
     std::fs::write(directory.join("channeld.toml.5"), keys::page()?)?;
-    command.get_subcommands().filter(|command| !command.is_hide_set()).try_for_each(|command| of(command, directory))
+    write(&command, directory, ABOUT, "channeld.toml(5), systemctl(1), journalctl(1)")?;
+    let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.try_for_each(|command| write_tree(command, directory))
 }
 
 /// Writes the page of a command, and those of its own commands.
-fn of(command: &Command, directory: &Path) -> io::Result<()> {
+fn write_tree(command: &Command, directory: &Path) -> io::Result<()> {
+    write(command, directory, "", "channeld(1), channeld.toml(5)")?;
+    command.get_subcommands().try_for_each(|command| write_tree(command, directory))
+}
+
+fn write(command: &Command, directory: &Path, about: &str, references: &str) -> io::Result<()> {
+    let page = Man::new(command.clone()).source(source()).date(date()).manual(MANUAL);
     let mut text = Vec::new();
-    let page = page(command);
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;
     page.render_synopsis_section(&mut text)?;
@@ -66,25 +73,23 @@ fn of(command: &Command, directory: &Path) -> io::Result<()> {
     if command.has_subcommands() {
         page.render_subcommands_section(&mut text)?;
     }
-    about::references(&["channeld(1)", "channeld.toml(5)"]).to_writer(&mut text)?;
-    std::fs::write(directory.join(page.get_filename()), text)?;
-    command.get_subcommands().try_for_each(|command| of(command, directory))
+    text.extend_from_slice(about.as_bytes());
+    see_also(references).to_writer(&mut text)?;
+    std::fs::write(directory.join(page.get_filename()), text)
 }
 
-fn page(command: &Command) -> Man {
-    let page = Man::new(command.clone());
-    page.source(source()).date(date()).manual(MANUAL)
+/// The section that names other pages.
+fn see_also(pages: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]).text([roman(pages)]);
+    roff
 }
 
 fn source() -> String {
     concat!("channeld ", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
+/// The day of the commit, or an empty argument of roff.
 fn date() -> String {
-    version::date().unwrap_or_else(|| NOTHING.to_owned())
-}
-
-/// The head of a page that is of no command.
-fn title(roff: &mut Roff, name: &str, section: &str) {
-    roff.control("TH", [name, section, &date(), &source(), MANUAL]);
+    version::date().unwrap_or_else(|| "\"\"".to_owned())
 }

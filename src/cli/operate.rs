@@ -1,10 +1,9 @@
-//! The way of a command to the state, which one process at a time may open: by the control socket of a daemon that runs,
-//! by itself where none does.
+//! How a command reaches the state, which one process at a time may open: over the control socket of a running daemon, and
+//! directly where none runs.
 //!
 //! # Invariants
 //!
-//! * **Nothing is made.** Where there is no state, none is created; and nobody but its owner opens it, because files of
-//!   somebody else in it would keep the daemon from starting.
+//! * **No state is created.** And only its owner opens it: files of another user in it would keep the daemon from starting.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -13,19 +12,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
-use super::run::open_state;
 use crate::config::{Channel, Local};
-use crate::control::{self, Answer, Operations, Refusal, Request};
-use crate::state::StateError;
+use crate::daemon::open_ledgers;
+use crate::ledger::StateError;
+use crate::operator::{self, Operations, Refusal, Request};
 use crate::telemetry::{self, Chain};
 
 /// How long the state may belong to a process that does not answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const MAX_WAIT: Duration = Duration::from_secs(3);
 
 /// Between two tries.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the command line asks, and what it is answered.
+/// Asks for what the command line says.
 pub(super) struct Operator {
     config: Local,
 }
@@ -43,31 +42,33 @@ impl Operator {
         &self.config.channels
     }
 
-    /// Has it done by a daemon that runs.
-    pub(super) async fn ask_the_daemon(&self, request: Request) -> Result<Answer, Failure> {
+    /// Asks the running daemon.
+    pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
         let path = &self.config.state.path;
-        match control::ask(path, &request).await.map_err(|source| no_answer(path, source))? {
-            Some(told) => Ok(told?),
+        match operator::ask(path, request).await.map_err(|source| no_answer(path, source))? {
+            Some(answer) => Ok(answer?),
             None => Err(Failure::Failed(format!("no daemon answers in {}: nothing runs there", path.display()))),
         }
     }
 
-    /// Has it done.
-    pub(super) async fn ask(&self, request: Request) -> Result<Answer, Failure> {
+    /// Asks the running daemon or, where none runs, carries the request out here.
+    pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
         let path = &self.config.state.path;
         let since = Instant::now();
         loop {
-            let told = control::ask(path, &request).await.map_err(|source| no_answer(path, source))?;
-            if let Some(told) = told {
-                return Ok(told?);
+            let answer = operator::ask(path, request).await.map_err(|source| no_answer(path, source))?;
+            if let Some(answer) = answer {
+                return Ok(answer?);
             }
             owned(path)?;
-            match open_state(path.clone()).await {
-                Ok(state) => {
-                    return Ok(Operations::offline(Arc::new(state), self.channels()).answer(request).await?);
+            match open_ledgers(path.clone()).await {
+                Ok(ledgers) => {
+                    let channels = self.channels().iter().map(Channel::for_operator);
+                    let operations = Operations::offline(Arc::new(ledgers), channels);
+                    return Ok(request.perform(&operations).await?);
                 }
-                // A daemon that begins or ends, or another command.
-                Err(StateError::InUse { .. }) if since.elapsed() < PATIENCE => tokio::time::sleep(LOOK_AGAIN).await,
+                // A daemon that starts or ends has it, or another command.
+                Err(StateError::InUse { .. }) if since.elapsed() < MAX_WAIT => tokio::time::sleep(LOOK_AGAIN).await,
                 Err(error) => return Err(refused(path, &error)),
             }
         }
@@ -102,7 +103,8 @@ fn refused(path: &Path, error: &StateError) -> Failure {
         StateError::InUse { holder, .. } => {
             let path = path.display();
             Failure::Failed(format!(
-                "the state in {path} belongs to process {holder} now: and does not answer at its control socket: its log says why; or stop it first"
+                "the state in {path} belongs to process {holder} now, which does not answer at its control socket: its log \
+                 says why; or stop it first"
             ))
         }
         error => Failure::Failed(Chain(error).to_string()),
@@ -117,13 +119,6 @@ impl From<Refusal> for Failure {
             Refusal::Failed(message) => Self::Failed(message),
         }
     }
-}
-
-/// An answer to another question: the two sides are of different versions.
-pub(super) fn unexpected() -> Failure {
-    Failure::Failed(
-        "the running daemon answered something else: is it of another version than this command?".to_owned(),
-    )
 }
 
 /// Writes each of them as one line of JSON.
@@ -146,7 +141,7 @@ pub(super) fn write_each<T: serde::Serialize>(
     lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()).map_err(Failure::output)
 }
 
-/// Writes a line, and that is all there is to say.
+/// Writes a line and is done.
 pub(super) fn say(out: &mut impl io::Write, line: &str) -> Result<Exit, Failure> {
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Failure::output)?;
     Ok(Exit::Done)

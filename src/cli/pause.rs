@@ -1,11 +1,11 @@
-//! `channeld pause` and `channeld resume`: a channel, or a sink of it, stands still for a while.
+//! `channeld pause` and `channeld resume`.
 
 use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, unexpected};
-use crate::control::{Answer, Request};
+use super::operate::{Operator, say};
+use crate::operator::api::{self, Paused};
 
 /// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
 ///
@@ -41,24 +41,26 @@ struct What {
 ///
 /// # Errors
 /// [`Failure`]: nothing was changed.
-pub async fn pause(args: &Pause, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    run(&args.what, true, config, out).await
+pub async fn pause(args: Pause, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let What { channel, sink } = args.what;
+    let request = api::Pause { channel, sink };
+    let now = Operator::open(config)?.ask_daemon(&request).await?;
+    report(out, &request.channel, request.sink.as_deref(), &now, "paused")
 }
 
 /// Resumes.
 ///
 /// # Errors
 /// [`Failure`]: nothing was changed.
-pub async fn resume(args: &Resume, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    run(&args.what, false, config, out).await
+pub async fn resume(args: Resume, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let What { channel, sink } = args.what;
+    let request = api::Resume { channel, sink };
+    let now = Operator::open(config)?.ask_daemon(&request).await?;
+    report(out, &request.channel, request.sink.as_deref(), &now, "going on")
 }
 
-async fn run(what: &What, paused: bool, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let request = Request::Pause { channel: what.channel.clone(), sink: what.sink.clone(), paused };
-    let answer = Operator::open(config)?.ask_the_daemon(request).await?;
-    let Answer::Paused(now) = answer else { return Err(unexpected()) };
-    let before = if now.changed { "" } else { " already" };
-    let done = if paused { "paused" } else { "going on" };
-    let sink = what.sink.as_ref().map(|sink| format!(" sink {sink}")).unwrap_or_default();
-    say(out, &format!("{}{sink}:{before} {done}", what.channel))
+fn report(out: &mut impl Write, channel: &str, sink: Option<&str>, now: &Paused, done: &str) -> Result<Exit, Failure> {
+    let already = if now.changed { "" } else { " already" };
+    let sink = sink.map(|sink| format!(" sink {sink}")).unwrap_or_default();
+    say(out, &format!("{channel}{sink}:{already} {done}"))
 }

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, unexpected, write_json};
-use crate::control::{Answer, Request};
+use super::operate::{Operator, say, write_json};
+use crate::operator::api::Reload;
 
 /// Have the running daemon read its configuration and secrets again, and say what that changed.
 ///
@@ -19,13 +19,12 @@ pub struct Args {
     json: bool,
 }
 
-/// Has it done.
+/// Reloads.
 ///
 /// # Errors
 /// [`Failure`]: nothing was changed.
 pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let answer = Operator::open(config)?.ask_the_daemon(Request::Reload).await?;
-    let Answer::Reloaded(changes) = answer else { return Err(unexpected()) };
+    let changes = Operator::open(config)?.ask_daemon(&Reload {}).await?;
     if args.json {
         write_json(out, &[changes])?;
         return Ok(Exit::Done);

@@ -8,11 +8,11 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::connect::{Connection, load};
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, unexpected};
+use super::operate::{Operator, say};
 use super::shown::offset;
 use crate::channel::{History, ReadError};
-use crate::control::{Again, Answer, Request};
 use crate::event::{Offset, RawEvent};
+use crate::operator::api::Redeliver;
 use crate::telemetry::Chain;
 
 /// What one request to the daemon carries at the most: less than it takes.
@@ -53,26 +53,26 @@ pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Resu
     let operator = Operator::open(file)?;
     let limit = config.api.page_limit;
     let mut history = History::new(connection.client, channel.id, args.from, args.to, limit);
-    let mut replayed = 0;
+    let mut total = 0;
     loop {
         let page = history.next().await.map_err(unread)?;
         if page.is_empty() {
             break;
         }
         for events in requests(&page) {
-            let request = Request::Replay { channel: args.channel.clone(), sink: args.sink.clone(), events };
-            let Answer::Replaying(offsets) = operator.ask(request).await? else { return Err(unexpected()) };
-            replayed += offsets.len();
+            let (channel, sink) = (args.channel.clone(), args.sink.clone());
+            let offsets = operator.ask(&Redeliver { channel, sink, events }).await?;
+            total += offsets.len();
             if let (Some(first), Some(last)) = (offsets.first(), offsets.last()) {
                 say(out, &format!("{first} to {last}: {} events are on their way to {}", offsets.len(), args.sink))?;
             }
         }
     }
-    say(out, &format!("{replayed} events in all"))
+    say(out, &format!("{total} events in all"))
 }
 
 /// Divides a page into what one request carries.
-fn requests(page: &[RawEvent]) -> Vec<Vec<Again>> {
+fn requests(page: &[RawEvent]) -> Vec<Vec<String>> {
     let (mut requests, mut bytes) = (vec![Vec::new()], 0);
     for event in page {
         let json = STANDARD.encode(&event.json);
@@ -81,7 +81,7 @@ fn requests(page: &[RawEvent]) -> Vec<Vec<Again>> {
             bytes = 0;
         }
         bytes += json.len();
-        requests.last_mut().expect("there is one from the beginning").push(Again { json });
+        requests.last_mut().expect("there is one from the beginning").push(json);
     }
     requests
 }
@@ -94,15 +94,4 @@ fn unread(error: ReadError) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_carries_no_more_than_the_daemon_takes_or_one_event() {
-        let event = |bytes: usize| RawEvent { offset: Offset::ZERO, id: None, json: vec![b' '; bytes].into() };
-        let sizes = |page: &[RawEvent]| requests(page).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(sizes(&[event(10), event(10)]), [2]);
-        assert_eq!(sizes(&[event(300_000), event(300_000), event(10)]), [1, 2]);
-        assert_eq!(sizes(&[event(10), event(600_000), event(10)]), [1, 1, 1]);
-    }
-}
+mod tests;

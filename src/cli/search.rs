@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **Refused here what the service would refuse**, before anything is asked.
+//! * **Invalid filters are refused here**, before the service is asked.
 //! * **No event twice, none silently skipped**, with `--all` too: see `search/pages.rs`.
 //! * **Bounded.** One page is held at a time.
 //!
@@ -25,9 +25,8 @@ use crate::verify::{Address, Verdict, Verifier};
 mod pages;
 #[cfg(test)]
 mod tests;
-mod window;
 
-pub use pages::{Pages, PagesError};
+pub use pages::Pages;
 
 /// The service's own maximum.
 const MAX_LIMIT: u16 = 200;
@@ -117,21 +116,21 @@ impl FilterArgs {
     /// # Errors
     /// [`Failure::Usage`], where a filter applies to none of the types.
     pub fn filter(&self) -> Result<Filter, Failure> {
-        let filter = Filter {
-            types: self.types.iter().map(|kind| EventType::from(kind.as_str())).collect(),
-            created: Created { gt: self.created_gt, gte: self.created_gte, lt: self.created_lt, lte: self.created_lte },
-            chain_selectors: self.chain_selectors.clone(),
-            chain_environment: self.chain_environment.clone(),
-            statuses: self.statuses.clone(),
-            watcher_id: self.watcher_id,
-            wallet_id: self.wallet_id,
-            addresses: self.addresses.clone(),
-            wallet_operation_id: self.wallet_operation_id.clone(),
-            operation_id: self.operation_id.clone(),
-            query_id: self.query_id.clone(),
-            event_name: self.event_name.clone(),
-            services: self.services.clone(),
-        };
+        let types = self.types.iter().map(|kind| EventType::from(kind.as_str())).collect();
+        let created =
+            Created { gt: self.created_gt, gte: self.created_gte, lt: self.created_lt, lte: self.created_lte };
+        let filter = Filter { types, created, ..Filter::default() }
+            .with("chain_selector", &self.chain_selectors)
+            .with("chain_environment", &self.chain_environment)
+            .with("status", &self.statuses)
+            .with("watcher_id", self.watcher_id)
+            .with("wallet_id", self.wallet_id)
+            .with("address", &self.addresses)
+            .with("wallet_operation_id", &self.wallet_operation_id)
+            .with("operation_id", &self.operation_id)
+            .with("query_id", &self.query_id)
+            .with("event_name", &self.event_name)
+            .with("service", &self.services);
         filter.check().map_err(|misfit| Failure::Usage(misfit.to_string()))?;
         Ok(filter)
     }
@@ -152,13 +151,13 @@ pub async fn run(
     if args.all {
         let mut pages = Pages::new(client, channel.id, filter, args.limit.unwrap_or(MAX_LIMIT));
         while let Some(events) = pages.next().await? {
-            write_page(args, channel, &shown::judged(verifier, events).await, out)?;
+            write_page(args, channel, &shown::verified(verifier, events).await, out)?;
         }
     } else {
         let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
         let doing = format!("channel {} could not be searched", channel.name);
         let page = client.search(channel.id, &filter, limit, args.offset).await.map_err(Failure::api(doing))?;
-        write_page(args, channel, &shown::judged(verifier, page.events).await, out)?;
+        write_page(args, channel, &shown::verified(verifier, page.events).await, out)?;
     }
     Ok(Exit::Done)
 }

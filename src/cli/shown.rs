@@ -24,14 +24,14 @@ impl Format {
     }
 }
 
-/// Judges records off the async threads: signatures cost processor time.
-pub(super) async fn judged(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<Verdict> {
+/// Verifies events off the async threads: signatures cost processor time.
+pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<Verdict> {
     let verifier = verifier.clone();
-    let judging = tokio::task::spawn_blocking(move || events.into_iter().map(|raw| verifier.judge(raw)).collect());
-    judging.await.expect("judging does not panic, and is never cancelled")
+    let verifying = tokio::task::spawn_blocking(move || events.into_iter().map(|raw| verifier.judge(raw)).collect());
+    verifying.await.expect("verifying does not panic, and is never cancelled")
 }
 
-/// Writes one line: the record as JSON, or what a person wants to know first.
+/// Writes one line: the record as JSON, or a summary for people.
 pub(super) fn write(out: &mut impl Write, format: Format, channel: &ChannelRef, verdict: &Verdict) -> io::Result<()> {
     match format {
         Format::Json => writeln!(out, "{}", record::shown(channel, verdict)),
@@ -75,7 +75,7 @@ pub(super) fn id(id: Option<EventId>) -> String {
     id.map_or_else(|| "-".to_owned(), |id| id.to_string())
 }
 
-/// A text of the service without the control characters that a terminal would act upon.
+/// A text of the service, safe for a terminal: without control characters.
 pub(super) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
@@ -89,7 +89,7 @@ pub(super) fn parts(verdict: &Verdict) -> (&RawEvent, Option<Event>) {
     }
 }
 
-/// The name inside the signed text. Of a verified event only: otherwise it is nobody's word.
+/// The name inside the signed text, of a verified event only: otherwise it is not signed.
 fn name(verdict: &Verdict) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {

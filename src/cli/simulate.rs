@@ -1,4 +1,4 @@
-//! `channeld simulate`: the service, simulated, until it is told to stop.
+//! `channeld simulate`: the simulated service, until a signal ends it.
 //!
 //! # Invariants
 //!
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use super::Exit;
-use crate::signals::{Signal, Signals};
+use crate::daemon::signals::{Signal, Signals};
 use crate::simulator::{Announcement, HasMore, LateProofs, Options, Simulator, Window, api_key};
 
 /// Simulates the channel events service over HTTP.
@@ -156,54 +156,4 @@ fn within(text: &str, most: f64) -> Result<f64, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn parse(line: &str) -> Result<Options, clap::Error> {
-        Command::try_parse_from(line.split(' ')).map(|command| command.args.into())
-    }
-
-    #[test]
-    fn every_option_is_taken() {
-        let line = "simulate --listen 127.0.0.1:8080 --api-key k --org-id o --channels 3 --events 9 --rate 2.5 \
-                    --unsigned 0.1 --late-proofs 0.2:30s --forged 0.3 --faults 0.4 --seed 7 --window newest \
-                    --inclusive --has-more older --sparse --prepared";
-        let options = parse(line).expect("valid");
-        assert_eq!((options.channels, options.events, options.seed), (3, 9, 7));
-        assert_eq!((options.window, options.has_more), (Window::Newest, HasMore::Older));
-        assert!(options.inclusive && options.sparse && options.prepared && options.late_proofs.is_some());
-    }
-
-    #[test]
-    fn what_is_out_of_range_is_a_usage_error() {
-        for option in [
-            "--forged 1.1",
-            "--faults -0.1",
-            "--unsigned NaN",
-            "--rate inf",
-            "--channels 0",
-            "--channels 1001",
-            "--events -1",
-            "--late-proofs 0.1",
-            "--window middle",
-            "--listen here",
-        ] {
-            assert!(parse(&format!("simulate {option}")).is_err(), "{option}");
-        }
-    }
-
-    #[test]
-    fn the_key_follows_from_the_seed() {
-        let key = |line| parse(line).expect("valid").api_key;
-        assert!(key("simulate --seed 1").starts_with("sim-"));
-        assert_eq!(key("simulate --seed 1"), key("simulate --seed 1"));
-        assert_ne!(key("simulate --seed 1"), key("simulate --seed 2"));
-    }
-}
+mod tests;

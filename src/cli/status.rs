@@ -8,11 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, unexpected, write_json};
+use super::operate::{Operator, write_json};
 use super::shown::printable;
 use crate::channel::{Activity, LaneCondition, Problem};
-use crate::control::{Answer, LaneReport, Report, Request};
-use crate::signals::Signals;
+use crate::daemon::signals::Signals;
+use crate::operator::api::GetStatus;
+use crate::operator::{LaneReport, Report};
 use crate::telemetry::Chain;
 
 mod table;
@@ -40,17 +41,16 @@ pub struct Args {
 /// Shows it.
 ///
 /// # Errors
-/// [`Failure`], where it cannot be told.
+/// [`Failure`], where there is no report.
 pub async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
     if let Some(seconds) = args.watch {
         return watch(args, &operator, Duration::from_secs(seconds.into())).await;
     }
-    let answer = operator.ask(Request::Status).await?;
-    let Answer::Status(report) = answer else { return Err(unexpected()) };
+    let report = operator.ask(&GetStatus {}).await?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        write_json(&mut out, &[&*report])?;
+        write_json(&mut out, &[report])?;
     } else {
         let shown = Shown { report: &report, now: Timestamp::now() };
         write!(out, "{shown}").and_then(|()| out.flush()).map_err(Failure::output)?;
@@ -58,18 +58,15 @@ pub async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Shows it again and again, each time over the time before where somebody watches.
+/// Shows it again and again; on a terminal, each time over the time before.
 async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
     let in_place = io::stdout().is_terminal() && !args.json;
     loop {
-        let shown = match operator.ask_the_daemon(Request::Status).await {
-            Ok(Answer::Status(report)) if args.json => {
-                format!("{}\n", serde_json::to_string(&report).expect("a report is JSON"))
-            }
-            Ok(Answer::Status(report)) => Shown { report: &report, now: Timestamp::now() }.to_string(),
-            Ok(_) => return Err(unexpected()),
-            // It may come, or come back.
+        let shown = match operator.ask_daemon(&GetStatus {}).await {
+            Ok(report) if args.json => format!("{}\n", serde_json::to_string(&report).expect("a report is JSON")),
+            Ok(report) => Shown { report: &report, now: Timestamp::now() }.to_string(),
+            // A daemon may start, or start again.
             Err(failure) => format!("{}\n", Chain(&failure)),
         };
         let mut out = anstream::stdout().lock();
@@ -219,15 +216,4 @@ fn span(seconds: i64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_said_in_the_largest_unit_that_tells() {
-        let now = Timestamp::from_second(1_000_000).unwrap();
-        let cases = [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (172_800, "2 d"), (-5, "0 s")];
-        for (seconds, said) in cases {
-            assert_eq!(ago(Timestamp::from_second(1_000_000 - seconds).unwrap(), now), said);
-        }
-    }
-}
+mod tests;

@@ -1,11 +1,11 @@
-//! `channeld verify`: the proofs of records that are already here. Asks nobody.
+//! `channeld verify`: verifies events of a file, offline.
 //!
 //! # Invariants
 //!
-//! * **An object in, a verdict out**, in the same order; what is not JSON is an input too, and rejected.
-//! * **A record says what its event says.** One of our own delivered records, in a CloudEvents event too, is as good as the
-//!   event inside it, and rejected where its own fields say otherwise.
-//! * **Bounded.** One input at a time, however long the file.
+//! * **An object in, a verdict out**, in the same order. Text that is not JSON is an input too, and rejected.
+//! * **A record agrees with its event.** A delivered record, also inside a CloudEvents event, is verified by the event inside
+//!   it, and rejected where its own fields differ from that.
+//! * **Bounded.** One input is in memory, however long the file.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::connect::Channels;
 use super::exit::{Exit, Failure};
 use super::shown::Format;
-use crate::config::{VerificationFlags, verification_from_flags};
+use crate::config::verification_from_flags;
 use crate::verify::Verifier;
 
 mod input;
@@ -65,7 +65,7 @@ impl Args {
     /// [`Failure`], where they describe none that could work.
     pub fn verifier(&self, config: Option<&Path>) -> Result<Verifier, Failure> {
         if self.has_flags() {
-            return verification_from_flags(&self.flags()).map_err(|problems| Failure::Usage(problems.to_string()));
+            return verification_from_flags(self.flags()).map_err(|problems| Failure::Usage(problems.to_string()));
         }
         let channels = Channels::open(config)?;
         match &self.channel {
@@ -79,14 +79,14 @@ impl Args {
         flags.iter().any(|flag| flag.is_some())
     }
 
-    fn flags(&self) -> VerificationFlags<'_> {
-        VerificationFlags {
-            valid_signers: self.valid_signers.as_deref(),
-            min_required_signatures: self.min_required_signatures.as_deref(),
-            workflow_owner: self.workflow_owner.as_deref(),
-            org_id: self.org_id.as_deref(),
-            tenant_id: self.tenant_id.as_deref(),
-        }
+    fn flags(&self) -> [(&'static str, Option<&str>); 5] {
+        [
+            ("--valid-signers", self.valid_signers.as_deref()),
+            ("--min-required-signatures", self.min_required_signatures.as_deref()),
+            ("--workflow-owner", self.workflow_owner.as_deref()),
+            ("--org-id", self.org_id.as_deref()),
+            ("--tenant-id", self.tenant_id.as_deref()),
+        ]
     }
 }
 

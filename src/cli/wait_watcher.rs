@@ -1,13 +1,11 @@
-//! `channeld wait-watcher`: until a watcher is active, or archived.
+//! `channeld wait-watcher`: waits until a watcher is active, or archived.
 //!
-//! What a poll's outcome means is the specification's ("Client-side classification used when awaiting a watcher
-//! state"): 429, 5xx and the network are waited out, everything else ends the wait.
+//! 429, 5xx and failures of the network are waited out; any other error ends the wait.
 //!
 //! # Cancellation
 //!
 //! May be dropped at any point: it changes nothing.
 
-use std::fmt;
 use std::io::Write;
 use std::time::Duration;
 
@@ -40,21 +38,13 @@ pub struct Args {
 }
 
 /// A state that can be waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Until {
     /// Its events arrive.
     Active,
     /// It has been taken down.
     Archived,
-}
-
-impl fmt::Display for Until {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Active => "active",
-            Self::Archived => "archived",
-        })
-    }
 }
 
 /// Why a wait ended without the state.

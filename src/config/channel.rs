@@ -1,12 +1,13 @@
-//! The channels: which are read, from where, and to which sinks.
+//! `[channels.NAME]`: which channels are read, from where, and to which sinks.
 
 use std::collections::BTreeMap;
 
 use super::filter;
-use super::keys::{Key, Keys, Reported};
-use super::values::check_name;
+use super::table::{Merged, Reported, Table};
 use super::verification::{Level, Verification};
+use crate::channel::Start;
 use crate::event::{ChannelId, Offset};
+use crate::operator::ConfiguredChannel;
 use crate::record::{ChannelRef, Filter};
 
 /// `[channels.NAME]`.
@@ -16,54 +17,58 @@ pub struct Channel {
     pub channel: ChannelRef,
     /// The names of its sinks, in the operator's order: at least one, each defined, none twice.
     pub sinks: Vec<String>,
-    /// Which events each of them is given, where its own filter is not the one.
+    /// Which events a sink is given, where that differs from the sink's own filter.
     pub filters: BTreeMap<String, Filter>,
     /// Where reading begins as long as there is no cursor.
     pub start: Start,
-    /// What it asks of its events.
+    /// What its events must satisfy.
     pub verification: Verification,
 }
 
-/// Where reading begins as long as there is no cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// At the channel's first event.
-    Earliest,
-    /// After its newest event.
-    Latest,
-    /// With the event at this offset, or else the first after it.
-    Offset(Offset),
+impl Channel {
+    /// What an operator's requests need to know of it.
+    #[must_use]
+    pub fn for_operator(&self) -> ConfiguredChannel {
+        ConfiguredChannel {
+            channel: self.channel.clone(),
+            sinks: self.sinks.iter().map(|sink| sink.as_str().into()).collect(),
+            verifier: self.verification.verifier.clone(),
+        }
+    }
 }
 
-/// Reads every channel, in the order of their names. `sinks` are the names that may be used.
-pub(super) fn read_all(keys: &mut Keys, sinks: &[String]) -> Result<Vec<Channel>, Reported> {
-    let table = Key::new("channels");
-    let shared = Level::read(keys, Key::new("verification"));
-    let names = keys.names(&table)?;
+/// Reads every channel, in the order of their names.
+pub(super) fn read_all(merged: &mut Merged) -> Result<Vec<Channel>, Reported> {
+    let sinks = merged.table("sinks").names().unwrap_or_default();
+    let shared = Level::read(&mut merged.table("verification"));
+    let names = merged.table("channels").names()?;
     if names.is_empty() {
-        return Err(keys.wrong(&table, "there is no channel; add a [channels.NAME] table with its id and sinks"));
+        let message = "there is no channel; add a [channels.NAME] table with its id and sinks";
+        return Err(merged.table("channels").wrong_itself(message));
     }
-    let mut ids = BTreeMap::new();
+    let mut read_before = BTreeMap::new();
     let channels: Vec<_> =
-        names.into_iter().map(|name| read(keys, &table.at(&name), name, sinks, &shared, &mut ids)).collect();
+        names.into_iter().map(|name| read(merged, &name, &sinks, &shared, &mut read_before)).collect();
     channels.into_iter().collect()
 }
 
+/// `read_before` are the ids of the channels before it, with their names.
 fn read(
-    keys: &mut Keys,
-    channel: &Key,
-    name: String,
-    sinks: &[String],
+    merged: &mut Merged,
+    name: &str,
+    defined: &[String],
     shared: &Level,
-    ids: &mut BTreeMap<ChannelId, Key>,
+    read_before: &mut BTreeMap<ChannelId, String>,
 ) -> Result<Channel, Reported> {
-    check_name(keys, channel);
-    let id = read_id(keys, &channel.at("id"), ids);
-    let sinks = read_sinks(keys, &channel.at("sinks"), sinks);
+    let mut channels = merged.table("channels");
+    let mut table = channels.table(name);
+    table.check_name();
+    let id = read_id(&mut table, read_before);
+    let sinks = read_sinks(&mut table, defined);
     let filters =
-        sinks.as_deref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(keys, &channel.at("filters"), sinks));
-    let start = keys.optional(&channel.at("start"), start);
-    let verification = Level::read(keys, channel.at("verification")).over(shared, keys);
+        sinks.as_deref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&mut table.table("filters"), sinks));
+    let start = table.optional("start", start);
+    let verification = Level::read(&mut table.table("verification")).over(shared, merged);
     Ok(Channel {
         channel: ChannelRef { name: name.into(), id: id? },
         sinks: sinks?,
@@ -73,44 +78,40 @@ fn read(
     })
 }
 
-fn read_id(keys: &mut Keys, key: &Key, ids: &mut BTreeMap<ChannelId, Key>) -> Result<ChannelId, Reported> {
-    let id = keys.required(key, |text| {
+fn read_id(table: &mut Table<'_>, read_before: &mut BTreeMap<ChannelId, String>) -> Result<ChannelId, Reported> {
+    let id = table.required("id", |text| {
         text.trim().parse().map_err(|_| "must be the channel's UUID as the service shows it".to_owned())
     })?;
-    match ids.insert(id, key.clone()) {
+    match read_before.insert(id, table.key().at("id").to_string()) {
         None => Ok(id),
-        Some(other) => Err(keys.wrong(key, format!("is the same as {other}; read each channel once"))),
+        Some(other) => Err(table.wrong("id", format!("is the same as {other}; read each channel once"))),
     }
 }
 
-fn read_sinks(keys: &mut Keys, key: &Key, defined: &[String]) -> Result<Vec<String>, Reported> {
-    let names = keys.list(key)?.ok_or_else(|| keys.missing(key))?;
-    let mut outcome = if names.is_empty() { Err(keys.wrong(key, "is empty; name a sink")) } else { Ok(()) };
+fn read_sinks(table: &mut Table<'_>, defined: &[String]) -> Result<Vec<String>, Reported> {
+    let names = table.list("sinks")?.ok_or_else(|| table.missing("sinks"))?;
+    let mut outcome = if names.is_empty() { Err(table.wrong("sinks", "is empty; name a sink")) } else { Ok(()) };
     for (index, name) in names.iter().enumerate() {
         if !defined.contains(name) {
-            outcome = Err(keys.wrong(key, undefined(name, defined)));
+            outcome = Err(table.wrong("sinks", undefined(name, defined)));
         } else if names[..index].contains(name) {
-            outcome = Err(keys.wrong(key, format!("names the sink {name:?} twice; name each sink once")));
+            outcome = Err(table.wrong("sinks", format!("names the sink {name:?} twice; name each sink once")));
         }
     }
     outcome.map(|()| names)
 }
 
-fn read_filters(keys: &mut Keys, table: &Key, sinks: &[String]) -> Result<BTreeMap<String, Filter>, Reported> {
-    let mut filters = Ok(BTreeMap::new());
-    for name in keys.names(table)? {
-        let read = match filter::read(keys, &table.at(&name)) {
-            Ok(_) if !sinks.contains(&name) => Err(keys
-                .wrong(&table.at(&name), format!("is no sink of this channel, whose sinks are: {}", sinks.join(", ")))),
-            read => read,
-        };
-        match (read, &mut filters) {
-            (Ok(filter), Ok(filters)) => filters.extend(filter.map(|filter| (name, filter))),
-            (Err(reported), _) => filters = Err(reported),
-            (Ok(_), Err(_)) => {}
+fn read_filters(table: &mut Table<'_>, sinks: &[String]) -> Result<BTreeMap<String, Filter>, Reported> {
+    let names = table.names()?;
+    let read = |name: String| match filter::read(table, &name)? {
+        _ if !sinks.contains(&name) => {
+            let message = format!("is no sink of this channel, whose sinks are: {}", sinks.join(", "));
+            Err(table.wrong(&name, message))
         }
-    }
-    filters
+        filter => Ok(filter.map(|filter| (name, filter))),
+    };
+    let filters: Vec<_> = names.into_iter().map(read).collect();
+    filters.into_iter().filter_map(Result::transpose).collect()
 }
 
 fn undefined(name: &str, defined: &[String]) -> String {

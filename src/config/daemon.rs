@@ -1,22 +1,20 @@
 //! The process itself: where it keeps its state, where it answers, what it logs.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use reqwest::header::HeaderName;
-use tracing_subscriber::EnvFilter;
 use url::Url;
 
+use super::channel::{self, Channel};
+use super::layers::read_part;
+use super::problem::ConfigError;
+use super::table::{Merged, Reading, Reported, Table};
+use super::values::{http_url, path, word};
 use crate::http;
-use crate::trace::{Headers, Otlp};
-
-use super::keys::{Key, Keys, Reported};
-use super::secret::{self, Secret};
-use super::values::{choice, http_url, path};
-use super::{ConfigError, Text, layers};
-
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+use crate::secret::Secret;
+use crate::telemetry::Log;
+use crate::telemetry::trace::{Headers, Otlp};
 
 /// `[state]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,86 +30,66 @@ pub struct Admin {
     pub listen: Option<SocketAddr>,
 }
 
-/// `[log]`.
+/// The part that a command needs which works on the state of this machine. No secret is read: while the daemon does not
+/// run, its secrets may be absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
-    /// What is logged.
-    pub level: LogLevel,
-    /// How a line looks.
-    pub format: LogFormat,
-    /// Where traces are exported; `None` where they are not.
-    pub otlp: Option<Otlp>,
-}
-
-/// What is logged: a level, or levels by module, in the syntax of [`EnvFilter`], which takes it without an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLevel(Box<str>);
-
-/// How a log line looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-impl LogLevel {
-    /// The directives.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for LogLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl State {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, Reported> {
-        keys.required(&Key::new("state").at("path"), path).map(|path| Self { path })
-    }
+pub struct Local {
+    /// `[state]`: where it is.
+    pub state: State,
+    /// `[log]`: what is logged.
+    pub log: Log,
+    /// `[channels.NAME]`, in the order of their names.
+    pub channels: Vec<Channel>,
 }
 
 impl Admin {
-    /// Loads this part alone, as [`Config::load`](super::Config::load) loads all of it: what is wrong elsewhere is no
-    /// error.
+    /// Loads this part alone, as [`Config::load`](super::Config::load) loads all of it: a mistake elsewhere is no error.
     ///
     /// # Errors
     /// What is wrong with it; where the file cannot be read at all, that.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
-        let mut keys = layers::merge(&Text::read(file)?, std::env::vars_os())?;
-        let admin = Self::read(&mut keys);
-        keys.settle(admin)
+        read_part(file, |merged| Self::read(&mut merged.table("admin")))
     }
 
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, Reported> {
-        keys.required(&Key::new("admin").at("listen"), listen).map(|listen| Self { listen })
+    pub(super) fn read(admin: &mut Table<'_>) -> Result<Self, Reported> {
+        Ok(Self { listen: admin.required("listen", listen)? })
     }
 }
 
-impl Log {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, Reported> {
-        let log = Key::new("log");
-        let lines = Self::read_lines(keys);
-        let endpoint = keys.required(&log.at("otlp_endpoint"), endpoint);
-        let headers = secret::read_as(keys, &log, "otlp_headers", headers);
-        let (endpoint, headers) = (endpoint?, headers?.unwrap_or_default());
-        let otlp = endpoint.map(|endpoint| Otlp { endpoint, headers });
-        Ok(Self { otlp, ..lines? })
+impl Local {
+    /// Loads this part alone, as [`Config::load`](super::Config::load) loads all of it: a mistake elsewhere is no error.
+    ///
+    /// # Errors
+    /// What is wrong with it; where the file cannot be read at all, that.
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        read_part(file, Self::read)
     }
 
-    /// How lines are written, and nothing that is secret: no traces.
-    pub(super) fn read_lines(keys: &mut Keys) -> Result<Self, Reported> {
-        let log = Key::new("log");
-        let level = keys.required(&log.at("level"), level);
-        let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let format = keys.required(&log.at("format"), choice(&formats));
-        Ok(Self { level: level?, format: format?, otlp: None })
+    fn read(merged: &mut Merged) -> Result<Self, Reported> {
+        let (state, log) = (State::read(&mut merged.table("state")), read_log(&mut merged.table("log")));
+        let channels = channel::read_all(merged);
+        Ok(Self { state: state?, log: log?, channels: channels? })
     }
+}
+
+impl State {
+    pub(super) fn read(state: &mut Table<'_>) -> Result<Self, Reported> {
+        Ok(Self { path: state.required("path", path)? })
+    }
+}
+
+pub(super) fn read_log(log: &mut Table<'_>) -> Result<Log, Reported> {
+    let level = log.required("level", str::parse);
+    let format = log.required("format", word);
+    Ok(Log { level: level?, format: format? })
+}
+
+/// Where traces are exported.
+pub(super) fn read_otlp(log: &mut Table<'_>) -> Reading<Otlp> {
+    let endpoint = log.required("otlp_endpoint", endpoint);
+    let headers = log.secret("otlp_headers", headers);
+    let (endpoint, headers) = (endpoint?, headers?.unwrap_or_default());
+    Ok(endpoint.map(|endpoint| Otlp { endpoint, headers }))
 }
 
 fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
@@ -138,17 +116,5 @@ fn headers(text: &str) -> Result<Headers, String> {
         Some((name.to_owned(), Secret::new(value)))
     };
     let headers = text.split(',').filter(|part| !part.trim().is_empty()).map(header);
-    headers.collect::<Option<_>>().ok_or_else(|| "must be such as \"name=value,name=value\", of headers".to_owned())
-}
-
-fn level(text: &str) -> Result<LogLevel, String> {
-    let directives = text.trim();
-    // To the filter a bare word that is no level is a module to be traced, so that a slip of the pen would silence all
-    // the rest.
-    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
-    let understood = directives.split(',').all(|part| part.contains('=') || is_level(part.trim()));
-    if !understood || EnvFilter::try_new(directives).is_err() {
-        return Err(format!("must be one of {}, or such as \"info,channeld::api=debug\"", LEVELS.join(", ")));
-    }
-    Ok(LogLevel(directives.into()))
+    headers.collect::<Option<_>>().ok_or_else(|| "must be headers, such as \"name=value,name=value\"".to_owned())
 }

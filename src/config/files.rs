@@ -1,48 +1,72 @@
-//! The files whose content went into a configuration, and whether they have changed since.
+//! The operator's file as it was read, and the files that it names.
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Secrets, certificates and keys beside the configuration file, as they were just before they were read.
+use super::problem::{ConfigError, Problem};
+
+/// The largest configuration file, in bytes. A thousand channels with filters of their own need less.
+const TEXT_LIMIT: usize = 1024 * 1024;
+
+/// The text of a configuration file, and its path; `None` where there is no file. It may hold secrets: it is not shown.
+#[derive(Clone, Default)]
+pub struct Text(pub(super) Option<(PathBuf, String)>);
+
+impl Text {
+    /// Reads `file`, where there is one.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let Some(path) = file else { return Ok(Self(None)) };
+        let text = read_up_to(path, TEXT_LIMIT).map_err(|error| {
+            let origin = Some(path.display().to_string());
+            let message = format!("the file {error}; correct the path or the file");
+            ConfigError::new(vec![Problem { key: "--config".to_owned(), origin, message }])
+        })?;
+        Ok(Self(Some((path.to_owned(), text))))
+    }
+}
+
+/// The secrets, certificates and keys beside the configuration file, as they were just before they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files(BTreeMap<PathBuf, Option<Stamp>>);
 
-/// What tells one content from another without reading it. Of a link it is that of what it leads to: this is how a
-/// mounted secret is replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    /// Seconds and nanoseconds: of the content, and of everything about the file.
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
+/// Device, inode, size, and the times of the last change to the content and to the inode, in seconds and nanoseconds:
+/// they tell one content from another without reading it. Of a link they are those of its target, which is what changes
+/// where a mounted secret is replaced.
+type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl Files {
     /// Notes a file that is about to be read.
     pub(super) fn note(&mut self, path: &Path) {
-        self.0.entry(path.to_owned()).or_insert_with(|| Stamp::of(path));
+        self.0.entry(path.to_owned()).or_insert_with(|| stamp(path));
     }
 
-    /// Whether any of them is not as it was.
+    /// Whether one of them has changed.
     #[must_use]
     pub fn have_changed(&self) -> bool {
-        self.0.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
+        self.0.iter().any(|(path, before)| stamp(path) != *before)
     }
 }
 
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let stamp = |metadata: Metadata| Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        };
-        std::fs::metadata(path).ok().map(stamp)
+fn stamp(path: &Path) -> Option<Stamp> {
+    let stamp = |file: Metadata| {
+        (file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec()))
+    };
+    std::fs::metadata(path).ok().map(stamp)
+}
+
+/// Reads a file of at most `bound` bytes, a multiple of 1024, as text. The error continues the sentence "the file …".
+pub(super) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
+    let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
+    let mut bytes = Vec::new();
+    file.take(bound as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() > bound {
+        return Err(format!("is larger than {} KiB", bound / 1024));
     }
+    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
 }

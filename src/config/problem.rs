@@ -31,32 +31,25 @@ impl fmt::Display for Problem {
 
 /// Everything that is wrong with a configuration. Never empty; `Display` gives a line to each problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    problems: Vec<Problem>,
-}
+pub struct ConfigError(Vec<Problem>);
 
 impl ConfigError {
     pub(super) fn new(problems: Vec<Problem>) -> Self {
         debug_assert!(!problems.is_empty(), "a configuration fails for a reason");
-        Self { problems }
+        Self(problems)
     }
 
     /// The problems, those of one section together.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
-        &self.problems
+        &self.0
     }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.0.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::channel::{Ordering, Start, UnsignedPolicy};
 use crate::sink::FileSettings;
 
 mod documents;
@@ -235,7 +236,7 @@ fn a_problem_above_the_channels_is_reported_once() {
 fn what_is_not_set_has_its_default() {
     let config = load(GOOD, &[]).expect("valid");
     let channel = &config.channels[0];
-    assert_eq!(config.api.base_url.as_str(), "https://cre-connect.api.chain.link/v1");
+    assert_eq!(config.api.client.base_url.as_str(), "https://cre-connect.api.chain.link/v1");
     assert_eq!((config.api.page_limit, config.api.idle_wait), (200, Duration::from_secs(5)));
     assert_eq!(config.admin.listen.map(|listen| listen.to_string()).as_deref(), Some("127.0.0.1:9464"));
     assert_eq!((channel.start, &*channel.channel.name), (Start::Earliest, "a"));
@@ -256,7 +257,7 @@ fn values_are_read_as_operators_write_them() {
     ];
     let [base, admin, start, sinks, tenant] =
         cases.map(|(table, key, value)| load(&with(table, key, value), &[]).unwrap_or_else(|error| panic!("{error}")));
-    assert_eq!(base.api.base_url.as_str(), "http://localhost:8080/v1");
+    assert_eq!(base.api.client.base_url.as_str(), "http://localhost:8080/v1");
     assert_eq!(admin.admin.listen, None);
     assert_eq!(Some(start.channels[0].start), crate::event::Offset::new(15520).map(Start::Offset));
     assert_eq!(sinks.channels[0].sinks, ["hook", "out"]);
@@ -284,23 +285,26 @@ fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem(
     let text = format!("{GOOD}[sinks.spare]\ntype = \"file\"\npath = \"/nowhere/yet/events.jsonl\"\n");
     let config = load(&text, &[]).expect("valid");
     assert_eq!(config.notes, ["sinks.spare: no channel uses this sink"]);
-    assert_eq!(config.sinks["spare"].target.downcast(), Some(&FileSettings::at("/nowhere/yet/events.jsonl")));
+    assert_eq!(
+        config.sinks["spare"].target.settings,
+        SinkSettings::File(FileSettings::at("/nowhere/yet/events.jsonl"))
+    );
 }
 
 #[test]
 fn flags_are_held_to_the_same_rules() {
-    let verifier = verification_from_flags(&VerificationFlags { org_id: Some("org_1"), ..Default::default() });
+    let verifier = verification_from_flags([("--org-id", Some("org_1"))]);
     let expected = good(&[]).channels[0].verification.verifier.clone();
     assert_eq!(verifier.expect("defaults for the rest"), expected);
 
-    let flags = VerificationFlags {
-        valid_signers: Some("0xff9b062fccb2f042311343048b9518068370f837,nobody"),
-        min_required_signatures: Some("0"),
-        org_id: Some("org_1"),
-        workflow_owner: Some("0x00000000000000000000000000000000000000aa"),
-        tenant_id: None,
-    };
-    let error = verification_from_flags(&flags).expect_err("three mistakes");
+    let flags = [
+        ("--valid-signers", Some("0xff9b062fccb2f042311343048b9518068370f837,nobody")),
+        ("--min-required-signatures", Some("0")),
+        ("--org-id", Some("org_1")),
+        ("--workflow-owner", Some("0x00000000000000000000000000000000000000aa")),
+        ("--tenant-id", None),
+    ];
+    let error = verification_from_flags(flags).expect_err("three mistakes");
     let expected = ["verification.org_id", "verification.valid_signers", "verification.min_required_signatures"];
     assert_eq!(keys_of(&error), expected);
     assert_eq!(error.problems()[1].origin.as_deref(), Some("flag --valid-signers"));

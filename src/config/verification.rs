@@ -1,22 +1,26 @@
-//! Whose signatures count, whose events these are, and what becomes of events without a proof.
+//! Whose signatures count, whose events these are, and what happens to events without a proof.
 //!
 //! `[verification]` holds for every channel; `[channels.NAME.verification]` overrides it key by key. An owner given
 //! there, in either of its two ways, replaces the one given above.
 
 use std::time::Duration;
 
-use super::keys::{Key, Keys, Reading, Reported};
+use figment::Figment;
+
+use super::key::Key;
 use super::layers::Layer;
 use super::problem::ConfigError;
-use super::values::{choice, positive_duration};
+use super::table::{Merged, Reading, Reported, Table};
+use super::values::{positive_duration, word};
+use crate::channel::{Ordering, UnsignedPolicy};
 use crate::verify::{Address, SignerSet, Verifier, workflow_owner};
 
-/// What a channel asks of its events.
+/// What the events of a channel must satisfy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verification {
-    /// Judges the proofs.
+    /// Verifies the proofs.
     pub verifier: Verifier,
-    /// What becomes of notices that nobody signs.
+    /// What happens to notices, which never carry a proof.
     pub unsigned: UnsignedPolicy,
     /// Whether later events wait for a late proof.
     pub ordering: Ordering,
@@ -24,33 +28,7 @@ pub struct Verification {
     pub proof_timeout: Duration,
 }
 
-/// What becomes of notices that nobody signs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnsignedPolicy {
-    /// They are delivered, marked as such.
-    Deliver,
-    /// They are counted and passed over.
-    Drop,
-}
-
-impl UnsignedPolicy {
-    const WORDS: [(&str, Self); 2] = [("deliver", Self::Deliver), ("drop", Self::Drop)];
-}
-
-/// Whether later events wait for an event whose proof is late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ordering {
-    /// They do not: it is delivered late.
-    Available,
-    /// They do: nothing overtakes it.
-    Strict,
-}
-
-impl Ordering {
-    const WORDS: [(&str, Self); 2] = [("available", Self::Available), ("strict", Self::Strict)];
-}
-
-/// The two ways to name whose events these are.
+/// The two ways to name the owner of the events.
 #[derive(Clone, Debug)]
 enum Owner {
     Workflow(Address),
@@ -63,47 +41,50 @@ pub(super) struct Level {
     owner: Reading<Owner>,
     tenant_id: Reading<String>,
     signers: Reading<Vec<Address>>,
-    required: Reading<usize>,
+    signatures: Reading<usize>,
     unsigned: Reading<UnsignedPolicy>,
     ordering: Reading<Ordering>,
     proof_timeout: Reading<Duration>,
 }
 
 impl Level {
-    pub(super) fn read(keys: &mut Keys, table: Key) -> Self {
+    pub(super) fn read(table: &mut Table<'_>) -> Self {
         Self {
-            owner: read_owner(keys, &table),
-            tenant_id: keys.optional(&table.at("tenant_id"), |text| Ok(text.to_owned())),
-            signers: read_signers(keys, &table.at("valid_signers")),
-            required: keys.optional(&table.at("min_required_signatures"), required),
-            unsigned: keys.optional(&table.at("unsigned"), choice(&UnsignedPolicy::WORDS)),
-            ordering: keys.optional(&table.at("ordering"), choice(&Ordering::WORDS)),
-            proof_timeout: keys.optional(&table.at("proof_timeout"), positive_duration),
-            table,
+            table: table.key().clone(),
+            owner: read_owner(table),
+            tenant_id: table.optional("tenant_id", |text| Ok(text.to_owned())),
+            signers: read_signers(table),
+            signatures: table.optional("min_required_signatures", signatures),
+            unsigned: table.optional("unsigned", word),
+            ordering: table.optional("ordering", word),
+            proof_timeout: table.optional("proof_timeout", positive_duration),
         }
     }
 
     /// This level over the one that all channels share.
-    pub(super) fn over(&self, shared: &Self, keys: &mut Keys) -> Result<Verification, Reported> {
-        let verifier = self.verifier(shared, keys);
-        let mut missing = |name| keys.missing(&shared.table.at(name));
+    pub(super) fn over(&self, shared: &Self, merged: &mut Merged) -> Result<Verification, Reported> {
+        let verifier = self.verifier(shared, merged);
+        let mut table = merged.at(shared.table.clone());
+        let unsigned = required(inherit(&self.unsigned, &shared.unsigned), &mut table, "unsigned");
+        let ordering = required(inherit(&self.ordering, &shared.ordering), &mut table, "ordering");
+        let proof_timeout = inherit(&self.proof_timeout, &shared.proof_timeout);
+        let proof_timeout = required(proof_timeout, &mut table, "proof_timeout");
         Ok(Verification {
             verifier: verifier?,
-            unsigned: inherit(&self.unsigned, &shared.unsigned)?.ok_or_else(|| missing("unsigned"))?,
-            ordering: inherit(&self.ordering, &shared.ordering)?.ok_or_else(|| missing("ordering"))?,
-            proof_timeout: inherit(&self.proof_timeout, &shared.proof_timeout)?
-                .ok_or_else(|| missing("proof_timeout"))?,
+            unsigned: unsigned?,
+            ordering: ordering?,
+            proof_timeout: proof_timeout?,
         })
     }
 
-    fn verifier(&self, shared: &Self, keys: &mut Keys) -> Result<Verifier, Reported> {
-        let signers = self.signer_set(shared, keys);
+    fn verifier(&self, shared: &Self, merged: &mut Merged) -> Result<Verifier, Reported> {
+        let signers = self.signer_set(shared, merged);
         let tenant_id = inherit(&self.tenant_id, &shared.tenant_id)?;
         let owner = inherit(&self.owner, &shared.owner)?.ok_or_else(|| {
-            let (organisation, owner) = (shared.table.at("org_id"), shared.table.at("workflow_owner"));
+            let other = shared.table.at("workflow_owner");
             let message =
-                format!("is missing; set it, or {owner}, or one of them in each channel's verification table");
-            keys.wrong(&organisation, message)
+                format!("is missing; set it, or {other}, or one of them in each channel's verification table");
+            merged.at(shared.table.clone()).wrong("org_id", message)
         });
         let owner = match owner? {
             Owner::Workflow(address) => address,
@@ -112,31 +93,34 @@ impl Level {
         Ok(Verifier::new(signers?, owner))
     }
 
-    fn signer_set(&self, shared: &Self, keys: &mut Keys) -> Result<SignerSet, Reported> {
-        let signers = inherit(&self.signers, &shared.signers)?;
-        let required = inherit(&self.required, &shared.required)?;
-        let signers = signers.ok_or_else(|| keys.missing(&shared.table.at("valid_signers")))?;
-        let level = if matches!(self.required, Ok(None)) { shared } else { self };
-        let key = level.table.at("min_required_signatures");
-        let required = required.ok_or_else(|| keys.missing(&key))?;
-        SignerSet::new(signers, required)
-            .map_err(|error| keys.wrong(&key, format!("{error}; lower it, or list more in valid_signers")))
+    fn signer_set(&self, shared: &Self, merged: &mut Merged) -> Result<SignerSet, Reported> {
+        let mut table = merged.at(shared.table.clone());
+        let signers = inherit(&self.signers, &shared.signers);
+        let signatures = inherit(&self.signatures, &shared.signatures)?;
+        let signers = required(signers, &mut table, "valid_signers")?;
+        let signatures = required(Ok(signatures), &mut table, "min_required_signatures")?;
+        SignerSet::new(signers, signatures).map_err(|error| {
+            let level = if matches!(self.signatures, Ok(None)) { shared } else { self };
+            let message = format!("{error}; lower it, or list more in valid_signers");
+            merged.at(level.table.clone()).wrong("min_required_signatures", message)
+        })
     }
 }
 
 fn inherit<T: Clone>(own: &Reading<T>, shared: &Reading<T>) -> Reading<T> {
-    match own {
-        Ok(None) => shared.clone(),
-        own => own.clone(),
-    }
+    if matches!(own, Ok(None)) { shared.clone() } else { own.clone() }
 }
 
-fn read_owner(keys: &mut Keys, table: &Key) -> Reading<Owner> {
-    let (organisation, owner) = (table.at("org_id"), table.at("workflow_owner"));
-    match keys.either(&organisation, &owner)? {
+/// A value that must be in the shared `table` where no channel has one of its own.
+fn required<T>(value: Reading<T>, table: &mut Table<'_>, name: &str) -> Result<T, Reported> {
+    value?.ok_or_else(|| table.missing(name))
+}
+
+fn read_owner(table: &mut Table<'_>) -> Reading<Owner> {
+    match table.either("org_id", "workflow_owner")? {
         None => Ok(None),
-        Some(key) if *key == organisation => keys.optional(key, org_id),
-        Some(key) => keys.optional(key, |text| Ok(Owner::Workflow(address(text)?))),
+        Some("org_id") => table.optional("org_id", org_id),
+        Some(key) => table.optional(key, |text| Ok(Owner::Workflow(address(text)?))),
     }
 }
 
@@ -153,65 +137,46 @@ fn address(text: &str) -> Result<Address, String> {
     text.trim().parse().map_err(|error| format!("is {error}"))
 }
 
-fn required(text: &str) -> Result<usize, String> {
+fn signatures(text: &str) -> Result<usize, String> {
     let number = text.trim().parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| "must be a whole number greater than 0, and at most the number of signers".to_owned())
 }
 
-fn read_signers(keys: &mut Keys, key: &Key) -> Reading<Vec<Address>> {
-    let Some(texts) = keys.list(key)? else { return Ok(None) };
+fn read_signers(table: &mut Table<'_>) -> Reading<Vec<Address>> {
+    const KEY: &str = "valid_signers";
+    let Some(texts) = table.list(KEY)? else { return Ok(None) };
     let mut signers = Vec::with_capacity(texts.len());
     let mut outcome =
-        if texts.is_empty() { Err(keys.wrong(key, "is empty; list the network's signers")) } else { Ok(()) };
-    for (index, text) in texts.iter().enumerate() {
-        let place = index + 1;
+        if texts.is_empty() { Err(table.wrong(KEY, "is empty; list the network's signers")) } else { Ok(()) };
+    for (number, text) in (1..).zip(&texts) {
         match address(text) {
             Ok(signer) if signers.contains(&signer) => {
-                outcome = Err(keys.wrong(key, format!("lists {signer} twice (number {place}); list each signer once")));
+                let message = format!("lists {signer} twice (number {number}); list each signer once");
+                outcome = Err(table.wrong(KEY, message));
             }
             Ok(signer) => signers.push(signer),
-            Err(message) => outcome = Err(keys.wrong(key, format!("number {place} {message}"))),
+            Err(message) => outcome = Err(table.wrong(KEY, format!("number {number} {message}"))),
         }
     }
     outcome.map(|()| Some(signers))
 }
 
-/// What `channeld verify` is told on its command line instead of in a file.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct VerificationFlags<'a> {
-    /// `--valid-signers`: addresses with commas between them; the published production set where it is not given.
-    pub valid_signers: Option<&'a str>,
-    /// `--min-required-signatures`.
-    pub min_required_signatures: Option<&'a str>,
-    /// `--workflow-owner`.
-    pub workflow_owner: Option<&'a str>,
-    /// `--org-id`.
-    pub org_id: Option<&'a str>,
-    /// `--tenant-id`.
-    pub tenant_id: Option<&'a str>,
-}
-
-/// A verifier from flags, by the rules of `[verification]` and with its defaults. Neither file nor environment is read.
+/// A verifier from the flags of `channeld verify`, by the rules of `[verification]` and with its defaults. Neither file
+/// nor environment is read. A flag is the key with `--` before it and `-` for `_`.
 ///
 /// # Errors
-/// Every problem, named by the key that the flag stands for and the flag it came from.
-pub fn verification_from_flags(flags: &VerificationFlags<'_>) -> Result<Verifier, ConfigError> {
-    let table = Key::new("verification");
-    let given = [
-        ("--valid-signers", "valid_signers", flags.valid_signers),
-        ("--min-required-signatures", "min_required_signatures", flags.min_required_signatures),
-        ("--workflow-owner", "workflow_owner", flags.workflow_owner),
-        ("--org-id", "org_id", flags.org_id),
-        ("--tenant-id", "tenant_id", flags.tenant_id),
-    ];
-    let mut figment = figment::Figment::from(Layer::defaults());
-    for (flag, name, text) in given {
-        if let Some(text) = text {
-            figment = figment.merge(Layer::value("flag", flag, &table.at(name), text.to_owned()));
-        }
-    }
-    let mut keys = Keys::new(figment, Vec::new());
-    let level = Level::read(&mut keys, table);
-    let verifier = level.verifier(&level, &mut keys);
-    keys.settle(verifier)
+/// Every problem, named by the key and the flag it came from.
+pub fn verification_from_flags<'a>(
+    flags: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+) -> Result<Verifier, ConfigError> {
+    let table = Key::default().at("verification");
+    let layer = |(flag, text): (&str, Option<&str>)| {
+        let key = table.at(&flag.trim_start_matches('-').replace('-', "_"));
+        text.map(|text| Layer::value("flag", flag, &key, text.to_owned()))
+    };
+    let figment = flags.into_iter().filter_map(layer).fold(Figment::from(Layer::defaults()), Figment::merge);
+    let mut merged = Merged::new(figment, Vec::new());
+    let level = Level::read(&mut merged.at(table));
+    let verifier = level.verifier(&level, &mut merged);
+    merged.settle(verifier)
 }

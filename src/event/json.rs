@@ -1,15 +1,14 @@
-//! JSON objects read so that nobody else can read them differently.
+//! JSON objects, read so that no other reader can read them differently.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, de};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Deeper nesting than this is refused, as the reference refuses it. It is also a bound on what a sink's consumer has
-/// to cope with.
+/// Deeper nesting than this is refused, as the reference refuses it. It also protects a sink's consumer.
 const MAX_DEPTH: usize = 10_000;
 
 /// Why a record is not a well-formed event. Says where, never what stood there: bodies are not logged.
@@ -71,7 +70,7 @@ impl<'a> Object<'a> {
     /// The member of that name as a text.
     pub(crate) fn text(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, Malformed> {
         let read = |value: &'a RawValue| match value.get().strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-            // Nothing is escaped: it is what stands between the quotes.
+            // Without escapes the text is what stands between the quotes.
             Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
             _ => serde_json::from_str(value.get()).map(|Text(text)| text).map_err(|_| Malformed::Shape(name)),
         };
@@ -115,68 +114,19 @@ impl<'de> Visitor<'de> for Members {
     }
 }
 
-/// The last members of these names, however many there are of each: what most readers take. `None` where the text is no
-/// object. No value is read, so it costs no stack, however deep the text nests.
+/// The last members of these names: the ones that most readers take. `None` where the text is no object.
+///
+/// No depth is too much: members are found without reading their values.
 pub(super) fn last<'a, const N: usize>(json: &'a str, names: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
-    let mut json = serde_json::Deserializer::from_str(json);
-    let last = Last(names).deserialize(&mut json).ok()?;
-    json.end().ok()?;
-    Some(last)
+    let Object(members) = serde_json::from_str(json).ok()?;
+    let last = |name| members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value);
+    Some(names.map(last))
 }
 
-struct Last<'n, const N: usize>([&'n str; N]);
-
-impl<'de, const N: usize> DeserializeSeed<'de> for Last<'_, N> {
-    type Value = [Option<&'de RawValue>; N];
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de, const N: usize> Visitor<'de> for Last<'_, N> {
-    type Value = [Option<&'de RawValue>; N];
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut last = [None; N];
-        while let Some(Text(key)) = map.next_key()? {
-            match self.0.iter().position(|name| *name == key) {
-                Some(at) => last[at] = Some(map.next_value()?),
-                None => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(last)
-    }
-}
-
-/// A text, borrowed where it stands there without escapes (serde's own `Cow` never borrows).
-pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Characters;
-        impl<'de> Visitor<'de> for Characters {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text")
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Characters)
-    }
-}
+/// A text, borrowed where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 /// Whether a reader that ignores case (the reference is one) takes `key` for `name`, which is lower-case ASCII.
 ///
@@ -218,56 +168,4 @@ fn nested_too_deeply(json: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_in_two_spellings_is_ambiguous_whichever_comes_last() {
-        for json in [
-            r#"{"proofs":1,"PROOFS":2}"#,
-            r#"{"proofſ":2,"proofs":1}"#,
-            r#"{"proofs":1,"proofs":1}"#,
-            r#"{"Proofs":1}"#,
-            r#"{"proofs":1,"PROO\u0046S":1}"#,
-        ] {
-            let object = Object::read(json.as_bytes()).expect("an object");
-            assert_eq!(object.get::<u8>("proofs"), Err(Malformed::Ambiguous("proofs")), "{json}");
-        }
-    }
-
-    #[test]
-    fn null_is_absent_and_other_shapes_are_named() {
-        let object = Object::read(br#"{"a":null,"b":"text"}"#).expect("an object");
-        assert_eq!(object.require::<u8>("a"), Err(Malformed::Missing("a")));
-        assert_eq!(object.get::<u8>("b"), Err(Malformed::Shape("b")));
-    }
-
-    #[test]
-    fn a_longer_name_in_no_other_alphabet_is_another_name() {
-        let object = Object::read(r#"{"proofs_":1,"proof":2,"pröofs":3}"#.as_bytes()).expect("an object");
-        assert_eq!(object.get::<u8>("proofs"), Ok(None));
-    }
-
-    #[test]
-    fn a_text_is_the_same_with_its_escapes_and_without() {
-        for (json, text) in [
-            (r#"{"a":"plain"}"#, Ok(Some("plain"))),
-            (r#"{"a":""}"#, Ok(Some(""))),
-            (r#"{"a":"\u0070lain\""}"#, Ok(Some("plain\""))),
-            (r#"{"a":"\\"}"#, Ok(Some("\\"))),
-            (r#"{"a":null}"#, Ok(None)),
-            (r#"{"a":"half a pair: \ud800"}"#, Err(Malformed::Shape("a"))),
-            (r#"{"a":["plain"]}"#, Err(Malformed::Shape("a"))),
-        ] {
-            let object = Object::read(json.as_bytes()).expect("an object");
-            assert_eq!(object.text("a").as_ref().map(Option::as_deref), text.as_ref().map(|text| *text), "{json}");
-        }
-    }
-
-    #[test]
-    fn brackets_in_strings_do_not_nest() {
-        let text = format!(r#"{{"a":"\"{}"}}"#, "[".repeat(2 * MAX_DEPTH));
-        assert!(!nested_too_deeply(text.as_bytes()));
-        assert!(nested_too_deeply("[".repeat(MAX_DEPTH + 1).as_bytes()));
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
-//! By which way a server is reached.
+//! Proxies.
 
 use reqwest::ClientBuilder;
 use reqwest::header::HeaderValue;
 use url::Url;
 
-/// By which way.
+/// Whether requests go through a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Proxy {
     /// As the environment says: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
@@ -21,7 +21,7 @@ pub enum Proxy {
 pub struct NamedProxy {
     /// http or https, without credentials.
     pub url: Url,
-    /// What it is told to let us through.
+    /// The credentials for it.
     pub authorization: Option<HeaderValue>,
 }
 

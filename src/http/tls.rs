@@ -1,10 +1,10 @@
-//! Certificates and keys, as operators keep them: in PEM.
+//! Certificates and keys in PEM.
 //!
 //! # Invariants
 //!
-//! * **Usable or not there.** Who holds [`Authorities`] or an [`Identity`] can connect with them: what cannot be read,
-//!   and a key that is not that of its certificate, was refused.
-//! * **Silent.** No error quotes what stood there, and a key has no `Debug` that shows it.
+//! * **Checked when read.** [`Authorities`] and an [`Identity`] can be used for a connection: unreadable ones, and a key that
+//!   does not fit its certificate, were refused.
+//! * **No secrets shown.** No error quotes the text, and no `Debug` shows a key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl fmt::Debug for Authorities {
 #[derive(Debug)]
 pub struct PrivateKey(PrivateKeyDer<'static>);
 
-/// A certificate, those that lead from it to its authority, and its key.
+/// A certificate, its chain up to the authority, and its key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
@@ -86,8 +86,8 @@ impl Identity {
     }
 }
 
-/// Whether a server has asked who we are. One that does not like the answer often says so by closing the connection, and
-/// nobody would know why.
+/// Whether a server has asked for a client certificate. A server that refuses it often just closes the connection: this then
+/// tells why.
 #[derive(Clone, Debug, Default)]
 pub struct Asked(Arc<AtomicBool>);
 
@@ -99,7 +99,7 @@ impl Asked {
     }
 }
 
-/// Answers a server that asks who we are.
+/// Answers a server that asks for a client certificate.
 #[derive(Debug)]
 pub(super) struct Introduction {
     certified: Option<Arc<CertifiedKey>>,
@@ -156,48 +156,4 @@ pub fn private_key(text: &str) -> Result<PrivateKey, PemError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use rcgen::{CertificateParams, KeyPair};
-
-    use super::*;
-
-    fn certificate(name: &str) -> (String, KeyPair) {
-        let key = KeyPair::generate().unwrap();
-        (CertificateParams::new([name.to_owned()]).unwrap().self_signed(&key).unwrap().pem(), key)
-    }
-
-    #[test]
-    fn a_certificate_goes_with_its_own_key_only() {
-        let ((certificate, key), (_, other)) = (certificate("a"), certificate("b"));
-        let chain = || certificates(&certificate).unwrap();
-        assert!(Identity::new(chain(), private_key(&key.serialize_pem()).unwrap()).is_ok());
-        let error = Identity::new(chain(), private_key(&other.serialize_pem()).unwrap()).unwrap_err();
-        assert!(error.to_string().starts_with("cannot be used: keys may not be consistent"), "{error}");
-    }
-
-    #[test]
-    fn what_is_no_pem_is_refused_and_not_repeated() {
-        let (certificate, key) = certificate("a");
-        let key = key.serialize_pem();
-        let torn = certificate.replace("-----END CERTIFICATE-----", "");
-        let empty = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
-        for (text, expected) in [("", PemError::NoCertificate), (&key, PemError::NoCertificate)] {
-            assert_eq!(certificates(text), Err(expected.clone()));
-            assert_eq!(Authorities::from_pem(text), Err(expected));
-        }
-        assert_eq!(certificates(&torn), Err(PemError::Damaged));
-        assert!(matches!(Authorities::from_pem(empty), Err(PemError::Unusable(_))));
-        assert_eq!(private_key(&certificate).unwrap_err(), PemError::NoKey);
-        let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
-        assert_eq!(private_key(&encrypted).unwrap_err(), PemError::NoKey);
-    }
-
-    #[test]
-    fn neither_shows_what_it_holds() {
-        let (certificate, key) = certificate("secretive.internal");
-        let identity =
-            Identity::new(certificates(&certificate).unwrap(), private_key(&key.serialize_pem()).unwrap()).unwrap();
-        assert_eq!(format!("{identity:?}"), "Identity(certificates: 1)");
-        assert_eq!(format!("{:?}", Authorities::from_pem(&certificate).unwrap()), "Authorities(1)");
-    }
-}
+mod tests;

@@ -75,7 +75,11 @@ fn a_write_that_hangs_is_noticed_and_named() {
     runtime.spawn(liveness.clone().beat());
     let (open, plug) = plug();
     let writes = liveness.writes.clone();
-    let writing = std::thread::spawn(move || writes.watch(|| wait_for_end(&plug)));
+    let writing = std::thread::spawn(move || {
+        let began = writes.begin();
+        wait_for_end(&plug);
+        writes.end(began);
+    });
     until(&liveness, "it hangs", |checked| matches!(checked, Err(Stuck::Write(lasted)) if *lasted > SHORT));
     let said = liveness.check().unwrap_err().to_string();
     assert!(said.starts_with("a write of the state has been under way for "), "{said}");

@@ -1,16 +1,16 @@
-//! What the parts of a channel count with: each handle is looked up once, and is then one atomic number.
+//! What the parts of a channel count with.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounter};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::Metrics;
 use crate::event::EventType;
 
 /// What the service is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Endpoint {
     /// A page of what is new.
     Poll,
@@ -21,7 +21,8 @@ pub enum Endpoint {
 }
 
 /// An event as it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Sort {
     /// Its proof holds.
     Verified,
@@ -33,74 +34,54 @@ pub enum Sort {
     Rejected,
 }
 
-impl Endpoint {
-    const ALL: [Self; 3] = [Self::Poll, Self::Search, Self::Event];
+/// The types of events that have a label of their own.
+const TYPES: [EventType; 5] = [
+    EventType::WatcherEvent,
+    EventType::WatcherStatus,
+    EventType::OperationStatus,
+    EventType::WalletStatus,
+    EventType::QueryStatus,
+];
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Search => "search",
-            Self::Event => "event",
-        }
-    }
-}
+/// The label of types that this version does not know.
+const OTHER: &str = "other";
 
-impl Sort {
-    const ALL: [Self; 4] = [Self::Verified, Self::Unsigned, Self::Pending, Self::Rejected];
+/// The label of events whose type cannot be read.
+const UNREADABLE: &str = "unreadable";
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Verified => "verified",
-            Self::Unsigned => "unsigned",
-            Self::Pending => "pending",
-            Self::Rejected => "rejected",
-        }
-    }
-}
+/// The outcome that is none of the errors.
+const OK: &str = "ok";
 
-/// The types of events that have a label of their own, then those that this version does not know, then those whose type
-/// cannot be read.
-const TYPES: [&str; 7] =
-    ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status", "other", "unreadable"];
-
-fn type_of(kind: Option<&EventType>) -> usize {
+fn label(kind: Option<&EventType>) -> &str {
     match kind {
-        Some(EventType::WatcherEvent) => 0,
-        Some(EventType::WatcherStatus) => 1,
-        Some(EventType::OperationStatus) => 2,
-        Some(EventType::WalletStatus) => 3,
-        Some(EventType::QueryStatus) => 4,
-        Some(EventType::Other(_)) => 5,
-        None => 6,
+        None => UNREADABLE,
+        Some(EventType::Other(_)) => OTHER,
+        Some(known) => known.as_str(),
     }
 }
 
 /// What is counted of one channel.
+#[derive(Clone, Debug)]
 pub struct ChannelMetrics {
     metrics: Metrics,
     channel: Arc<str>,
-    events: [[IntCounter; Sort::ALL.len()]; TYPES.len()],
-    durations: [Histogram; Endpoint::ALL.len()],
-    unknown_signers: IntCounter,
-    panics: IntCounter,
 }
 
 impl ChannelMetrics {
     pub(super) fn new(metrics: Metrics, channel: Arc<str>) -> Self {
-        let families = &*metrics.0;
-        let count = |kind: &str, sort: Sort| families.events.with_label_values(&[&*channel, kind, sort.name()]);
-        let took = |endpoint: Endpoint| families.request_duration.with_label_values(&[&*channel, endpoint.name()]);
-        for endpoint in Endpoint::ALL {
-            families.requests.with_label_values(&[&*channel, endpoint.name(), OK]);
+        let (families, name) = (&*metrics.0, &*channel);
+        for kind in TYPES.iter().map(EventType::as_str).chain([OTHER, UNREADABLE]) {
+            for sort in Sort::VARIANTS {
+                families.events.with_label_values(&[name, kind, sort.into()]);
+            }
         }
-        Self {
-            events: TYPES.map(|kind| Sort::ALL.map(|sort| count(kind, sort))),
-            durations: Endpoint::ALL.map(took),
-            unknown_signers: families.unknown_signers.with_label_values(&[&*channel]),
-            panics: families.panics.with_label_values(&[&*channel]),
-            channel,
-            metrics,
+        for endpoint in Endpoint::VARIANTS {
+            families.requests.with_label_values(&[name, endpoint.into(), OK]);
+            families.request_duration.with_label_values(&[name, endpoint.into()]);
         }
+        families.unknown_signers.with_label_values(&[name]);
+        families.panics.with_label_values(&[name]);
+        Self { metrics, channel }
     }
 
     /// What is counted of one of its lanes.
@@ -109,19 +90,19 @@ impl ChannelMetrics {
         LaneMetrics::new(self.metrics.clone(), self.channel.clone(), sink.clone())
     }
 
-    /// The service was asked, and this is the kind of the error, if there was one.
+    /// The service was asked; `error` is the kind of the error, if there was one.
     pub fn asked(&self, endpoint: Endpoint, took: Duration, error: Option<&'static str>) {
-        self.durations[endpoint as usize].observe(took.as_secs_f64());
-        let outcome = error.unwrap_or(OK);
-        self.metrics.0.requests.with_label_values(&[&*self.channel, endpoint.name(), outcome]).inc();
+        let (families, endpoint) = (&*self.metrics.0, endpoint.into());
+        families.request_duration.with_label_values(&[&*self.channel, endpoint]).observe(took.as_secs_f64());
+        families.requests.with_label_values(&[&*self.channel, endpoint, error.unwrap_or(OK)]).inc();
     }
 
     /// An event was given a verdict. Without a type: it cannot be read.
     pub fn judged(&self, kind: Option<&EventType>, sort: Sort) {
-        self.events[type_of(kind)][sort as usize].inc();
+        self.metrics.0.events.with_label_values(&[&*self.channel, label(kind), sort.into()]).inc();
     }
 
-    /// The words that [`rejected`](Self::rejected) may be told: counted from zero on, so that the first shows.
+    /// The words that [`rejected`](Self::rejected) may be given: they show from the start, with zero.
     pub fn may_reject(&self, reasons: impl Iterator<Item = &'static str>) {
         for reason in reasons {
             self.metrics.0.rejected.with_label_values(&[&*self.channel, reason]);
@@ -135,65 +116,43 @@ impl ChannelMetrics {
 
     /// Signatures by keys that are not configured.
     pub fn strangers(&self, signatures: u32) {
-        self.unknown_signers.inc_by(signatures.into());
+        self.metrics.0.unknown_signers.with_label_values(&[&*self.channel]).inc_by(signatures.into());
     }
 
     /// The channel's loop panicked.
     pub fn panicked(&self) {
-        self.panics.inc();
+        self.metrics.0.panics.with_label_values(&[&*self.channel]).inc();
     }
 }
 
 /// What is counted of one lane.
+#[derive(Clone, Debug)]
 pub struct LaneMetrics {
     metrics: Metrics,
     channel: Arc<str>,
     sink: Arc<str>,
-    duration: Histogram,
-    delivered: IntCounter,
-    dead_letters: IntCounter,
 }
-
-/// The outcome that is none of the errors.
-const OK: &str = "ok";
 
 impl LaneMetrics {
     fn new(metrics: Metrics, channel: Arc<str>, sink: Arc<str>) -> Self {
         let (families, labels) = (&*metrics.0, [&*channel, &*sink]);
         families.deliveries.with_label_values(&[&*channel, &*sink, OK]);
-        Self {
-            duration: families.delivery_duration.with_label_values(&labels),
-            delivered: families.delivered.with_label_values(&labels),
-            dead_letters: families.dead_letters.with_label_values(&labels),
-            channel,
-            sink,
-            metrics,
-        }
+        families.delivery_duration.with_label_values(&labels);
+        families.delivered.with_label_values(&labels);
+        families.dead_letters.with_label_values(&labels);
+        Self { metrics, channel, sink }
     }
 
-    /// Something was offered to the sink, which took so many events of it: all, or as many as before the error of that
-    /// kind.
+    /// Events were offered to the sink, which took so many of them: all, or as many as before the error of that kind.
     pub fn offered(&self, took: Duration, events: usize, error: Option<&'static str>) {
-        self.duration.observe(took.as_secs_f64());
-        self.delivered.inc_by(events as u64);
-        let outcome = error.unwrap_or(OK);
-        self.metrics.0.deliveries.with_label_values(&[&*self.channel, &*self.sink, outcome]).inc();
+        let (families, labels) = (&*self.metrics.0, [&*self.channel, &*self.sink]);
+        families.delivery_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        families.delivered.with_label_values(&labels).inc_by(events as u64);
+        families.deliveries.with_label_values(&[&*self.channel, &*self.sink, error.unwrap_or(OK)]).inc();
     }
 
     /// The sink gave an event up.
     pub fn gave_up(&self) {
-        self.dead_letters.inc();
-    }
-}
-
-impl fmt::Debug for ChannelMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelMetrics").field("channel", &self.channel).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for LaneMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneMetrics").field("channel", &self.channel).field("sink", &self.sink).finish_non_exhaustive()
+        self.metrics.0.dead_letters.with_label_values(&[&*self.channel, &*self.sink]).inc();
     }
 }

@@ -1,14 +1,16 @@
-//! What an event can be told apart by: for routing, and for keeping the order of each subject.
+//! The facts of an event: for filters, and for keeping the order of each subject.
 //!
-//! Of a verified event the network's signed word counts before the service's own.
+//! A verified event's signed text takes precedence over the unsigned payload.
 
-use std::collections::BTreeMap;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::Record;
+use super::line::{UNSIGNED, VERIFIED};
 use crate::event::{EventType, Object};
 
-/// One thing that an event can be told apart by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// One kind of fact. Its name in a configuration is the variant's in snake case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Field {
     /// `headers.type`.
     Type,
@@ -36,22 +38,31 @@ pub enum Field {
     Verification,
 }
 
+/// The fields that a payload has under their own names.
+const IN_PAYLOAD: [Field; 9] = [
+    Field::Status,
+    Field::Service,
+    Field::ChainSelector,
+    Field::Address,
+    Field::WatcherId,
+    Field::WalletId,
+    Field::OperationId,
+    Field::WalletOperationId,
+    Field::QueryId,
+];
+
 impl Field {
-    /// All of them, by their names in a configuration.
-    pub const NAMES: [(&str, Self); 12] = [
-        ("type", Self::Type),
-        ("status", Self::Status),
-        ("event_name", Self::EventName),
-        ("service", Self::Service),
-        ("chain_selector", Self::ChainSelector),
-        ("address", Self::Address),
-        ("watcher_id", Self::WatcherId),
-        ("wallet_id", Self::WalletId),
-        ("operation_id", Self::OperationId),
-        ("wallet_operation_id", Self::WalletOperationId),
-        ("query_id", Self::QueryId),
-        ("verification", Self::Verification),
-    ];
+    /// All fields.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        Self::VARIANTS
+    }
+
+    /// Its name in a configuration, a payload and a query.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 
     /// Whether its values mean the same in upper and lower case.
     #[must_use]
@@ -60,43 +71,28 @@ impl Field {
     }
 }
 
-/// The facts of one event, as far as it has them.
+/// The facts of one event: the fields that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts(BTreeMap<Field, String>);
+pub struct Facts(Vec<(Field, Box<str>)>);
 
 impl Facts {
-    /// Reads them. What cannot be read is not there: nothing depends on it but where an event goes.
+    /// Reads them from a record. A field that cannot be read is absent: only the choice of sinks depends on it.
     pub(super) fn of(record: &Record) -> Self {
         let mut facts = Self::default();
-        facts.put(Field::Type, Some(record.kind.as_str().to_owned()));
-        let verification = if record.verified { super::line::VERIFIED } else { super::line::UNSIGNED };
-        facts.put(Field::Verification, Some(verification.to_owned()));
+        facts.put(Field::Type, Some(record.kind.as_str().into()));
+        facts.put(Field::Verification, Some(if record.is_verified() { VERIFIED } else { UNSIGNED }.into()));
         let event = record.event();
         if let Ok(event) = Object::read(&event)
             && let Ok(Some(payload)) = event.get::<Object<'_>>("payload")
         {
-            facts.read_payload(&payload);
+            for field in IN_PAYLOAD {
+                facts.put(field, text(&payload, field.name()));
+            }
         }
         if let Some(Ok(signed)) = record.decoded().map(Object::read) {
             facts.read_signed(&signed);
         }
         facts
-    }
-
-    fn read_payload(&mut self, payload: &Object<'_>) {
-        for (name, field) in [
-            ("status", Field::Status),
-            ("service", Field::Service),
-            ("chain_selector", Field::ChainSelector),
-            ("address", Field::Address),
-            ("watcher_id", Field::WatcherId),
-            ("wallet_id", Field::WalletId),
-            ("operation_id", Field::OperationId),
-            ("wallet_operation_id", Field::WalletOperationId),
-            ("query_id", Field::QueryId),
-        ] {
-            self.put(field, text(payload, name));
-        }
     }
 
     fn read_signed(&mut self, decoded: &Object<'_>) {
@@ -108,19 +104,22 @@ impl Facts {
         }
     }
 
-    fn put(&mut self, field: Field, value: Option<String>) {
-        if let Some(value) = value {
-            self.0.insert(field, value);
+    /// Sets a field that has a value, in place of an earlier value.
+    fn put(&mut self, field: Field, value: Option<Box<str>>) {
+        let Some(value) = value else { return };
+        match self.0.iter_mut().find(|(known, _)| *known == field) {
+            Some((_, earlier)) => *earlier = value,
+            None => self.0.push((field, value)),
         }
     }
 
-    /// What it is, of that field.
+    /// The value of a field, where the event has it.
     #[must_use]
     pub fn get(&self, field: Field) -> Option<&str> {
-        self.0.get(&field).map(String::as_str)
+        self.0.iter().find(|(known, _)| *known == field).map(|(_, value)| &**value)
     }
 
-    /// What the event is about: events of one subject tell one story, and are delivered in its order.
+    /// What the event is about, such as `watcher/ID`. A sink delivers the events of one subject in their order.
     #[must_use]
     pub fn subject(&self) -> Option<String> {
         let kind = EventType::from(self.get(Field::Type)?);
@@ -136,44 +135,10 @@ impl Facts {
 }
 
 /// A text or, as a chain selector may be written, a number.
-fn text(object: &Object<'_>, name: &'static str) -> Option<String> {
+fn text(object: &Object<'_>, name: &'static str) -> Option<Box<str>> {
     let value = object.raw(name).ok().flatten()?.get();
-    serde_json::from_str(value)
-        .ok()
-        .or_else(|| value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.to_owned()))
+    serde_json::from_str(value).ok().or_else(|| value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.into()))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::tests::{notice, proved};
-
-    #[test]
-    fn the_signed_word_counts_before_the_services_own() {
-        let facts = proved(
-            r#""watcher_id":"W","chain_selector":"1""#,
-            r#"{"name":"Transfer","service":"dvp","chain_selector":"2","chain_event":{"address":"0xAb"}}"#,
-        )
-        .facts();
-        let expected = [
-            (Field::Type, "watcher.event"),
-            (Field::Verification, "verified"),
-            (Field::EventName, "Transfer"),
-            (Field::Service, "dvp"),
-            (Field::ChainSelector, "2"),
-            (Field::Address, "0xAb"),
-            (Field::WatcherId, "W"),
-        ];
-        for (field, value) in expected {
-            assert_eq!(facts.get(field), Some(value), "{field:?}");
-        }
-        assert_eq!(facts.subject().as_deref(), Some("watcher/W"));
-    }
-
-    #[test]
-    fn an_event_without_a_payload_has_few_facts_and_no_subject() {
-        let facts = notice("comet.sighted", "7").facts();
-        assert_eq!((facts.get(Field::Type), facts.get(Field::Status)), (Some("comet.sighted"), None));
-        assert_eq!(facts.subject(), None);
-    }
-}
+mod tests;

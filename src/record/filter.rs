@@ -1,26 +1,25 @@
-//! Which events a sink is given.
+//! Filters: which events a sink receives.
 
 use std::collections::BTreeMap;
 
 use super::{Facts, Field};
 
-/// Takes what one at least of its rules takes.
+/// Takes an event that one of its rules takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Vec<Rule>);
 
-/// Takes what has, of each field that it names, one of the values that it names.
+/// Takes an event that has one of the named values in each named field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule(BTreeMap<Field, Vec<String>>);
 
 impl Filter {
-    /// Everything that one of these takes.
+    /// A filter of these rules.
     #[must_use]
     pub fn any(rules: Vec<Rule>) -> Self {
         Self(rules)
     }
 
-    /// What went wrong on the chain or at the service: watchers that failed or could not be archived, wallets that failed,
-    /// operations and queries that failed or expired.
+    /// Failures on the chain or at the service: of watchers, wallets, operations and queries.
     #[must_use]
     pub fn failures() -> Self {
         let failed = |kind: &str, statuses: &[&str]| {
@@ -43,7 +42,7 @@ impl Filter {
 }
 
 impl Rule {
-    /// And has, of that field, one of these values.
+    /// Also requires one of these values in that field.
     #[must_use]
     pub fn with(mut self, field: Field, values: Vec<String>) -> Self {
         self.0.insert(field, values);
@@ -61,43 +60,4 @@ impl Rule {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::tests::{notice, proved};
-
-    fn rule(field: Field, values: &[&str]) -> Rule {
-        Rule::default().with(field, values.iter().map(|value| (*value).to_owned()).collect())
-    }
-
-    #[test]
-    fn of_each_field_one_value_has_to_fit() {
-        let record = proved(r#""watcher_id":"W""#, r#"{"name":"Transfer","chain_event":{"address":"0xAb"}}"#);
-        let takes = |rule: Rule| Filter::any(vec![rule]).takes(&record.facts());
-        assert!(takes(Rule::default()));
-        assert!(takes(rule(Field::EventName, &["Mint", "Transfer"])));
-        assert!(!takes(rule(Field::EventName, &["transfer"])), "names are told apart by case");
-        assert!(takes(rule(Field::Address, &["0xAB"])), "addresses are not");
-        assert!(!takes(rule(Field::EventName, &["Transfer"]).with(Field::WatcherId, vec!["V".to_owned()])));
-        assert!(!takes(rule(Field::Status, &["failed"])), "what it has not fits nothing");
-    }
-
-    #[test]
-    fn failures_are_failures_of_each_kind_and_nothing_else() {
-        for (kind, status, failure) in [
-            ("watcher.status", "failed", true),
-            ("watcher.status", "archive_failed", true),
-            ("watcher.status", "expired", false),
-            ("wallet.status", "failed", true),
-            ("wallet.status", "deployed", false),
-            ("operation.status", "failed", true),
-            ("operation.status", "expired", true),
-            ("operation.status", "accepted", false),
-            ("query.status", "failed", true),
-            ("query.status", "expired", true),
-            ("comet.status", "failed", false),
-        ] {
-            let record = notice(kind, &format!(r#"{{"status":"{status}"}}"#));
-            assert_eq!(Filter::failures().takes(&record.facts()), failure, "{kind} {status}");
-        }
-    }
-}
+mod tests;

@@ -14,10 +14,10 @@ use crate::verify::{Address, Hash, Verified};
 pub(super) const VERIFIED: &str = "verified";
 pub(super) const UNSIGNED: &str = "unsigned";
 
-/// Room for what stands before `decoded` and `event`, but for the signers. More may be needed: then it is made.
+/// About the length of what stands before `decoded` and `event`, without the signers.
 const HEAD: usize = 512;
 
-/// Room for a signer.
+/// The length of a signer.
 const SIGNER: usize = 45;
 
 /// What stands before `decoded` and `event`.
@@ -126,12 +126,12 @@ fn member(json: &mut Vec<u8>, name: &str, append: impl FnOnce(&mut Vec<u8>) -> O
     Some(start..json.len())
 }
 
-/// Appends the JSON inside a signed text. Where it is none, `json` has something at its end that belongs nowhere.
+/// Appends the JSON inside a signed text. On `None` the caller cuts off what was appended.
 pub(super) fn append_decoded(json: &mut Vec<u8>, signed: &str) -> Option<()> {
     let start = json.len();
     STANDARD.decode_vec(signed, json).ok()?;
     let decoded = &json[start..];
-    // Valid before it is on one line: a line break inside a text makes it no JSON, and must not be mended.
+    // Checked before line breaks are replaced: a line break inside a text makes it invalid, and must not be repaired.
     let length = serde_json::from_slice::<&RawValue>(decoded).ok()?.get().len();
     let space = decoded.len() - decoded.trim_ascii_start().len();
     json.drain(start..start + space);
@@ -144,7 +144,7 @@ pub(super) fn append_decoded(json: &mut Vec<u8>, signed: &str) -> Option<()> {
 fn append_event(json: &mut Vec<u8>, raw: &RawEvent, event: Option<&Event>) -> Option<()> {
     let start = json.len();
     if event.is_some() {
-        // It was read as JSON already, so that only space can stand around it.
+        // It was read as JSON before, so only space can stand around it.
         json.extend_from_slice(raw.json.trim_ascii());
         put_on_one_line(&mut json[start..]);
     } else {
@@ -158,7 +158,7 @@ fn append_event(json: &mut Vec<u8>, raw: &RawEvent, event: Option<&Event>) -> Op
 /// In JSON a raw line break stands only between tokens, where a space means the same.
 fn put_on_one_line(json: &mut [u8]) {
     for byte in json {
-        // Stored in any case, which the compiler does for many at once.
+        // An unconditional store: the compiler vectorises it.
         *byte = if matches!(*byte, b'\n' | b'\r') { b' ' } else { *byte };
     }
 }

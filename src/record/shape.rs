@@ -1,16 +1,18 @@
-//! A record in the shape that a sink wants it in.
+//! The shapes of a record that sinks write.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use super::{Record, rfc3339};
 use crate::event::{Event, Offset, Proofs};
 
 /// What a sink writes for an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Format {
     /// The record.
     #[default]
@@ -21,16 +23,16 @@ pub enum Format {
     Raw,
 }
 
-/// The shape that one sink wants records in.
+/// The shape of a sink's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// What is written.
+    /// The format.
     pub format: Format,
-    /// Whether the record carries the proof beside the event: what an auditor needs to verify it years later.
+    /// Whether the record carries the proof beside the event, so that an auditor can verify it years later.
     pub include_proof: bool,
 }
 
-/// A record as one sink is given it. Made of a [`Record`] and of nothing else.
+/// A record in the shape of one sink. Made only of a [`Record`].
 #[derive(Clone, Debug)]
 pub struct Message {
     record: Arc<Record>,
@@ -57,7 +59,7 @@ impl Message {
         self.record.offset
     }
 
-    /// What a consumer deduplicates on.
+    /// The key for deduplication.
     #[must_use]
     pub fn key(&self) -> String {
         self.record.key()
@@ -104,7 +106,7 @@ struct Proof<'a> {
 }
 
 fn data(record: &Record, include_proof: bool) -> Bytes {
-    if !include_proof || !record.verified {
+    if !include_proof || !record.is_verified() {
         return record.json.clone();
     }
     let event = Event::parse(record.event()).expect("it was read before it was verified");
@@ -145,51 +147,4 @@ fn cloud_event(record: &Record, data: &[u8]) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::record::tests::{notice, proved};
-
-    fn shaped(record: Record, format: Format, include_proof: bool) -> (Message, Value) {
-        let message = Message::new(&Arc::new(record), Shape { format, include_proof });
-        let value = serde_json::from_slice(message.body()).unwrap();
-        (message, value)
-    }
-
-    #[test]
-    fn a_cloud_event_has_the_record_as_its_data() {
-        let record = proved(r#""watcher_id":"W","timestamp":1715688015"#, r#"{"name":"Transfer"}"#);
-        let (plain, _) = shaped(record.clone(), Format::Json, false);
-        let (message, event) = shaped(record, Format::CloudEvents, false);
-        assert_eq!(message.content_type(), "application/cloudevents+json");
-        let data: Value = serde_json::from_slice(plain.body()).unwrap();
-        let expected = json!({
-            "specversion": "1.0",
-            "id": "00000000-0000-0000-0000-000000000002",
-            "source": "urn:uuid:00000000-0000-0000-0000-000000000001",
-            "type": "watcher.event",
-            "subject": "watcher/W",
-            "time": "2024-05-14T12:00:15Z",
-            "datacontenttype": "application/json",
-            "data": data,
-        });
-        assert_eq!(event, expected);
-    }
-
-    #[test]
-    fn raw_is_the_services_event_alone() {
-        let record = notice("wallet.status", r#"{"status":"deployed"}"#);
-        let event = record.event();
-        assert_eq!(shaped(record, Format::Raw, false).0.body(), &event);
-    }
-
-    #[test]
-    fn a_proof_stands_beside_its_event_and_a_notice_has_none() {
-        let proof = json!({"report": "0x01", "context": "0x02", "signatures": ["0x03", "0x04"]});
-        let record = proved(r#""watcher_id":"W""#, "{}");
-        assert_eq!(shaped(record.clone(), Format::Json, true).1["proof"], proof);
-        assert_eq!(shaped(record, Format::CloudEvents, true).1["data"]["proof"], proof);
-        assert_eq!(shaped(notice("wallet.status", "{}"), Format::Json, true).1["proof"], Value::Null);
-    }
-}
+mod tests;

@@ -1,15 +1,16 @@
 //! A file: one line an event, each event exactly once.
 //!
-//! The work is done by the blocking [`Journal`]; here it is taken off the async threads, one batch at a time. What becomes
-//! of files that were closed is the [`keeper`]'s business.
+//! The work is done by the blocking [`Journal`]; here it is taken off the async threads, one batch at a time.
 //!
 //! ```text
 //! deliver ──► journal ──► tail          the active file: appended to, synced
-//!                │  ├───► cache         what of it the system shall not keep in memory
-//!                │  └───► rotation      when it is closed, and in which steps
-//!                └──────► finding       resume: what files hold beyond what is recorded
-//! keeper ───► upkeep ──┬─► compression, retention, latest, index
-//!                      └─► closed       what stands in the directory; name: what closed files are called
+//!                │  └───► opening       locked, mended; which files are refused
+//! resume ────────┴──────► read_back     the events that files hold though they are not recorded
+//!                            │
+//!             index, lines ◄─┘          which closed files to search; which event a line holds
+//!               ▲
+//! upkeep ───────┴───────► compression   closed files: compressed, linked to, deleted
+//!                └──────► closed, name  which stand in the directory, and what they are called
 //! ```
 //!
 //! # Invariants
@@ -19,24 +20,23 @@
 //!   attempt repeats no line. A batch is never torn over two files.
 //! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink reads what the files hold beyond what is
 //!   recorded, the active one and those it has closed, and passes over it when it is offered again.
-//! * **One writer.** The file is locked as long as it is open; a second daemon, or a second sink with the same path, is
+//! * **One writer.** The file is locked as long as it is open. A second daemon, or a second sink with the same path, is
 //!   refused.
 //!
 //! # Other programs that rotate
 //!
-//! The sink notices before each batch, and at each `reopen` (so on SIGHUP, whether or not an event comes), that its
-//! path was moved or removed, and goes on in a new file. What it cannot know is where another program has moved the old
-//! one: if the daemon crashed within its last batch, and the file is moved before it starts again, that batch is written
-//! again. Rotate while the daemon runs, or after it has been stopped. A program that compresses at once what it has moved
-//! may do so while a batch is still written to it: with logrotate, `delaycompress` avoids that. One that copies the file
-//! and then empties it (logrotate's `copytruncate`) loses what is written between the two: nothing here can help that.
+//! Before each batch, and at each `reopen` (so on SIGHUP, even when no event comes), the sink notices that its file was
+//! moved or removed, and goes on in a new one. It does not know where the old one is now: if the daemon crashed within its
+//! last batch, and the file is moved before it starts again, that batch is written again. Rotate while the daemon runs, or
+//! after it was stopped. A program that compresses a file as soon as it has moved it may do so while a batch is still
+//! written to it: with logrotate, `delaycompress` avoids that. A program that copies the file and then empties it
+//! (logrotate's `copytruncate`) loses what is written between the two; the sink cannot prevent that.
 //!
 //! # Cancellation
 //!
-//! Work that was begun is finished under the lock, whether or not it is still awaited: nobody ever meets a half-written
+//! Work that was begun is finished under the lock, whether or not it is still awaited: no reader meets a half-written
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -45,32 +45,21 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Recorded, Sink, SinkError, Undelivered, blocking};
-use crate::event::Offset;
-use crate::record::{ChannelRef, Message};
+use super::{Delivery, Held, Recorded, Sink, SinkError, Undelivered, blocking};
 
-mod cache;
 mod closed;
 mod compression;
-mod config;
-mod finding;
 mod index;
 mod journal;
-mod keeper;
-mod latest;
 mod lines;
 mod name;
 mod opening;
-mod probe;
-mod retention;
-mod rotation;
+mod read_back;
 mod settings;
 mod tail;
-mod target;
 mod upkeep;
 
 pub use compression::Compression;
-pub(super) use config::KIND;
 pub use name::ClosedName;
 pub use settings::{Access, FileSettings, Keep, Rotation};
 
@@ -79,30 +68,14 @@ use journal::Journal;
 /// Appends events to a file, shared by any number of channels.
 #[derive(Debug)]
 pub struct File {
-    slot: Arc<Mutex<Slot>>,
+    journal: Arc<Mutex<Journal>>,
     path: PathBuf,
     rotation: Option<Rotation>,
-    rotated: Arc<Notify>,
-    keeper: OnceLock<JoinSet<()>>,
-    /// Ends what the keeper has begun off the async threads.
+    /// Notified when the journal has opened a file.
+    opened: Arc<Notify>,
+    upkeep: OnceLock<JoinSet<()>>,
+    /// Ends the blocking part of the upkeep.
     stop: DropGuard,
-}
-
-/// The journal, once it has been opened.
-#[derive(Debug)]
-struct Slot {
-    settings: FileSettings,
-    rotated: Arc<Notify>,
-    journal: Option<Journal>,
-}
-
-impl Slot {
-    fn journal(&mut self) -> Result<&mut Journal, SinkError> {
-        match &mut self.journal {
-            Some(journal) => Ok(journal),
-            empty => Ok(empty.insert(Journal::open(self.settings.clone(), self.rotated.clone())?)),
-        }
-    }
 }
 
 impl File {
@@ -113,11 +86,10 @@ impl File {
     /// or holds something other than lines of JSON.
     #[must_use]
     pub fn new(settings: FileSettings) -> Self {
-        let rotated = Arc::<Notify>::default();
-        let (rotation, stop) = (settings.rotation.clone(), CancellationToken::new().drop_guard());
-        let path = settings.path.clone();
-        let slot = Slot { settings, rotated: rotated.clone(), journal: None };
-        Self { slot: Arc::new(Mutex::new(slot)), path, rotation, rotated, keeper: OnceLock::new(), stop }
+        let (path, rotation) = (settings.path.clone(), settings.rotation.clone());
+        let opened = Arc::<Notify>::default();
+        let journal = Arc::new(Mutex::new(Journal::new(settings, opened.clone())));
+        Self { journal, path, rotation, opened, upkeep: OnceLock::new(), stop: CancellationToken::new().drop_guard() }
     }
 
     /// Runs `work` on the journal, and holds the lock until it has ended, awaited or not.
@@ -125,53 +97,52 @@ impl File {
         &self,
         work: impl FnOnce(&mut Journal) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {
-        self.keep();
-        let mut slot = Arc::clone(&self.slot).lock_owned().await;
-        blocking(move || work(slot.journal()?)).await
+        self.look_after_closed_files();
+        let mut journal = Arc::clone(&self.journal).lock_owned().await;
+        blocking(move || work(&mut journal)).await
     }
 
-    /// Has closed files looked after, from the first use on.
-    fn keep(&self) {
+    /// From the first use on, which is in a runtime.
+    fn look_after_closed_files(&self) {
         let Some(rotation) = &self.rotation else { return };
-        self.keeper.get_or_init(|| {
-            let mut keeper = JoinSet::new();
-            let (slot, stop) = (Arc::downgrade(&self.slot), self.stop.token().clone());
-            keeper.spawn(keeper::keep(slot, rotation.clone(), self.rotated.clone(), stop));
-            keeper
+        self.upkeep.get_or_init(|| {
+            let mut upkeep = JoinSet::new();
+            let (journal, stop) = (Arc::downgrade(&self.journal), self.stop.token().clone());
+            upkeep.spawn(upkeep::look_after(journal, rotation.clone(), self.opened.clone(), stop));
+            upkeep
         });
     }
 }
 
 #[async_trait]
 impl Sink for File {
-    async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
-        let channel = recorded.channel.id;
-        let recorded = recorded.clone();
-        let written = self.locked(Journal::written).await?;
+    async fn resume(&self, lane: &Recorded) -> Result<Held, SinkError> {
+        let (channel, recorded) = (lane.lane.channel.id, lane.clone());
+        let snapshot = self.locked(Journal::snapshot).await?;
         // Reading back may take a while in a large file, and holds back no other channel.
-        let unrecorded = blocking(move || written.unrecorded(&recorded)).await?;
-        let held = unrecorded.offsets();
+        let unrecorded = blocking(move || snapshot.unrecorded(&recorded)).await?;
+        let held = unrecorded.keys().copied().collect();
         self.locked(move |journal| {
             journal.pass_over(channel, unrecorded);
             Ok(())
         })
         .await?;
-        Ok(held)
+        Ok(Held::Offsets(held))
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
         let path = self.path.clone();
-        blocking(move || probe::look_at(&path)).await
+        blocking(move || opening::probe(&path)).await
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {
-        self.locked(Journal::follow_path).await
+        self.locked(Journal::open).await
     }
 
-    async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
-        let (channel, batch) = (channel.id, batch.to_vec());
-        let result = self.locked(move |journal| journal.append(channel, &batch)).await;
-        result.map_err(|error| Undelivered::after(0, error))
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let (channel, batch) = (delivery.lane.channel.id, delivery.messages.to_vec());
+        let appended = self.locked(move |journal| journal.append(channel, &batch)).await;
+        appended.map_err(|error| Undelivered::after(0, error))
     }
 }
 

@@ -2,18 +2,18 @@
 //!
 //! # Invariants
 //!
-//! * **Whole lines.** Channels take turns, a batch is written in one go, and a line whose writing failed half-way is
-//!   finished before anything else is written. No reader ever sees two events on one line.
-//! * **Once.** What the writer has taken is not offered again, so a writer that fails in the middle of a batch (a full
+//! * **Whole lines.** One batch is written at a time, in one go. A line whose writing failed half-way is finished before
+//!   anything else is written. No reader ever sees two events on one line.
+//! * **Once.** What the writer has taken is not offered again. So a writer that fails in the middle of a batch (a full
 //!   disk behind it, a pipe that would block) causes no duplicates.
-//! * **A reader who leaves has read nothing of the batch in hand.** What of it is still in the pipe is gone with the
-//!   reader, and nobody can say how much that is: the next start offers the whole batch again. Of the batch before it
-//!   the pipe may have held the end, 64 KiB at the most; only a reader that acknowledges could tell.
+//! * **A reader that leaves has read nothing of the batch in hand.** What is still in the pipe is gone with the reader,
+//!   and how much that is cannot be known: the next start offers the whole batch again. Of the batch before it the pipe
+//!   may have held the end, 64 KiB at the most; only a reader that acknowledges could tell.
 //!
 //! # Cancellation
 //!
 //! A delivery that was begun writes its batch to the end, whether or not it is still awaited. A reader that has stopped
-//! reading without closing its end holds the writing thread: whoever tears the runtime down must not wait for it.
+//! reading without closing its end holds the writing thread: shutting the runtime down must not wait for it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,32 +23,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
-use super::{Kind, Sink, SinkError, Target, Undelivered, blocking};
+use super::{Delivery, Sink, SinkError, Undelivered, blocking};
 use crate::event::{ChannelId, Offset};
-use crate::record::{ChannelRef, Message};
-
-pub(super) const KIND: Kind = Kind { word: "stdout", read: |_, _| Ok(Arc::new(StandardOutput)) };
-
-/// The process's standard output. There is nothing to decide about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StandardOutput;
-
-impl Target for StandardOutput {
-    fn shown(&self) -> String {
-        String::new()
-    }
-
-    fn json(&self) -> Map<String, Value> {
-        Map::new()
-    }
-
-    fn build(&self) -> Result<Arc<dyn Sink>, SinkError> {
-        Ok(Arc::new(Stdout::new()?))
-    }
-}
+use crate::record::Message;
 
 /// Delivers to standard output, or to any other writer in its place.
 ///
@@ -89,25 +68,25 @@ impl<W: Write + Send + 'static> Sink for Stdout<W> {
         Ok("it is open".to_owned())
     }
 
-    async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
-        let (channel, batch) = (channel.id, batch.to_vec());
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let (channel, batch) = (delivery.lane.channel.id, delivery.messages.to_vec());
         let mut printer = Arc::clone(&self.printer).lock_owned().await;
         blocking(move || printer.print(channel, &batch)).await
     }
 }
 
-/// Where an event belongs.
+/// A channel's event.
 type Place = (ChannelId, Offset);
 
 /// Writes lines, and knows where it was interrupted.
 struct Printer<W> {
     out: W,
     torn: Option<Torn>,
-    /// Lines that were torn and have been finished since; their records are still to be offered again.
+    /// Lines that were torn and have been finished since; their events are still to be offered again.
     finished: HashSet<Place>,
 }
 
-/// A line of which the reader has seen the beginning.
+/// A line of which only the beginning was written.
 struct Torn {
     of: Place,
     rest: Vec<u8>,
@@ -116,17 +95,20 @@ struct Torn {
 impl<W: Write> Printer<W> {
     fn print(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), Undelivered> {
         self.finish_torn().map_err(|error| undelivered(0, error))?;
-        let fresh: Vec<usize> =
-            (0..batch.len()).filter(|&at| !self.finished.contains(&(channel, batch[at].offset()))).collect();
-        let lines = Lines::of(fresh.iter().map(|&at| &batch[at]));
-        let (written, result) = write_counted(&mut self.out, &lines.bytes);
-        let whole = lines.whole_within(written);
+        let is_fresh = |at: &usize| !self.finished.contains(&(channel, batch[*at].offset()));
+        let fresh: Vec<usize> = (0..batch.len()).filter(is_fresh).collect();
+        let (lines, ends) = lines(fresh.iter().map(|&at| &batch[at]));
+        let (written, result) = write_counted(&mut self.out, &lines);
+
+        let whole = ends.partition_point(|&end| end <= written);
         let delivered = fresh.get(whole).copied().unwrap_or(batch.len());
-        if let Some(rest) = lines.rest_of_torn(written) {
-            self.torn = Some(Torn { of: (channel, batch[delivered].offset()), rest: rest.to_vec() });
+        let line_start = whole.checked_sub(1).map_or(0, |last| ends[last]);
+        if written > line_start {
+            let rest = lines[written..ends[whole]].to_vec();
+            self.torn = Some(Torn { of: (channel, batch[delivered].offset()), rest });
         }
-        for record in &batch[..delivered] {
-            self.finished.remove(&(channel, record.offset()));
+        for message in &batch[..delivered] {
+            self.finished.remove(&(channel, message.offset()));
         }
         result.map_err(|error| undelivered(if is_closed(&error) { 0 } else { delivered }, error))?;
         self.out.flush().map_err(|error| undelivered(0, error))
@@ -145,35 +127,16 @@ impl<W: Write> Printer<W> {
     }
 }
 
-/// Records as one run of bytes, and where each of their lines ends in it.
-struct Lines {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Lines {
-    fn of<'a>(records: impl Iterator<Item = &'a Message> + Clone) -> Self {
-        let length = records.clone().map(|record| record.body().len() + 1).sum();
-        let mut lines = Self { bytes: Vec::with_capacity(length), ends: Vec::new() };
-        for record in records {
-            lines.bytes.extend_from_slice(record.body());
-            lines.bytes.push(b'\n');
-            lines.ends.push(lines.bytes.len());
-        }
-        lines
+/// Messages as one run of bytes, and where each of their lines ends in it.
+fn lines<'a>(messages: impl Iterator<Item = &'a Message> + Clone) -> (Vec<u8>, Vec<usize>) {
+    let length = messages.clone().map(|message| message.body().len() + 1).sum();
+    let (mut bytes, mut ends) = (Vec::with_capacity(length), Vec::new());
+    for message in messages {
+        bytes.extend_from_slice(message.body());
+        bytes.push(b'\n');
+        ends.push(bytes.len());
     }
-
-    /// How many lines lie completely within the first `written` bytes.
-    fn whole_within(&self, written: usize) -> usize {
-        self.ends.partition_point(|&end| end <= written)
-    }
-
-    /// The end of the line that `written` bytes break off in; `None` where they break off between lines.
-    fn rest_of_torn(&self, written: usize) -> Option<&[u8]> {
-        let whole = self.whole_within(written);
-        let start = whole.checked_sub(1).map_or(0, |last| self.ends[last]);
-        (written > start).then(|| &self.bytes[written..self.ends[whole]])
-    }
+    (bytes, ends)
 }
 
 /// As `write_all`, but says how far it came.

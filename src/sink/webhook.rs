@@ -7,10 +7,10 @@
 //! # Invariants
 //!
 //! * **2xx or it did not arrive.** Redirects are not followed: an event must not go where no operator sent it.
-//! * **In order.** An event is posted when the one before it has been answered with 2xx, and not earlier; with several
-//!   requests at a time that holds for the events of one subject.
-//! * **Gone is gone.** After a 410 no request is begun: whoever answers so wants no more of them, and whether that is
-//!   what its owner meant is for an operator to find out.
+//! * **In order.** An event is posted after the one before it was answered with 2xx; with several requests at a time that
+//!   holds for the events of one subject.
+//! * **Nothing is sent after a 410.** The endpoint says that it wants no more events. An operator finds out whether that
+//!   was meant, and resumes the sink.
 //! * **Nothing leaks.** Neither the URL (it may carry credentials), nor a key, a header's value or a body shows in an
 //!   error or `Debug`.
 //! * **Bounded.** A request ends within the timeout; of an answer's body at most [`DRAINED`](answer::DRAINED) bytes are
@@ -18,7 +18,7 @@
 //!
 //! # Cancellation
 //!
-//! A delivery that is dropped leaves it unknown whether the events in hand arrived; posted again they carry the same ids.
+//! After a delivery is dropped it is not known whether its events arrived. Posted again they carry the same ids.
 
 use std::error::Error;
 use std::fmt;
@@ -33,46 +33,24 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
 use url::Url;
 
-use super::{Sink, SinkError, Undelivered};
+use super::{Delivery, Sink, SinkError, Undelivered};
 use crate::http::{self, Asked};
-use crate::record::{ChannelRef, Message};
-use crate::trace::traceparent;
+use crate::record::Message;
+use crate::telemetry::trace::traceparent;
 
 mod answer;
 mod batches;
-mod config;
 mod settings;
 mod signature;
 mod subjects;
-mod target;
 
 use answer::Refusal;
 
-pub use batches::Batching;
-pub(super) use config::KIND;
-pub use settings::WebhookSettings;
+pub use settings::{Batching, Dispatch, WebhookSettings};
 pub use signature::{SecretError, SigningKeys};
 
-/// Events, of each request at a time, between two records of what has arrived.
+/// Events offered at once, for each request at a time: after each offer it is recorded what has arrived.
 const AT_ONCE: usize = 8;
-
-/// How events go into requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dispatch {
-    /// One each, and so many requests at a time, at least one.
-    Single {
-        /// Requests at a time.
-        concurrency: usize,
-    },
-    /// Several each, one request at a time.
-    Batches(Batching),
-}
-
-impl Default for Dispatch {
-    fn default() -> Self {
-        Self::Single { concurrency: 1 }
-    }
-}
 
 /// Posts events to a URL.
 pub struct Webhook {
@@ -81,13 +59,14 @@ pub struct Webhook {
     keys: SigningKeys,
     timeout: Duration,
     dispatch: Dispatch,
+    /// Whether the endpoint has asked for a client certificate.
     asked: Asked,
     has_certificate: bool,
-    /// Whether there was an answer: then the endpoint lets us in.
+    /// Whether there was an answer: then the endpoint accepts our connections.
     answered: AtomicBool,
 }
 
-/// One request: what it is called, and what is in it.
+/// One request.
 struct Posting {
     id: String,
     content_type: &'static str,
@@ -104,7 +83,7 @@ impl Webhook {
             doing: "setting up a webhook's client".to_owned(),
             source: io::Error::other(answer::root_cause(error)),
         };
-        let WebhookSettings { url, keys, headers, connection, timeout, dispatch, .. } = settings;
+        let WebhookSettings { url, keys, headers, connection, timeout, dispatch } = settings;
         let (client, asked) = http::client_by(&url, &connection).map_err(|error| failed(&error))?;
         let client = client.timeout(timeout).no_gzip().default_headers(headers);
         let client = client.build().map_err(|error| failed(&error.without_url()))?;
@@ -131,12 +110,12 @@ impl Webhook {
         }
         let response = request.send().await.map_err(|error| answer::none(error, self.timeout, self.suspicion()))?;
         self.answered.store(true, Ordering::Relaxed);
-        let outcome = answer::judge(&response);
+        let outcome = answer::outcome(&response);
         answer::drain(response).await;
         outcome
     }
 
-    /// Why the endpoint may not let us in, as long as it has not.
+    /// Why the endpoint may refuse our connections, until it has answered once.
     fn suspicion(&self) -> Option<&'static str> {
         match (self.asked.so_far() && !self.answered.load(Ordering::Relaxed), self.has_certificate) {
             (false, _) => None,
@@ -181,7 +160,7 @@ impl Sink for Webhook {
         }
     }
 
-    /// Asks for nothing but the headers: a request that has no effect, by its definition.
+    /// Sends a HEAD request, which has no effect by its definition.
     async fn probe(&self) -> Result<String, SinkError> {
         let asked = self.client.head(self.url.clone()).send().await;
         let response = asked.map_err(|error| answer::none(error, self.timeout, self.suspicion()))?;
@@ -200,7 +179,8 @@ impl Sink for Webhook {
         ))
     }
 
-    async fn deliver(&self, _: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let batch = delivery.messages;
         match self.dispatch {
             Dispatch::Single { concurrency: 1 } => self.one_by_one(batch).await,
             Dispatch::Single { concurrency } => self.by_subject(batch, concurrency).await,

@@ -1,20 +1,19 @@
-//! The same is not said a thousand times: of each kind of line so many a minute, and how many more there were.
+//! Limits repeated log lines: twenty of each kind a minute, and then how many more there were.
 //!
-//! What fails once is said once by whoever sees it. This is for what flaps: a sink that takes turns between accepting and
-//! refusing, a service that fails every second request, thousands of forged events.
+//! For trouble that flaps: a sink that accepts and refuses in turn, a service that fails every second request, thousands of
+//! forged events.
 //!
 //! # Invariants
 //!
-//! * **Nobody is silenced by somebody else.** Lines are counted by where they come from in the code and by the channel and
-//!   the sink that they are about.
-//! * **What is left out is said.** As its window ends, one line tells how many there were, and when the program ends.
-//! * **What happens once is always written:** the lines of target [`ALWAYS`], by which an operator knows what the daemon
-//!   does and what was done to it. So are `debug` and `trace`, which are asked for to see everything.
-//! * **Bounded.** By the number of kinds, see [`ledger`].
+//! * **Kinds are independent.** Lines are counted by their place in the code, and by the channel and sink that they name.
+//! * **The number of lines left out is logged,** at the end of each window and of the program.
+//! * **Lines of target [`ALWAYS`] are always written:** the daemon's life and what operators did. So are `debug` and
+//!   `trace` lines: they are switched on to see everything.
+//! * **Bounded** by `windows::MAX_KINDS`.
 //!
 //! # Cancellation
 //!
-//! [`Limit::watch`] may be dropped at any point. What is left to say is said by [`Limit::end`].
+//! [`Limit::watch`] may be dropped at any point. [`Limit::end`] logs what is left.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,26 +24,26 @@ use tracing::field::{Field, Visit, display};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-mod ledger;
 #[cfg(test)]
 mod tests;
+mod windows;
 
-use ledger::{Kind, Ledger, Unwritten, WINDOW};
+use windows::{Kind, Unwritten, WINDOW, Windows};
 
 /// The target of lines that are always written.
 pub const ALWAYS: &str = "channeld::always";
 
-/// How often it is looked whether a window is over.
+/// Between two looks for windows that are over.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Decides which lines are written. Clones decide together.
+/// Decides which lines are written. Clones share their counts.
 #[derive(Clone, Debug, Default)]
 pub struct Limit {
-    ledger: Arc<Mutex<Ledger>>,
+    windows: Arc<Mutex<Windows>>,
 }
 
 impl Limit {
-    /// Says, as each window ends, what was not written in it. Does not end.
+    /// Logs, as each window ends, how many lines were left out. Does not end.
     pub async fn watch(self) {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -55,26 +54,26 @@ impl Limit {
         }
     }
 
-    /// Says what was not written until now: nobody will later.
+    /// Logs how many lines were left out until now, before the program ends.
     pub fn end(&self) {
         let ended = self.lock().end();
         ended.into_iter().for_each(tell);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Windows> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Of the program, not of one way of writing lines: a filter of one layer that lets an event's place in the code through,
-/// and not the event, has the next event dropped too (tracing-subscriber 0.3).
+/// A layer for all lines, not a filter of one layer: a filter that lets a callsite through and drops its event makes
+/// tracing-subscriber 0.3 drop the next event too.
 impl<S: Subscriber> Layer<S> for Limit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
         if *metadata.level() > Level::INFO || metadata.target() == ALWAYS {
             return true;
         }
-        // Before the lock: a field's text is made by whoever logs it.
+        // Before the lock: formatting a field runs code of the caller.
         let mut line = Line::default();
         event.record(&mut line);
         let kind = Kind { place: metadata.callsite(), channel: line.channel, sink: line.sink };
@@ -82,7 +81,7 @@ impl<S: Subscriber> Layer<S> for Limit {
     }
 }
 
-/// What of a line counts.
+/// The parts of a line that decide its kind.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -111,7 +110,7 @@ impl Visit for Line {
     }
 }
 
-/// Says what was not written, as loud as it would have been said.
+/// Logs how many lines were left out, at their level.
 fn tell(unwritten: Unwritten) {
     macro_rules! tell_at {
         ($level:expr) => {{

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 mod container;
 mod image;
+mod manual;
 mod runbook;
+mod systemd;
+mod version;
 mod watching;
 
 /// A file that is shipped.

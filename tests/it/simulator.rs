@@ -2,6 +2,7 @@
 //! service is spec/wire.md.
 
 mod client;
+mod demonstration;
 mod events;
 mod faults;
 mod life;

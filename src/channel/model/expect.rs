@@ -1,29 +1,28 @@
 //! What the model says: of each event what may become of it, and of each run what must be left behind.
 
-use std::collections::BTreeMap;
-
 use crate::channel::QUEUE_BATCHES;
 use crate::event::Offset;
-use crate::state::{LaneKey, Late, Quarantined, State};
+use crate::ledger::Ledger;
+use crate::ledger::store::memory::Disk;
 
 use super::history::{Damage, EventKind, Forgery, SameId};
 use super::world::{Inner, World};
 use super::{pool, sink_name};
 
-/// As long as this after its proof has come, it has been asked for again: the longest wait between two questions, and
+/// Seconds within which an event is asked for again after its proof has come: the longest wait between two requests, and
 /// the time that answers about others take meanwhile.
 const ASKED_AGAIN: u64 = 120;
 
 /// What must become of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Each lane gets it, and it is in no quarantine.
+    /// Each lane gets it, and it is not in the quarantine.
     Delivered,
-    /// No lane gets it, and it is nowhere.
+    /// No lane gets it, and it is not in the quarantine.
     Dropped,
     /// It is in the quarantine for that reason.
     Quarantined(&'static str),
-    /// What does not get it has it in the quarantine.
+    /// Each lane gets it, or it is in the quarantine.
     Either,
 }
 
@@ -35,50 +34,43 @@ enum Placed {
     Perhaps,
 }
 
-/// What is on disk.
-struct Disk {
-    late: BTreeMap<Offset, Late>,
-    quarantine: BTreeMap<Offset, Quarantined>,
+/// The ledger as it is on disk.
+fn read(disk: &Disk) -> Ledger {
+    Ledger::load(disk.entries(pool::channel()), usize::MAX).unwrap().0
 }
 
-impl Disk {
-    fn read(state: &State) -> Self {
-        let channel = pool::channel();
-        Self { late: state.late(channel).unwrap(), quarantine: state.quarantined(channel).unwrap() }
-    }
-}
-
-pub(super) fn lane_key(number: usize) -> LaneKey {
-    LaneKey { channel: pool::channel(), sink: sink_name(number) }
+fn through(ledger: &Ledger, lane: usize) -> Option<Offset> {
+    ledger.cursor(&sink_name(lane)).unwrap_or_default().through
 }
 
 impl World {
-    /// Whether everything that will ever come has come to everybody.
-    pub(super) fn is_settled(&self, state: &State) -> bool {
+    /// Whether everything is published, and every lane has what it will ever get.
+    pub(super) fn is_settled(&self, disk: &Disk) -> bool {
         let inner = self.lock();
-        let disk = Disk::read(state);
+        let ledger = read(disk);
         let there = |at: &usize| match self.fate(&inner, *at) {
             Fate::Dropped => true,
-            Fate::Quarantined(_) => disk.quarantine.contains_key(&self.offsets[*at]),
+            Fate::Quarantined(_) => ledger.quarantined().contains_key(&self.offsets[*at]),
             Fate::Delivered | Fate::Either => {
                 let offset = &self.offsets[*at];
-                disk.quarantine.contains_key(offset) || inner.lanes.iter().all(|lane| lane.times.contains_key(offset))
+                ledger.quarantined().contains_key(offset)
+                    || inner.lanes.iter().all(|lane| lane.times.contains_key(offset))
             }
         };
         inner.published == self.offsets.len()
-            && disk.late.is_empty()
-            && (0..inner.lanes.len()).all(|lane| self.cursor_is_right(&inner, state, lane).is_ok())
+            && ledger.late().is_empty()
+            && (0..inner.lanes.len()).all(|lane| self.cursor_is_right(&inner, &ledger, lane).is_ok())
             && self.readable().all(|at| there(&at))
     }
 
     /// What is wrong when everything is settled.
-    pub(super) fn check_end(&self, state: &State) -> Result<(), String> {
+    pub(super) fn check_end(&self, disk: &Disk) -> Result<(), String> {
         let mut inner = self.lock();
-        let disk = Disk::read(state);
-        if !disk.late.is_empty() {
-            return Err(format!("still waiting for proofs: {:?}", disk.late));
+        let ledger = read(disk);
+        if !ledger.late().is_empty() {
+            return Err(format!("still waiting for proofs: {:?}", ledger.late()));
         }
-        for (offset, facts) in &disk.quarantine {
+        for (offset, facts) in ledger.quarantined() {
             let found = self.offsets.binary_search(offset);
             let fate = found.map(|at| self.fate(&inner, at));
             match fate {
@@ -90,7 +82,7 @@ impl World {
         }
         for at in self.readable() {
             let (offset, fate) = (self.offsets[at], self.fate(&inner, at));
-            let quarantined = disk.quarantine.contains_key(&offset);
+            let quarantined = ledger.quarantined().contains_key(&offset);
             if matches!(fate, Fate::Quarantined(_)) && !quarantined {
                 return Err(format!("offset {offset} is not in the quarantine: {fate:?}"));
             }
@@ -102,27 +94,26 @@ impl World {
             }
         }
         for lane in 0..inner.lanes.len() {
-            self.cursor_is_right(&inner, state, lane)?;
+            self.cursor_is_right(&inner, &ledger, lane)?;
         }
-        inner.totals.quarantined += disk.quarantine.len() as u64;
+        inner.totals.quarantined += ledger.quarantined().len() as u64;
         inner.totals.events += self.offsets.len() as u64;
         Ok(())
     }
 
     /// What is wrong between two runs; `in_order` says whether the one before ended so. What was taken and is not
     /// recorded may come again.
-    pub(super) fn check_between(&self, state: &State, in_order: bool) -> Result<(), String> {
+    pub(super) fn check_between(&self, disk: &Disk, in_order: bool) -> Result<(), String> {
         let mut inner = self.lock();
-        let disk = Disk::read(state);
+        let ledger = read(disk);
         for number in 0..inner.lanes.len() {
-            let recorded = state.lane(&lane_key(number)).unwrap();
-            let through = recorded.cursor.unwrap_or_default().through;
-            let is_recorded = |offset: &Offset| Some(*offset) <= through && !recorded.owed.contains(offset);
+            let (sink, through) = (sink_name(number), through(&ledger, number));
+            let is_recorded = |offset: &Offset| Some(*offset) <= through && !ledger.owes(&sink, *offset);
             let lane = &inner.lanes[number];
             for at in self.readable() {
                 let offset = self.offsets[at];
                 let dropped = self.fate(&inner, at) == Fate::Dropped;
-                let kept = lane.times.contains_key(&offset) || disk.quarantine.contains_key(&offset) || dropped;
+                let kept = lane.times.contains_key(&offset) || ledger.quarantined().contains_key(&offset) || dropped;
                 if is_recorded(&offset) && !kept {
                     return Err(format!("offset {offset} is lost to sink {number}: its cursor is at {through:?}"));
                 }
@@ -155,8 +146,8 @@ impl World {
         self.history.start.unwrap_or(0)..self.offsets.len()
     }
 
-    fn cursor_is_right(&self, inner: &Inner, state: &State, lane: usize) -> Result<(), String> {
-        let found = state.lane(&lane_key(lane)).unwrap().cursor.unwrap_or_default().through;
+    fn cursor_is_right(&self, inner: &Inner, ledger: &Ledger, lane: usize) -> Result<(), String> {
+        let found = through(ledger, lane);
         let last = |wanted: &[Placed]| {
             let last = self.readable().rfind(|at| wanted.contains(&self.is_placed(inner, *at)));
             last.map(|at| self.offsets[at]).or(self.start())
@@ -177,7 +168,7 @@ impl World {
         match self.history.events[at].kind {
             EventKind::Forged(Forgery::Confirmed) => Placed::Yes,
             EventKind::Forged(_) => Placed::No,
-            EventKind::Replay(..) if matches!(self.history.original(at), Some((_, SameId::Yes))) => Placed::Perhaps,
+            EventKind::Duplicate(..) if matches!(self.history.original(at), Some((_, SameId::Yes))) => Placed::Perhaps,
             _ if inner.seen[at].denied => Placed::Perhaps,
             _ => Placed::Yes,
         }
@@ -190,8 +181,8 @@ impl World {
             EventKind::Notice if self.history.drop_notices => Fate::Dropped,
             _ if event.damaged.is_some() && seen.denied => Fate::Either,
             EventKind::Never => Fate::Quarantined("proof-timeout"),
-            EventKind::Replay(..) if self.history.original(at).is_some() => self.fate_of_replay(at),
-            // The one question that came in time may have been answered without it.
+            EventKind::Duplicate(..) if self.history.original(at).is_some() => self.fate_of_duplicate(at),
+            // The one request that came in time may have been answered without the proof.
             EventKind::Late(_) if event.damaged.is_some() => Fate::Either,
             EventKind::Late(after) => self.fate_of_late(after),
             EventKind::Proved if matches!(event.damaged, Some((_, Damage::Stripped))) => self.fate_of_late(0),
@@ -199,11 +190,11 @@ impl World {
         }
     }
 
-    /// A process knows what it has let through itself.
-    fn fate_of_replay(&self, at: usize) -> Fate {
+    /// A process knows the proofs that it has admitted itself.
+    fn fate_of_duplicate(&self, at: usize) -> Fate {
         let knows =
             self.history.runs.is_empty() && self.history.start.is_none_or(|start| self.original_is_read(at, start));
-        if knows { Fate::Quarantined("replayed") } else { Fate::Either }
+        if knows { Fate::Quarantined("duplicate-proof") } else { Fate::Either }
     }
 
     fn original_is_read(&self, at: usize, start: usize) -> bool {

@@ -1,4 +1,4 @@
-//! Histories in which the model once found something.
+//! Histories in which the model once found a defect.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn an_event_whose_proof_comes_after_its_time_stays_quarantined() {
     }
 }
 
-/// It was quarantined out of the queue, then set aside by its batch, and never asked for again.
+/// It was quarantined while its batch was in the queue, then set aside by the batch, and never asked for again.
 #[test]
 fn an_event_whose_time_is_up_while_its_batch_waits_is_settled_all_the_same() {
     for at_once in [1, usize::MAX] {
@@ -66,9 +66,9 @@ fn an_event_that_one_lane_gave_up_is_asked_for_by_the_lane_that_passes_it_later(
     });
 }
 
-/// Its time ran while it waited behind another, and it was condemned without a question.
+/// Its time ran out while it waited behind another, and it was rejected without a request.
 #[test]
-fn in_strict_ordering_an_event_is_asked_for_before_it_is_condemned_however_long_it_waited_behind_another() {
+fn in_strict_ordering_an_event_is_asked_for_before_it_is_rejected_however_long_it_waited_behind_another() {
     passes(History {
         events: of_kind(events(5), &[(1, EventKind::Never), (2, EventKind::Late(1))]),
         backlog: 5,
@@ -80,7 +80,7 @@ fn in_strict_ordering_an_event_is_asked_for_before_it_is_condemned_however_long_
 
 /// Reading stood still below what followed in the next range.
 #[test]
-fn nonsense_that_fills_a_range_is_passed_once_something_stands_above_it() {
+fn unconfirmed_events_that_fill_a_range_are_passed_once_a_confirmed_event_is_above_them() {
     let unknown = EventKind::Forged(Forgery::Unknown);
     let among = [3, 4, 5, 6, 8].map(|at| (at, unknown));
     for newest in [false, true] {
@@ -97,8 +97,8 @@ fn nonsense_that_fills_a_range_is_passed_once_something_stands_above_it() {
     }
 }
 
-/// The second change ended the lane that was to follow the first before it had begun. It took its seat all the same, and
-/// what was read from then on was handed to nobody.
+/// The second change ended the lane that was to replace the first before it had begun. The hub kept it all the same, and
+/// what was read from then on was handed to no lane.
 #[test]
 fn a_lane_that_is_to_end_before_it_has_begun_is_fed_no_more() {
     passes(History {

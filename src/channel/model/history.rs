@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::event::Offset;
-use crate::state::memory::Write;
+use crate::ledger::store::memory::Write;
 
-/// Everything that is drawn. What is not said follows from it.
-#[expect(clippy::struct_excessive_bools, reason = "they are independent questions")]
+/// Everything that is drawn.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent choices")]
 #[derive(Clone, PartialEq)]
 pub(super) struct History {
     /// A page holds the newest of the events asked for.
@@ -23,9 +23,9 @@ pub(super) struct History {
     pub(super) events: Vec<Event>,
     /// How many events there are when reading begins.
     pub(super) backlog: usize,
-    /// How many come at a request, so many requests after the ones before. The rest comes with the next request.
+    /// Requests after the arrival before, and how many events arrive then. The rest arrives with the next request.
     pub(super) arrivals: Vec<(usize, usize)>,
-    /// Milliseconds that answers take, in turn.
+    /// Milliseconds that answers take, in rotation.
     pub(super) delays: Vec<u64>,
     /// The requests that get no answer, by their number.
     pub(super) faults: Vec<(usize, Fault)>,
@@ -36,7 +36,7 @@ pub(super) struct History {
     /// Seconds.
     pub(super) proof_timeout: u64,
     pub(super) sinks: Vec<SinkPlan>,
-    /// How each run ends but the last, which goes on until everything is settled.
+    /// How each run ends, except the last: that one goes on until everything is settled.
     pub(super) runs: Vec<Run>,
     /// Steps, counted over all runs, at which the clock is put forward or back by so many seconds.
     pub(super) clock: Vec<(usize, i64)>,
@@ -89,14 +89,14 @@ pub(super) struct Event {
 pub(super) enum EventKind {
     Proved,
     Notice,
-    /// Its proof comes so many seconds later.
+    /// Its proof comes that many seconds later.
     Late(u64),
     /// Its proof never comes.
     Never,
     Nameless,
     Forged(Forgery),
-    /// The same proof once more: of the event so many before it, if that can be.
-    Replay(usize, SameId),
+    /// The proof of an earlier event, that many events before it, if there is one.
+    Duplicate(usize, SameId),
 }
 
 /// What the service says of a forged event when it is asked for it.
@@ -136,7 +136,7 @@ pub(super) enum Fault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SinkPlan {
     pub(super) at_once: usize,
-    /// Milliseconds that an offer takes, in turn.
+    /// Milliseconds that an offer takes, in rotation.
     pub(super) delays: Vec<u64>,
     /// What becomes of an offer, by its number.
     pub(super) troubles: Vec<(usize, SinkTrouble)>,
@@ -206,7 +206,7 @@ impl History {
         }
     }
 
-    /// What the reader makes of the pages' sizes: the least and the greatest of any time.
+    /// The reader's page size: the least and the greatest of the history.
     pub(super) fn limits(&self) -> (usize, usize) {
         let pages = self.reloads.iter().filter_map(|(_, what)| match what {
             Reload::Page(limit) => Some(*limit),
@@ -217,7 +217,7 @@ impl History {
             .fold((self.limit(), self.limit()), |(least, most), page| (least.min(page), most.max(page)))
     }
 
-    /// What the reader makes of a page's size at the beginning.
+    /// The reader's page size at the beginning.
     pub(super) fn limit(&self) -> usize {
         usize::from(self.page.max(3))
     }
@@ -248,13 +248,13 @@ impl History {
         self.events.iter().map(noted).collect()
     }
 
-    /// The number of the event that this one replays, and whether under its id.
+    /// The number of the event whose proof this one duplicates, and whether under its id.
     ///
-    /// Under its id only where no run ends: a process that has forgotten the original takes such a replay for news, and
-    /// the lane that has not has nothing there to move to. It then reads for itself, and is not offered what comes late,
-    /// until something else comes.
+    /// Under its id only where no run ends: a process that has forgotten the original admits such a duplicate, and a lane
+    /// that has the original has nothing there to move to. The lane then reads for itself, and is not offered late events,
+    /// until another event comes.
     pub(super) fn original(&self, at: usize) -> Option<(usize, SameId)> {
-        let EventKind::Replay(back, same_id) = self.events[at].kind else { return None };
+        let EventKind::Duplicate(back, same_id) = self.events[at].kind else { return None };
         let original = at.checked_sub(back + 1)?;
         let Event { kind, damaged, .. } = self.events[original];
         let same_id = if self.runs.is_empty() { same_id } else { SameId::No };
@@ -274,16 +274,16 @@ impl History {
         if request > at { self.events.len() } else { published.min(self.events.len()) }
     }
 
-    /// As long as this a run may take to end, and a history to settle: longer than all that it waits for together.
-    pub(super) fn patience(&self) -> Duration {
+    /// The longest that a run may take to end, and a history to settle: longer than all of its waits together.
+    pub(super) fn time_limit(&self) -> Duration {
         let sinks = self.sinks.iter().flat_map(|sink| &sink.troubles).map(|(_, trouble)| match trouble {
             SinkTrouble::Takes(_) => 0,
             SinkTrouble::Refuses(seconds) | SinkTrouble::Hangs(seconds) => *seconds,
         });
         // In strict ordering one proof is waited for after another.
         let bare = |event: &&Event| !matches!(event.kind, EventKind::Proved | EventKind::Notice);
-        let in_turn = if self.strict { self.events.iter().filter(bare).count() as u64 } else { 0 };
-        let proofs = std::iter::once(in_turn * (self.proof_timeout + 60));
+        let one_by_one = if self.strict { self.events.iter().filter(bare).count() as u64 } else { 0 };
+        let proofs = std::iter::once(one_by_one * (self.proof_timeout + 60));
         let clock = self.clock.iter().map(|(_, by)| by.unsigned_abs());
         let pauses = self.pauses.iter().map(|(.., seconds)| *seconds);
         let reloads = self.reloads.iter().map(|(_, what)| match what {

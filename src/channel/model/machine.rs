@@ -1,4 +1,4 @@
-//! The machine: a clock that jumps, no chance, verdicts at once, and a disk whose writes are steps.
+//! The machine: a clock that can jump, no chance, verdicts at once, and a disk whose writes are steps.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use crate::channel::ChannelError;
-use crate::channel::clerk::{Clerk, Heard};
 use crate::channel::machine::Machine;
-use crate::channel::turns::Turn;
+use crate::channel::read::permits::ReadPermit;
+use crate::channel::verify::assembler::{Assembler, Checked};
 use crate::event::RawEvent;
+use crate::ledger::store::memory::{Gate, Write};
+use crate::ledger::{Effects, Key, Lease, Quarantined};
 use crate::record::Lines;
 use crate::retry::{Retry, RetryPolicy};
-use crate::state::Commit;
-use crate::state::memory::{Gate, Write};
 
 use super::pool;
 use super::world::{Step, World};
@@ -32,56 +32,55 @@ impl Machine for World {
         Retry::steady(policy)
     }
 
-    async fn turn(&self) -> Turn {
-        Turn::default()
+    async fn permit(&self) -> ReadPermit {
+        ReadPermit::default()
     }
 
-    async fn hear(&self, clerk: &Arc<Clerk>, events: Vec<RawEvent>) -> Result<Vec<Heard>, ChannelError> {
+    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let mut lines = Lines::of(events.len());
-        Ok(events.into_iter().map(|raw| clerk.assemble(pool::judge(raw), &mut lines)).collect())
+        Ok(events.into_iter().map(|raw| assembler.assemble(pool::verdict(raw), &mut lines)).collect())
     }
 }
 
 #[async_trait]
 impl Gate for World {
-    async fn before(&self, commits: &[Commit]) -> Write {
-        self.step(Step::Write, commits.len()).await;
-        for commit in commits {
-            self.look_at(commit);
+    async fn before(&self, group: &[(Lease, Effects)]) -> Write {
+        self.step(Step::Write, group.len()).await;
+        let changes = || group.iter().flat_map(|(_, effects)| &effects.changes);
+        for (key, value) in changes() {
+            if let (Key::Quarantined(_), Some(value)) = (key, value) {
+                self.look_at(&serde_json::from_slice(value).unwrap());
+            }
         }
-        let write = self.fate_of_write(commits.len());
-        self.tell(|| format!("write ({write:?}): {}", commits.iter().map(told).collect::<Vec<_>>().join(" + ")));
+        let write = self.outcome_of_write(group.len());
+        self.log(|| {
+            let logged = changes().filter(|(key, _)| !matches!(key, Key::Version | Key::Body(_) | Key::Proofs(_)));
+            format!("write ({write:?}): {}", logged.map(shown).collect::<Vec<_>>().join(", "))
+        });
         write
     }
 
-    async fn after(&self, commits: &[Commit]) {
-        self.step(Step::Written, commits.len()).await;
+    async fn after(&self, group: &[(Lease, Effects)]) {
+        self.step(Step::Written, group.len()).await;
     }
 }
 
 impl World {
-    /// Nothing is quarantined for want of its proof before its time.
-    fn look_at(&self, commit: &Commit) {
-        for (_, evidence) in commit.quarantined.iter().filter(|(_, evidence)| evidence.facts.reason == "proof-timeout")
-        {
-            let Ok(at) = self.offsets.binary_search(&evidence.facts.offset) else { continue };
-            let bare = self.lock().seen[at].bare;
-            let early = bare.is_none_or(|bare| evidence.facts.at - bare < self.history.proof_timeout.cast_signed());
-            if early && self.history.clock.is_empty() {
-                self.object(|| format!("offset {}: its time was not up", evidence.facts.offset));
-            }
+    /// Checks that no event is quarantined for want of its proof before its time.
+    fn look_at(&self, facts: &Quarantined) {
+        if facts.reason != "proof-timeout" {
+            return;
+        }
+        let Ok(at) = self.offsets.binary_search(&facts.offset) else { return };
+        let bare = self.lock().seen[at].bare;
+        let early = bare.is_none_or(|bare| facts.at - bare < self.history.proof_timeout.cast_signed());
+        if early && self.history.clock.is_empty() {
+            self.fail(|| format!("offset {}: its time was not up", facts.offset));
         }
     }
 }
 
-fn told(commit: &Commit) -> String {
-    let mut parts = Vec::new();
-    if let Some((lane, cursor)) = &commit.cursor {
-        parts.push(format!("{} through {cursor}", lane.sink));
-    }
-    parts.extend(commit.pending.iter().map(|(lane, pending)| format!("{} is owed {}", lane.sink, pending.offset)));
-    parts.extend(commit.settled.iter().map(|(lane, offset)| format!("{} has got {offset}", lane.sink)));
-    let facts = commit.quarantined.iter().map(|(_, evidence)| &evidence.facts);
-    parts.extend(facts.map(|facts| format!("quarantine {} ({})", facts.offset, facts.reason)));
-    parts.join(", ")
+fn shown((key, value): &(Key, Option<bytes::Bytes>)) -> String {
+    let value = value.as_ref().map_or_else(|| "removed".into(), |value| String::from_utf8_lossy(value).into_owned());
+    format!("{key:?} {value}")
 }

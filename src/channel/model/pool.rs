@@ -1,5 +1,5 @@
-//! The records that histories are made of: small, with real proofs, each signed and verified once. What stands at an
-//! offset in a form is the same in every history.
+//! The records of all histories: small, with real proofs, each signed and verified once. A form at an offset is the same
+//! record in every history.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,14 +26,14 @@ pub(super) enum Form {
     Unreadable,
     /// With its proof, without an id.
     Nameless,
-    /// Nobody signs it.
+    /// Not signed.
     Notice,
     /// Forged in one of several ways.
     Forged,
     /// Forged, without an id.
     ForgedNameless,
     /// The content and the proof of the event at this offset, under an id of its own or under the original's.
-    Replay(Offset, SameId),
+    Duplicate(Offset, SameId),
 }
 
 /// By offset, how an event is forged and for which reason it must be rejected.
@@ -43,7 +43,7 @@ const FORGERIES: [&str; 5] =
 const OWNER: Address = Address([7; 20]);
 const CONTEXT: [u8; 1] = [1];
 
-/// The reason for which what is forged at that offset must be rejected.
+/// The reason for which a forged event at that offset must be rejected.
 pub(super) fn forged_reason(offset: Offset) -> &'static str {
     FORGERIES[number(offset) % FORGERIES.len()]
 }
@@ -65,7 +65,7 @@ struct Pool {
     stranger: SigningKey,
     verifier: Arc<Verifier>,
     records: HashMap<(Offset, Form), RawEvent>,
-    /// By where the bytes of a record are, which is for ever.
+    /// By the address of a record's bytes, which are never freed.
     verdicts: HashMap<*const u8, Verdict>,
 }
 
@@ -78,8 +78,8 @@ pub(super) fn record(offset: Offset, form: Form) -> RawEvent {
     POOL.with_borrow_mut(|pool| pool.record(offset, form))
 }
 
-/// A verdict, as the verifier has given it or gives it now.
-pub(super) fn judge(raw: RawEvent) -> Verdict {
+/// The verifier's verdict of a record, remembered or new.
+pub(super) fn verdict(raw: RawEvent) -> Verdict {
     POOL.with_borrow(|pool| match pool.verdicts.get(&raw.json.as_ptr()) {
         Some(verdict) => verdict.clone(),
         None => pool.verifier.judge(raw),
@@ -120,7 +120,7 @@ impl Pool {
             Form::Notice => record_of(offset, own, "wallet.status", "", r#"{"status":"deployed"}"#),
             Form::Forged => self.forged(offset, own),
             Form::ForgedNameless => self.forged(offset, None),
-            Form::Replay(original, same) => {
+            Form::Duplicate(original, same) => {
                 let text = format!("text{original}");
                 let id = if same == SameId::Yes { Some(id(original)) } else { own };
                 signed(offset, id, &text, &proof(&text, &self.key, OWNER))
@@ -153,7 +153,7 @@ fn proof(text: &str, key: &SigningKey, owner: Address) -> String {
     format!(r#"{{"ocr_report":"0x{report}","ocr_context":"0x{context}","signatures":["0x{signature}"]}}"#)
 }
 
-/// By turns of each kind that is signed.
+/// The signed kinds, in rotation.
 fn signed(offset: Offset, id: Option<EventId>, text: &str, proof: &str) -> String {
     let (kind, payload) = match number(offset) % 3 {
         0 => ("watcher.event", format!(r#"{{"verifiable_event":"{text}"}}"#)),

@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::channel::Channel;
-use crate::channel::plan::{Outlet, Plan};
+use crate::channel::settings::{Outlet, Plan};
 
 use super::history::Reload;
-use super::sink::Book;
+use super::sink::RecordingSink;
 use super::world::World;
 use super::{RETRY, sink_name};
 
-/// What a channel has for the sink of that number.
+/// The outlet of the sink of that number.
 pub(super) fn outlet(world: &Arc<World>, lane: usize) -> Outlet {
-    Outlet::new(&sink_name(lane), Arc::new(Book { world: world.clone(), lane }), RETRY)
+    Outlet::new(&sink_name(lane), Arc::new(RecordingSink { world: world.clone(), lane }), RETRY)
 }
 
 /// Gives a channel another plan.

@@ -1,4 +1,4 @@
-//! The service in memory: every open question of its specification answered as the history says.
+//! The service in memory. It answers every open question of the specification as the history says.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use crate::api::{Answer, ApiError, BadAnswer, Page, Trouble};
-use crate::channel::source::Source;
+use crate::channel::read::source::Source;
 use crate::event::{EventId, Offset, RawEvent};
 
 use super::history::{Damage, EventKind, Fault, Forgery, HasMore, History, SameId};
@@ -46,7 +46,7 @@ impl Memory {
             HasMore::OlderAtAll => matching.get(from).is_some_and(|lowest| *lowest > 0),
         };
         let events: Vec<_> = matching[from..to].iter().rev().map(|at| self.show(*at)).collect();
-        self.world.tell(|| {
+        self.world.log(|| {
             let offsets: Vec<_> = events.iter().map(|event| event.offset.get()).collect();
             format!("  answer: {offsets:?}{}", if has_more { " and more" } else { "" })
         });
@@ -87,7 +87,7 @@ impl Memory {
         }
         drop(inner);
         if !matches!(form, Form::Proved | Form::Notice) {
-            world.tell(|| format!("  {offset} is shown {form:?}"));
+            world.log(|| format!("  {offset} is shown {form:?}"));
         }
         pool::record(offset, form)
     }
@@ -97,7 +97,7 @@ impl Memory {
         let at = self.ids.get(&id).copied().filter(|at| *at < self.published())?;
         match self.world.history.events[at].kind {
             EventKind::Nameless | EventKind::Forged(Forgery::Nameless | Forgery::Unknown) => None,
-            EventKind::Replay(..) if matches!(self.world.history.original(at), Some((_, SameId::Yes))) => None,
+            EventKind::Duplicate(..) if matches!(self.world.history.original(at), Some((_, SameId::Yes))) => None,
             EventKind::Forged(Forgery::Elsewhere) => {
                 let offset = Offset::new(self.world.offsets[at].get() + 1).unwrap();
                 Some(RawEvent { offset, ..self.show(at) })
@@ -106,19 +106,13 @@ impl Memory {
         }
     }
 
-    /// Notes whether a question about an event was answered.
+    /// Notes whether a request for an event was answered.
     fn note_answer(&self, id: EventId, fault: Option<Fault>) {
         let Some(at) = self.ids.get(&id) else { return };
         let mut inner = self.world.lock();
         let seen = &mut inner.seen[*at];
         seen.unanswered = if fault.is_some() { seen.unanswered + 1 } else { 0 };
         seen.denied |= fault == Some(Fault::NotFound) || seen.unanswered >= ANSWERS;
-    }
-}
-
-impl PartialEq for Memory {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other)
     }
 }
 
@@ -161,6 +155,10 @@ impl Source for Memory {
             None => self.find(id).ok_or_else(|| error(Fault::NotFound)),
         }
     }
+
+    fn equals(&self, other: &dyn Source) -> bool {
+        std::ptr::addr_eq(self, other)
+    }
 }
 
 impl History {
@@ -169,7 +167,7 @@ impl History {
         match (self.events[at].kind, self.original(at)) {
             (EventKind::Notice, _) => Form::Notice,
             (EventKind::Nameless, _) => Form::Nameless,
-            (_, Some((original, same_id))) => Form::Replay(offsets[original], same_id),
+            (_, Some((original, same_id))) => Form::Duplicate(offsets[original], same_id),
             (_, None) => Form::Proved,
         }
     }

@@ -1,6 +1,6 @@
-//! Sinks that write down what they take, and that take what the history says.
+//! Sinks that record what they take, and take what the history says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::event::Offset;
 use crate::record::{ChannelRef, Message};
-use crate::sink::{Recorded, Sink, SinkError, Undelivered};
+use crate::sink::{Delivery, Held, Recorded, Sink, SinkError, Undelivered};
 
 use super::expect::Fate;
 use super::history::{EventKind, SinkPlan, SinkTrouble};
 use super::world::{Step, World, wait};
 
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct RecordingSink {
     pub(super) world: Arc<World>,
     pub(super) lane: usize,
 }
@@ -28,7 +28,7 @@ pub(super) struct Taken {
     pub(super) times: BTreeMap<Offset, usize>,
     /// What may come once more, because it was not recorded when a run broke off.
     pub(super) may_repeat: BTreeMap<Offset, usize>,
-    /// The highest that came in its turn.
+    /// The highest that came in order.
     last: Option<Offset>,
     offers: usize,
     unusable: usize,
@@ -37,34 +37,34 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// A run begins: whatever was in hand is not any more.
+    /// A run begins: nothing is in hand.
     pub(super) fn begin(&mut self) {
         (self.busy, self.unusable) = (false, 0);
     }
 }
 
 #[async_trait]
-impl Sink for Book {
-    async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
-        let _ = recorded;
+impl Sink for RecordingSink {
+    async fn resume(&self, _: &Recorded) -> Result<Held, SinkError> {
         let refused = {
             let mut inner = self.world.lock();
             let taken = &mut inner.lanes[self.lane];
             taken.unusable += 1;
             taken.unusable <= self.plan().unusable
         };
-        if refused { Err(refusal(0)) } else { Ok(BTreeSet::new()) }
+        if refused { Err(refusal(0)) } else { Ok(Held::default()) }
     }
 
     fn at_once(&self) -> usize {
         self.plan().at_once
     }
 
-    async fn deliver(&self, channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let Delivery { lane, through, messages: batch, .. } = *delivery;
         let (offer, until) = self.begin();
-        self.world.tell(|| format!("sink {} is offered {:?}", self.lane, offsets(batch)));
+        self.world.log(|| format!("sink {} is offered {:?}", self.lane, offsets(batch)));
         self.world.step(Step::Offer, batch.len()).await;
-        self.look_at(channel, batch);
+        self.look_at(&lane.channel, through, batch);
         wait(&self.plan().delays, offer).await;
         let trouble = self.plan().troubles.iter().find(|(at, _)| *at == offer).map(|(_, trouble)| *trouble);
         let takes = match trouble {
@@ -93,12 +93,12 @@ impl Sink for Book {
         if takes == batch.len() {
             return Ok(());
         }
-        self.world.tell(|| format!("sink {} takes {takes} of {}", self.lane, batch.len()));
+        self.world.log(|| format!("sink {} takes {takes} of {}", self.lane, batch.len()));
         Err(Undelivered::after(takes, refusal(offer)))
     }
 }
 
-impl Book {
+impl RecordingSink {
     fn plan(&self) -> &SinkPlan {
         &self.world.history.sinks[self.lane]
     }
@@ -113,21 +113,24 @@ impl Book {
         let until = taken.refuses_until;
         drop(inner);
         if busy {
-            self.object(|| "was offered a batch while it had another in hand".to_owned());
+            self.fail(|| "was offered a batch while it had another in hand".to_owned());
         }
         (offer, until)
     }
 
-    fn object(&self, what: impl FnOnce() -> String) {
-        self.world.object(|| format!("sink {} {}", self.lane, what()));
+    fn fail(&self, what: impl FnOnce() -> String) {
+        self.world.fail(|| format!("sink {} {}", self.lane, what()));
     }
 
-    fn look_at(&self, channel: &ChannelRef, batch: &[Message]) {
+    fn look_at(&self, channel: &ChannelRef, through: Offset, batch: &[Message]) {
         if batch.is_empty() || batch.len() > self.plan().at_once || !batch.is_sorted_by_key(Message::offset) {
-            self.object(|| format!("was offered {:?}", offsets(batch)));
+            self.fail(|| format!("was offered {:?}", offsets(batch)));
+        }
+        if batch.last().is_some_and(|last| last.offset() > through) {
+            self.fail(|| format!("was offered {:?}, through {through}", offsets(batch)));
         }
         if channel.id != super::pool::channel() {
-            self.object(|| "was offered another channel's events".to_owned());
+            self.fail(|| "was offered another channel's events".to_owned());
         }
     }
 
@@ -140,13 +143,13 @@ impl Book {
     fn take_one(&self, record: &Message) {
         let offset = record.offset();
         if let Err(what) = self.world.is_deliverable(record) {
-            self.object(|| format!("was given {offset}, {what}"));
+            self.fail(|| format!("was given {offset}, {what}"));
         }
         let mut inner = self.world.lock();
         inner.totals.deliveries += 1;
         let at = self.world.offsets.binary_search(&offset);
         let late = at.is_ok_and(|at| inner.seen[at].bare.is_some()) && !self.world.history.strict;
-        // What was condemned in one run and is let through in the next may come behind what was in hand between them.
+        // An event that one run rejected and the next admits may come behind events that were in hand between them.
         let anew = at.is_ok_and(|at| self.world.fate(&inner, at) == Fate::Either);
         let taken = &mut inner.lanes[self.lane];
         let times = taken.times.entry(offset).or_default();
@@ -167,9 +170,9 @@ impl Book {
             taken.last = taken.last.max(Some(offset));
         }
         drop(inner);
-        self.world.tell(|| format!("sink {} takes {offset}", self.lane));
+        self.world.log(|| format!("sink {} takes {offset}", self.lane));
         if let Some(wrong) = wrong {
-            self.object(|| format!("was given {offset} {wrong}"));
+            self.fail(|| format!("was given {offset} {wrong}"));
         }
     }
 }
@@ -207,7 +210,7 @@ fn offsets(batch: &[Message]) -> Vec<i64> {
     batch.iter().map(|record| record.offset().get()).collect()
 }
 
-/// By turns one of the two ways to refuse.
+/// One of the two ways to refuse, in rotation.
 fn refusal(number: usize) -> SinkError {
     if number.is_multiple_of(2) {
         return SinkError::Refused {

@@ -1,4 +1,4 @@
-//! A history as a person reads it: a line a fact, and nothing of what is plain.
+//! A history as a person reads it: one fact per line, without what is plain.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ impl fmt::Debug for History {
         if self.has_more != HasMore::Rest {
             writeln!(f, "has_more speaks of {:?}", self.has_more)?;
         }
-        self.tell_events(f)?;
+        self.write_events(f)?;
         let backlog = self.backlog.min(self.events.len());
         writeln!(f, "{backlog} events are there when reading begins")?;
         let mut request = 0;
@@ -22,7 +22,7 @@ impl fmt::Debug for History {
             writeln!(f, "{more} events come at request {request}")?;
         }
         if !self.delays.is_empty() {
-            writeln!(f, "answers take {:?} ms in turn", self.delays)?;
+            writeln!(f, "answers take {:?} ms in rotation", self.delays)?;
         }
         for (request, fault) in &self.faults {
             writeln!(f, "request {request} fails: {fault:?}")?;
@@ -39,7 +39,7 @@ impl fmt::Debug for History {
             writeln!(f, "a proof may take {} s", self.proof_timeout)?;
         }
         for (number, sink) in self.sinks.iter().enumerate() {
-            sink.tell(number, f)?;
+            sink.write(number, f)?;
         }
         for (number, run) in self.runs.iter().enumerate() {
             writeln!(f, "run {number} ends at its step {}: {:?}", run.step, run.ends)?;
@@ -59,7 +59,7 @@ impl fmt::Debug for History {
 
 impl History {
     /// Plain events in a row are one line.
-    fn tell_events(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_events(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (offsets, created) = (self.offsets(), self.created());
         let mut at = 0;
         while at < self.events.len() {
@@ -90,13 +90,13 @@ impl Event {
 }
 
 impl SinkPlan {
-    fn tell(&self, number: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, number: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sink {number}")?;
         if self.at_once != usize::MAX {
             write!(f, ", {} at once", self.at_once)?;
         }
         if !self.delays.is_empty() {
-            write!(f, ", takes {:?} ms in turn", self.delays)?;
+            write!(f, ", takes {:?} ms in rotation", self.delays)?;
         }
         if self.unusable > 0 {
             write!(f, ", unusable {} times at the start", self.unusable)?;

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 
-use crate::state::memory::Write;
+use crate::ledger::store::memory::Write;
 
 use super::history::{
     Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, Run, SameId, SinkPlan, SinkTrouble,
@@ -110,7 +110,7 @@ fn kind() -> impl Strategy<Value = EventKind> {
         2 => Just(EventKind::Never),
         2 => Just(EventKind::Nameless),
         6 => forgery.prop_map(EventKind::Forged),
-        2 => (0_usize..6, same_id).prop_map(|(back, same_id)| EventKind::Replay(back, same_id)),
+        2 => (0_usize..6, same_id).prop_map(|(back, same_id)| EventKind::Duplicate(back, same_id)),
     ]
 }
 
@@ -158,6 +158,7 @@ fn run() -> impl Strategy<Value = Run> {
         1 => (1_usize..12).prop_map(End::CrashWhileStopping),
         1 => Just(End::WriteFails(Write::Lost)),
         1 => Just(End::WriteFails(Write::Unsynced)),
+        1 => Just(End::WriteFails(Write::Unavailable)),
     ];
     let step = prop_oneof![2 => 1..40_usize, 1 => 1..EARLY];
     (step, ends).prop_map(|(step, ends)| Run { step, ends })

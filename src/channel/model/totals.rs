@@ -1,8 +1,8 @@
-//! How much of everything there was in the histories tried.
+//! What the histories that were run held.
 
 use std::fmt;
 
-/// How much of what there was.
+/// Counts over all histories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) histories: u64,

@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;
-use crate::channel::handle::Handle;
+use crate::channel::controls::{Controls, Handle};
 use crate::event::Offset;
-use crate::state::memory::Write;
+use crate::ledger::store::memory::Write;
 
 use super::history::{End, Fault, History, Paused, Run};
 use super::reload::reload;
@@ -21,33 +21,36 @@ use super::totals::Totals;
 /// Unix seconds when a history begins.
 const BEGINNING: i64 = 1_750_000_000;
 
-/// What must not look like a hang, whatever the service and the sinks do.
+/// A part that makes no progress for longer looks as if it hung. That must not happen, whatever the service and sinks do.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
-/// So much of the trace is shown.
-const TOLD: usize = 250;
+/// How often the store is unavailable, in a run in which it is.
+const UNAVAILABLE_TRIES: usize = 7;
+
+/// The last lines of the trace that are shown.
+const MAX_LINES: usize = 250;
 
 pub(super) struct World {
     pub(super) history: Arc<History>,
     pub(super) offsets: Vec<Offset>,
     pub(super) began: Instant,
-    tells: bool,
+    logs: bool,
     inner: Mutex<Inner>,
     own: Weak<Self>,
 }
 
-/// What changes while a history passes.
+/// What changes while a history runs.
 #[derive(Default)]
 pub(super) struct Inner {
     /// How many events the service has.
     pub(super) published: usize,
     pub(super) seen: Vec<Seen>,
     pub(super) lanes: Vec<Taken>,
-    /// What must not have happened.
+    /// The first contradiction of the model.
     pub(super) problem: Option<String>,
     pub(super) totals: Totals,
     requests: usize,
-    clock_set_by: i64,
+    clock_shift: i64,
     run: RunInHand,
     trace: Vec<String>,
 }
@@ -59,9 +62,9 @@ pub(super) struct Seen {
     pub(super) readings: usize,
     /// When it was first shown without its proof, by the daemon's clock.
     pub(super) bare: Option<i64>,
-    /// Questions about it in a row that were not answered.
+    /// Requests for it in a row that were not answered.
     pub(super) unanswered: usize,
-    /// The service did not confirm it when it was asked: it may be condemned.
+    /// The service did not confirm it when it was asked: it may be rejected.
     pub(super) denied: bool,
 }
 
@@ -72,6 +75,7 @@ struct RunInHand {
     crash_at: Option<usize>,
     crashed: bool,
     write: Option<Write>,
+    unavailable: usize,
     /// Fires when nothing more may happen.
     over: CancellationToken,
     stop: CancellationToken,
@@ -91,7 +95,7 @@ pub(super) enum Step {
 }
 
 impl World {
-    pub(super) fn new(history: Arc<History>, tells: bool) -> Arc<Self> {
+    pub(super) fn new(history: Arc<History>, logs: bool) -> Arc<Self> {
         let offsets = history.offsets();
         let inner = Inner {
             seen: vec![Seen::default(); offsets.len()],
@@ -100,14 +104,14 @@ impl World {
             ..Inner::default()
         };
         let inner = Mutex::new(inner);
-        Arc::new_cyclic(|own| Self { history, offsets, began: Instant::now(), tells, inner, own: own.clone() })
+        Arc::new_cyclic(|own| Self { history, offsets, began: Instant::now(), logs, inner, own: own.clone() })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a run, and says what fires when nothing more may happen, and what stops it in order.
+    /// Begins a run. The first token fires when nothing more may happen, the second stops the run in order.
     pub(super) fn begin(&self, ends: Option<Run>, handle: &Arc<Handle>) -> (CancellationToken, CancellationToken) {
         let mut inner = self.lock();
         inner.totals.runs += 1;
@@ -116,7 +120,7 @@ impl World {
         (inner.run.over.clone(), inner.run.stop.clone())
     }
 
-    /// The run in hand is of this channel.
+    /// Sets the channel of the run in hand.
     pub(super) fn runs(&self, channel: &Arc<Channel>) {
         self.lock().run.channel = Arc::downgrade(channel);
     }
@@ -125,16 +129,16 @@ impl World {
         self.lock().run.crashed
     }
 
-    /// Comes back unless the run has crashed meanwhile.
+    /// Returns, unless the run has crashed meanwhile.
     pub(super) async fn goes_on(&self) {
         if self.crashed() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Writes into the trace.
-    pub(super) fn tell(&self, what: impl FnOnce() -> String) {
-        if self.tells {
+    /// Adds a line to the trace.
+    pub(super) fn log(&self, what: impl FnOnce() -> String) {
+        if self.logs {
             let at = self.began.elapsed();
             let mut inner = self.lock();
             let step = inner.run.step;
@@ -142,22 +146,22 @@ impl World {
         }
     }
 
-    /// What happened last, step by step.
+    /// The last lines of the trace.
     pub(super) fn trace(&self) -> String {
         let trace = &self.lock().trace;
-        trace[trace.len().saturating_sub(TOLD)..].join("\n")
+        trace[trace.len().saturating_sub(MAX_LINES)..].join("\n")
     }
 
-    /// Notes what must not happen, and ends the run.
-    pub(super) fn object(&self, problem: impl FnOnce() -> String) {
+    /// Records a contradiction of the model, and ends the run.
+    pub(super) fn fail(&self, problem: impl FnOnce() -> String) {
         let problem = problem();
-        self.tell(|| format!("WRONG: {problem}"));
+        self.log(|| format!("WRONG: {problem}"));
         let mut inner = self.lock();
         inner.problem.get_or_insert(problem);
         inner.run.over.cancel();
     }
 
-    /// Makes a step. Where the run has crashed, it never comes back.
+    /// Makes a step. Never returns once the run has crashed.
     pub(super) async fn step(&self, step: Step, number: usize) {
         if !self.passes(step, number) {
             std::future::pending::<()>().await;
@@ -172,14 +176,14 @@ impl World {
         inner.run.step += 1;
         inner.totals.steps += 1;
         let (total, now) = (inner.totals.steps, self.began.elapsed().as_nanos());
-        let told = [u64::try_from(now).unwrap(), step as u64, number as u64];
-        inner.totals.digest = told.iter().fold(inner.totals.digest, |digest, part| {
+        let parts = [u64::try_from(now).unwrap(), step as u64, number as u64];
+        inner.totals.digest = parts.iter().fold(inner.totals.digest, |digest, part| {
             (digest.rotate_left(5) ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15)
         });
         let at = inner.run.step;
         let due = |when: usize| u64::try_from(when).is_ok_and(|when| when == total);
-        let set_by: i64 = self.history.clock.iter().filter(|(when, _)| due(*when)).map(|(_, by)| by).sum();
-        inner.clock_set_by += set_by;
+        let shift: i64 = self.history.clock.iter().filter(|(when, _)| due(*when)).map(|(_, by)| by).sum();
+        inner.clock_shift += shift;
         let pauses: Vec<_> = self.history.pauses.iter().filter(|(when, ..)| due(*when)).collect();
         let reloads: Vec<_> = self.history.reloads.iter().filter(|(when, _)| due(*when)).collect();
         inner.totals.reloads += reloads.len() as u64;
@@ -200,38 +204,38 @@ impl World {
             inner.run.over.cancel();
         }
         drop(inner);
-        if let Some(standstill) = handle.standstill(STANDSTILL) {
-            self.object(|| format!("it looks as if it hung: {standstill}"));
+        if let Some(standstill) = handle.board.standstill(STANDSTILL) {
+            self.fail(|| format!("it looks as if it hung: {standstill}"));
         }
-        if set_by != 0 {
-            self.tell(|| format!("the clock is set {set_by:+} s"));
+        if shift != 0 {
+            self.log(|| format!("the clock is set {shift:+} s"));
         }
         for (_, what, seconds) in pauses {
             self.pause(&handle, *what, *seconds);
         }
         for (_, what) in reloads {
-            self.tell(|| format!("the configuration changes: {what:?}"));
+            self.log(|| format!("the configuration changes: {what:?}"));
             if let Some(world) = self.own.upgrade() {
                 reload(&world, &channel, *what);
             }
         }
         if crashes {
-            self.tell(|| format!("CRASH at {step:?}"));
+            self.log(|| format!("CRASH at {step:?}"));
         }
         !crashes
     }
 
     fn pause(&self, handle: &Arc<Handle>, what: Paused, seconds: u64) {
-        self.tell(|| format!("{what:?} is paused for {seconds} s"));
-        set_paused(handle, what, true);
+        self.log(|| format!("{what:?} is paused for {seconds} s"));
+        set_paused(&handle.controls, what, true);
         let handle = handle.clone();
         tokio::spawn(async move {
             sleep(Duration::from_secs(seconds)).await;
-            set_paused(&handle, what, false);
+            set_paused(&handle.controls, what, false);
         });
     }
 
-    /// Makes a request, which takes its time; its fault, where it gets no answer.
+    /// Makes a request; the fault, where it gets no answer.
     pub(super) async fn request(&self, what: impl FnOnce() -> String + Send) -> Option<Fault> {
         let number = {
             let mut inner = self.lock();
@@ -239,13 +243,13 @@ impl World {
             inner.requests += 1;
             inner.requests - 1
         };
-        self.tell(|| format!("request {number}: {}", what()));
+        self.log(|| format!("request {number}: {}", what()));
         wait(&self.history.delays, number).await;
         self.step(Step::Answer, number).await;
         self.publish(number);
         let fault = self.history.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
         if let Some(fault) = fault {
-            self.tell(|| format!("request {number} fails: {fault:?}"));
+            self.log(|| format!("request {number} fails: {fault:?}"));
         }
         fault
     }
@@ -259,15 +263,20 @@ impl World {
         inner.published = published;
         drop(inner);
         if !new.is_empty() {
-            self.tell(|| format!("{} events come: there are {published}", new.len()));
+            self.log(|| format!("{} events come: there are {published}", new.len()));
         }
     }
 
-    /// What comes of a write: from the one on that is to fail, none is done.
-    pub(super) fn fate_of_write(&self, commits: usize) -> Write {
+    /// The outcome of a write. Once a write has failed, none is done.
+    pub(super) fn outcome_of_write(&self, commits: usize) -> Write {
         let mut inner = self.lock();
         inner.totals.commits += commits as u64;
         match inner.run.ends {
+            Some(Run { ends: End::WriteFails(Write::Unavailable), step }) if inner.run.step >= step => {
+                // For a few tries: the channel waits, and the run goes on.
+                inner.run.unavailable += 1;
+                if inner.run.unavailable <= UNAVAILABLE_TRIES { Write::Unavailable } else { Write::Done }
+            }
             Some(Run { step, ends: End::WriteFails(write) }) if inner.run.step >= step => {
                 inner.totals.failed_writes += u64::from(inner.run.write.replace(write).is_none());
                 write
@@ -281,29 +290,25 @@ impl World {
         self.lock().run.write.is_some()
     }
 
-    /// By the daemon's clock.
+    /// Unix seconds, by the daemon's clock.
     pub(super) fn now(&self) -> i64 {
-        BEGINNING + i64::try_from(self.began.elapsed().as_secs()).unwrap() + self.lock().clock_set_by
+        BEGINNING + i64::try_from(self.began.elapsed().as_secs()).unwrap() + self.lock().clock_shift
     }
 }
 
-fn set_paused(handle: &Handle, what: Paused, paused: bool) {
-    handle.change(|state| match what {
-        Paused::Channel => state.channel = paused,
-        Paused::Sink(number) if paused => {
-            state.sinks.insert(sink_name(number).to_string());
-        }
-        Paused::Sink(number) => {
-            state.sinks.remove(&*sink_name(number));
-        }
-    });
+fn set_paused(controls: &Controls, what: Paused, paused: bool) {
+    match what {
+        Paused::Channel => controls.pause_channel(paused),
+        Paused::Sink(number) if paused => controls.pause_sink(&sink_name(number)),
+        Paused::Sink(number) => controls.resume_sink(&sink_name(number)),
+    };
 }
 
-/// Waits as long as the delays say in turn.
-pub(super) async fn wait(delays: &[u64], turn: usize) {
+/// Waits for one of the delays, which are used in rotation.
+pub(super) async fn wait(delays: &[u64], number: usize) {
     match delays {
         [] => {}
-        _ => match delays[turn % delays.len()] {
+        _ => match delays[number % delays.len()] {
             0 => {}
             delay => sleep(Duration::from_millis(delay)).await,
         },

@@ -1,9 +1,9 @@
-//! `channeld check --connect`: whether the service, its channels and the sinks can be reached, and are what they should be.
+//! `channeld check --connect`: contacts the service, the channels and the sinks.
 //!
 //! # Invariants
 //!
-//! * **Nothing is delivered or recorded.** Pages are read and verified, files and endpoints only looked at.
-//! * **No is said with what to do.**
+//! * **Nothing is delivered or recorded.** Pages are read and verified; files and endpoints are only probed.
+//! * **A failure says what to do.**
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,9 +12,9 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
 use crate::api::{ApiError, Client, Page};
-use crate::assembly;
-use crate::cli::shown::{judged, printable};
+use crate::cli::shown::{printable, verified};
 use crate::config::{self, Config};
+use crate::daemon::assembly;
 use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict};
 
@@ -24,7 +24,7 @@ const SAMPLE: u16 = 20;
 /// Asked at the same time.
 const AT_ONCE: usize = 8;
 
-/// What came of asking one of them.
+/// The result of one check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Asked {
     what: &'static str,
@@ -52,8 +52,8 @@ impl fmt::Display for Asked {
 
 /// Asks the service, then each channel, then each sink that one uses.
 pub(super) async fn ask(config: &Config) -> Vec<Asked> {
-    let url = config.api.base_url.as_str();
-    let client = match assembly::client(&config.api) {
+    let url = config.api.client.base_url.as_str();
+    let client = match assembly::client(config) {
         Ok(client) => client,
         Err(error) => return vec![Asked::new("service", url, Err(Chain(&error).to_string()))],
     };
@@ -69,18 +69,18 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
 
 async fn ask_channel(client: &Client, channel: &config::Channel) -> Asked {
     let answer = match client.poll(channel.channel.id, None, SAMPLE).await {
-        Ok(page) => judge(channel, page).await,
+        Ok(page) => verify(channel, page).await,
         Err(error) => Err(advised(&error)),
     };
     Asked::new("channel", &channel.channel.name, answer)
 }
 
-/// What the newest events say about the configuration.
-async fn judge(channel: &config::Channel, page: Page) -> Result<String, String> {
+/// Verifies the newest events, which shows whether signers and owner are right.
+async fn verify(channel: &config::Channel, page: Page) -> Result<String, String> {
     let Some(newest) = page.events.first().map(|event| event.offset) else {
         return Ok("the key is accepted; there are no events yet, and so none to verify".to_owned());
     };
-    let verdicts = judged(&channel.verification.verifier, page.events).await;
+    let verdicts = verified(&channel.verification.verifier, page.events).await;
     let mut counts = BTreeMap::<&str, usize>::new();
     let mut advice = None;
     for verdict in &verdicts {
@@ -104,7 +104,7 @@ async fn judge(channel: &config::Channel, page: Page) -> Result<String, String> 
     }
 }
 
-/// What of the configuration may be behind it.
+/// Which keys of the configuration may be the cause.
 fn advice_on(reason: &Reason) -> Option<String> {
     let keys = match reason {
         Reason::WrongOwner { .. } => "org_id and tenant_id, or workflow_owner,",
@@ -115,7 +115,7 @@ fn advice_on(reason: &Reason) -> Option<String> {
 }
 
 async fn ask_sink(config: &Config, name: &str) -> Asked {
-    let built = match config.sinks[name].target.build() {
+    let built = match config.sinks[name].target.settings.build() {
         Ok(sink) => sink.probe().await,
         Err(error) => Err(error),
     };

@@ -1,4 +1,4 @@
-//! A sink for eyes: one readable line an event.
+//! A sink that prints one readable line an event.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use crate::event::Offset;
-use crate::record::{ChannelRef, Message};
-use crate::sink::{Sink, SinkError, Undelivered};
+use crate::record::Message;
+use crate::sink::{Delivery, Sink, SinkError, Undelivered};
 
 const VERIFIED: Style = AnsiColor::Green.on_default().bold();
 const UNSIGNED: Style = AnsiColor::Yellow.on_default();
 const QUIET: Style = Style::new().dimmed();
 
-/// Shows events, up to a limit; then it is closed.
+/// Prints events, up to a limit; then it is closed.
 #[derive(Debug)]
 pub(super) struct Screen {
     limit: Option<u64>,
@@ -85,15 +85,15 @@ impl Screen {
 
 #[async_trait]
 impl Sink for Screen {
-    async fn deliver(&self, _channel: &ChannelRef, batch: &[Message]) -> Result<(), Undelivered> {
-        for (delivered, record) in batch.iter().enumerate() {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        for (delivered, record) in delivery.messages.iter().enumerate() {
             self.show(record).map_err(|error| Undelivered::after(delivered, error))?;
         }
-        // At once, instead of with the next event.
+        // Ends now, and not with the next event.
         let limit = self.limit.unwrap_or(u64::MAX);
         let shown = self.shown();
         if shown.verified + shown.unsigned >= limit {
-            return Err(Undelivered::after(batch.len(), SinkError::Closed));
+            return Err(Undelivered::after(delivery.messages.len(), SinkError::Closed));
         }
         Ok(())
     }

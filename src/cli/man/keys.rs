@@ -1,10 +1,10 @@
-//! channeld.toml(5), from `config/default.toml`: what is a comment there is text here, and what is a key there a term.
+//! channeld.toml(5), from `config/default.toml`: its comments become text, its keys become terms.
 
 use std::io;
 
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-use super::{about, title};
+use super::{MANUAL, date, see_also, source};
 use crate::config::DEFAULTS;
 
 /// The paragraphs at the head of the file that are of the file alone.
@@ -59,7 +59,7 @@ struct Pending<'a> {
 
 pub(super) fn page() -> io::Result<Vec<u8>> {
     let mut roff = Roff::new();
-    title(&mut roff, "channeld.toml", "5");
+    roff.control("TH", ["channeld.toml", "5", &date(), &source(), MANUAL]);
     roff.control("SH", ["NAME"]).text([roman("channeld.toml - configuration of channeld")]);
     roff.control("SH", ["DESCRIPTION"]).text([
         roman("A TOML file. Every key stands here with its default or, "),
@@ -69,7 +69,7 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
     body(&mut roff);
     let mut text = Vec::new();
     roff.to_writer(&mut text)?;
-    about::references(&["channeld(1)", "channeld-check(1)"]).to_writer(&mut text)?;
+    see_also("channeld(1), channeld-check(1)").to_writer(&mut text)?;
     Ok(text)
 }
 
@@ -133,22 +133,4 @@ fn marked(text: &str) -> Vec<Inline> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_key_is_a_term_and_the_file_itself_is_not_spoken_of() {
-        let text = String::from_utf8(page().unwrap()).unwrap();
-        assert!(text.contains("Each key is also an environment variable") && !text.contains("begins with #"), "{text}");
-        for key in [
-            "base_url",
-            "valid_signers",
-            "listen",
-            "rotate_size",
-            "filter.chain_selector",
-            "header_files.X\\-Api\\-Key",
-        ] {
-            assert!(text.lines().any(|line| line.starts_with(&format!("\\fB{key}\\fR"))), "{key} in\n{text}");
-        }
-    }
-}
+mod tests;

@@ -174,7 +174,7 @@ async fn a_failure_on_the_way_says_down_to_where_the_search_is_complete() {
     let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
     let mut pages = Pages::new(&client, id, Filter::default(), 200);
     assert_eq!(pages.next().await.unwrap().unwrap().len(), 200);
-    let failure = Failure::from(pages.next().await.unwrap_err());
+    let failure = pages.next().await.unwrap_err();
     assert_eq!(failure.to_string(), "the search stopped after offset 801, down to which it is complete");
     assert_eq!(failure.exit(), Exit::Unavailable);
 }

@@ -1,4 +1,4 @@
-//! A table for a terminal: columns as wide as what stands in them, and colours that go where nobody sees them.
+//! A table for a terminal, with columns as wide as their cells and colours that are dropped where there is no terminal.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// What is good, what is on its way, what somebody must act on, and what is meant to be so.
+/// What is good, what heals itself, what an operator must act on, and what an operator has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     Plain,
@@ -114,20 +114,4 @@ fn last(row: &[Cell]) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_as_wide_as_what_stands_in_them_and_colours_take_no_room() {
-        let mut table = Table::new(vec![Cell::text("NAME"), Cell::quantity(Some("N"))]);
-        table.push(vec![Cell::new(Mood::Bad, "a-long-name"), Cell::quantity(Some(12_345)), Cell::text("why")]);
-        table.push(vec![Cell::text("b"), Cell::quantity(None::<u8>), Cell::text("")]);
-        table.push(vec![Cell::text("c"), Cell::text("what is said of it")]);
-        let plain = anstream::adapter::strip_str(&table.to_string()).to_string();
-        assert_eq!(
-            plain,
-            "NAME             N\na-long-name  12345  why\nb                -\nc            what is said of it\n"
-        );
-        assert!(table.to_string().contains("\u{1b}[31ma-long-name\u{1b}[0m"));
-    }
-}
+mod tests;

@@ -1,8 +1,7 @@
-//! The objects of a file, one after the other, whatever stands between them.
+//! The objects of a file, one after the other.
 //!
-//! JSON lines, one array, an array a line and one object over many lines are all objects with punctuation between them,
-//! and read alike. What is no object is garbage up to the end of its line, or of its place in an array, and ends
-//! nothing else.
+//! JSON lines, one array, an array a line and one object over many lines are all read alike: objects with punctuation between
+//! them. Anything else is garbage up to the end of its line, or of its place in an array.
 
 use std::io::{self, BufRead};
 
@@ -13,8 +12,8 @@ use super::scan::{Scan, Step};
 /// No object is longer than this.
 const MAX_OBJECT: usize = 64 * 1024 * 1024;
 
-/// An object over several lines is nested no deeper than this where a line ends. It bounds how often a line is looked at
-/// again when an object turns out to be none.
+/// An object over several lines is nested no deeper than this where a line ends. It bounds how often a line is scanned again
+/// after an object turned out to be broken.
 const MAX_DEPTH_OVER_LINES: usize = 128;
 
 /// The mark that some editors put before UTF-8.
@@ -23,16 +22,16 @@ const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// One thing to verify.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// The bytes of an object, closed where it should be.
+    /// The bytes of a closed object.
     Object(Bytes),
-    /// Something that is none.
+    /// Something else.
     Garbage,
 }
 
 /// Reads inputs from a file. Holds one object at a time.
 pub(super) struct Inputs<R> {
     reader: R,
-    /// What has been read and not yet been taken, from `start` on.
+    /// Read and not yet taken, from `start` on.
     buffer: Vec<u8>,
     start: usize,
     /// How many arrays are open around the next input.
@@ -59,7 +58,7 @@ impl<R: BufRead> Inputs<R> {
             }
             self.start += 1;
         }
-        // Cut short: what the array still held is not there.
+        // The file ends inside an array.
         Ok((std::mem::take(&mut self.arrays) > 0).then_some(Input::Garbage))
     }
 
@@ -82,7 +81,7 @@ impl<R: BufRead> Inputs<R> {
         self.garbage(false)
     }
 
-    /// Passes over the rest of the line or, for a plain value in an array, of its place there.
+    /// Skips the rest of the line or, for a plain value in an array, up to the next item.
     fn garbage(&mut self, in_array: bool) -> io::Result<Input> {
         while let Some(byte) = self.byte(0)? {
             if byte == b'\n' || (in_array && matches!(byte, b',' | b']')) {
@@ -103,7 +102,7 @@ impl<R: BufRead> Inputs<R> {
         Ok(())
     }
 
-    /// The byte that many places on, read if it has not been yet; `None` beyond the end.
+    /// The byte that many places ahead; `None` beyond the end of the file.
     fn byte(&mut self, ahead: usize) -> io::Result<Option<u8>> {
         while self.start + ahead >= self.buffer.len() {
             if !self.read_more()? {

@@ -1,4 +1,4 @@
-//! What `verify` says of an input.
+//! The outcome of one input of `verify`.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::event::{Event, EventId, Object, Offset, Proofs, RawEvent};
 use crate::record;
 use crate::verify::{Address, Verdict, Verifier};
 
-/// The reason of a record whose own fields say something else than its event.
+/// The reason for a record whose own fields differ from its event.
 const MISMATCH: &str = "record-mismatch";
 
 /// A verdict on one input, as a program reads it.
@@ -26,10 +26,9 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Judges an object: an event as the service gave it, or one of our own delivered records, in a CloudEvents event or
-    /// by itself.
+    /// Verifies an object: an event of the service, or a delivered record, alone or inside a CloudEvents event.
     ///
-    /// An object with a member `event` is taken for a record, whatever else it has: whoever reads it will read that. So is
+    /// An object with a member `event` is taken for a record, whatever else it has: a consumer would read that member. So is
     /// the `data` of one with a `specversion`.
     pub(super) fn of(json: &Bytes, verifier: &Verifier) -> Self {
         let Ok(object) = Object::read(json) else { return Self::malformed(None) };
@@ -42,13 +41,13 @@ impl Outcome {
 
     fn of_record(object: &Object<'_>, json: &Bytes, verifier: &Verifier) -> Self {
         match object.raw("event") {
-            Ok(None) => judge(json, verifier).1,
+            Ok(None) => verify(json, verifier).1,
             Ok(Some(event)) => of_record(object, &json.slice_ref(event.get().as_bytes()), verifier),
             Err(_) => Self::malformed(None),
         }
     }
 
-    /// What is no event at all, or one whose place cannot be read.
+    /// The outcome of text that is no event, or of an event whose offset cannot be read.
     pub(super) fn malformed(event_id: Option<EventId>) -> Self {
         Self::rejected(event_id, "malformed")
     }
@@ -80,8 +79,8 @@ impl Outcome {
     }
 }
 
-/// The verdict on a raw event, where its place can be read, and what is said of it.
-fn judge(json: &Bytes, verifier: &Verifier) -> (Option<Verdict>, Outcome) {
+/// The verdict on a raw event, where its offset can be read, and the outcome.
+fn verify(json: &Bytes, verifier: &Verifier) -> (Option<Verdict>, Outcome) {
     let Some(raw) = RawEvent::locate(json.clone()) else {
         let id = Object::read(json).ok().and_then(|object| object.get("event_id").ok().flatten());
         return (None, Outcome::malformed(id));
@@ -92,7 +91,7 @@ fn judge(json: &Bytes, verifier: &Verifier) -> (Option<Verdict>, Outcome) {
     (Some(verdict), outcome)
 }
 
-/// Judges the record inside a CloudEvents event, and holds the event's own attributes against it.
+/// Verifies the record inside a CloudEvents event, and compares it with the event's own attributes.
 fn of_cloud_event(envelope: &Object<'_>, data: &Bytes, verifier: &Verifier) -> Outcome {
     let Ok(record) = Object::read(data) else { return Outcome::malformed(None) };
     let outcome = Outcome::of_record(&record, data, verifier);
@@ -105,9 +104,9 @@ fn of_cloud_event(envelope: &Object<'_>, data: &Bytes, verifier: &Verifier) -> O
     if same("type") && same("time") && same_id { outcome } else { Outcome::rejected(outcome.event_id, MISMATCH) }
 }
 
-/// Judges the event inside a record, and holds the record's own fields against it.
+/// Verifies the event inside a record, and compares it with the record's own fields.
 fn of_record(record: &Object<'_>, event: &Bytes, verifier: &Verifier) -> Outcome {
-    let (verdict, outcome) = judge(event, verifier);
+    let (verdict, outcome) = verify(event, verifier);
     let contradicted = match &verdict {
         Some(Verdict::Verified(proved)) => contradicts(record, proved.event(), proved.event().signed()),
         Some(Verdict::Unsigned(unsigned)) => contradicts(record, unsigned.event(), None),
@@ -119,7 +118,7 @@ fn of_record(record: &Object<'_>, event: &Bytes, verifier: &Verifier) -> Outcome
     if contradicted { Outcome::rejected(outcome.event_id, MISMATCH) } else { outcome }
 }
 
-/// Whether a field that the record repeats from its event says something else. One that is not there says nothing.
+/// Whether a field that the record repeats from its event differs from it. An absent field does not differ.
 fn contradicts(record: &Object<'_>, event: &Event, proved: Option<&str>) -> bool {
     let offset = record.get::<Offset>("offset").map(|offset| offset.is_none_or(|offset| offset == event.offset()));
     let id = record.get::<EventId>("event_id").map(|id| id.is_none() || id == event.id());
@@ -169,7 +168,7 @@ impl Summary {
         self.verified + self.unsigned + self.pending + self.rejected
     }
 
-    /// Nothing at all counts as well: there is nothing that is not verified.
+    /// True without any input too.
     pub(super) fn all_verified(&self) -> bool {
         self.verified == self.events()
     }

@@ -1,7 +1,7 @@
-//! Where a JSON object ends, found byte by byte.
+//! Finds the end of a JSON object, byte by byte.
 //!
-//! Looks at structure only, as far as it takes to see early that an object was cut off: otherwise a truncated line
-//! would swallow every line after it. What numbers and words are worth is for the reader of the whole.
+//! Checks only the structure, so that a truncated line is noticed early and does not swallow the lines after it. Numbers and
+//! words are checked when the whole object is parsed.
 
 /// No object is nested deeper than this; the same bound as for events.
 const MAX_DEPTH: usize = 10_000;

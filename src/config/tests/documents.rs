@@ -48,13 +48,13 @@ fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     load(&text.replace(CREDENTIALS, &directory.path().display().to_string()), &[])
 }
 
-fn paths(table: &Dict, above: &[String], found: &mut BTreeSet<Key>) {
+fn paths(table: &Dict, above: &[String], found: &mut BTreeSet<key::Key>) {
     for (name, value) in table {
         let names = [above, std::slice::from_ref(name)].concat();
         match value.as_dict() {
             Some(inner) => paths(inner, &names, found),
             None => {
-                found.insert(Key::from(names));
+                found.insert(names.into_iter().collect());
             }
         }
     }
@@ -69,16 +69,16 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
     let directory = TempDir::new().expect("a temporary directory");
     let file = directory.path().join("channeld.toml");
     fs::write(&file, documented()).expect("a file in it");
-    let mut keys = layers::merge(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
-    let _ = Config::read(&mut keys);
-    assert_eq!(keys.known().values, expected);
+    let mut merged = layers::merge(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
+    let _ = Config::read(&mut merged);
+    assert_eq!(merged.known.values, expected);
 }
 
 #[test]
 fn every_type_of_sinks_is_documented_with_its_keys() {
     let documented = documented();
-    for kind in &crate::sink::KINDS {
-        let (word, table) = (kind.word, format!("[sinks.NAME-{}]\ntype = \"{}\"\n", kind.word, kind.word));
+    for (word, _) in sink::KINDS {
+        let table = format!("[sinks.NAME-{word}]\ntype = \"{word}\"\n");
         assert!(documented.contains(&table), "config/default.toml shows no sink of type {word}");
     }
 }

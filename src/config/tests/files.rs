@@ -12,7 +12,8 @@ fn with_file(keys: &str) -> Result<Config, ConfigError> {
 
 fn file(keys: &str) -> FileSettings {
     let config = with_file(keys).unwrap_or_else(|error| panic!("{keys}\n{error}"));
-    config.sinks["file"].target.downcast::<FileSettings>().expect("a file").clone()
+    let SinkSettings::File(file) = config.sinks["file"].target.settings.clone() else { panic!("{config:?}") };
+    file
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     for (content, expected) in [("k1", "k1"), ("k2\n", "k2"), ("k3\r\n", "k3")] {
         fs::write(&key, content).expect("a file");
         let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(config.api.api_key.expose(), expected);
+        assert_eq!(config.api.client.api_key, expected);
     }
     for (content, message) in [("", "is empty"), ("\n", "is empty"), ("hunter2 \n", "visible ASCII")] {
         fs::write(&key, content).expect("a file");
@@ -96,17 +96,17 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     let error = load(&text, &[]).expect_err("no file");
     assert_eq!(keys_of(&error), ["api.api_key_file"]);
     assert!(error.to_string().contains("cannot be opened"), "{error}");
-    assert_eq!(load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.api_key.expose(), "k4");
+    assert_eq!(load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.client.api_key, "k4");
 }
 
 #[test]
 fn headers_for_the_collector_of_traces_are_read_as_opentelemetry_writes_them() {
     let text = with("log", "otlp_headers", "\"x-tenant = treasury, authorization=Basic aHVudGVyMg==,\"");
     let config = load(&text, &[("CHANNELD_LOG__OTLP_ENDPOINT", "http://127.0.0.1:4318")]).expect("a collector");
-    let otlp = config.log.otlp.expect("it is named");
+    let otlp = config.otlp.expect("it is named");
     let headers: Vec<_> = otlp.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
     assert_eq!(headers, [("x-tenant", "treasury"), ("authorization", "Basic aHVudGVyMg==")]);
-    assert_eq!(good(&[]).log.otlp, None);
+    assert_eq!(good(&[]).otlp, None);
     let error = load(GOOD, &[("CHANNELD_LOG__OTLP_ENDPOINT", "127.0.0.1:4318")]).expect_err("no URL");
     assert_eq!(keys_of(&error), ["log.otlp_endpoint"]);
 }

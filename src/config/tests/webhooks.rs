@@ -9,7 +9,8 @@ use crate::sink::{Dispatch, WebhookSettings};
 const PRIVATE_KEY: &str = "whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
 
 fn webhook(config: &Config) -> &WebhookSettings {
-    config.sinks["hook"].target.downcast().unwrap_or_else(|| panic!("{config:?}"))
+    let SinkSettings::Webhook(webhook) = &config.sinks["hook"].target.settings else { panic!("{config:?}") };
+    webhook
 }
 
 /// `GOOD` with these lines in `[sinks.hook]`.

@@ -1,182 +1,145 @@
-//! The closed files of a sink: what stands in the directory.
+//! The closed files of a sink, as they stand in its directory.
 //!
 //! # Invariants
 //!
-//! * **Only ours.** Regular files whose names the template writes, and what this sink makes of them: compressed
-//!   (`NAME.gz`, `NAME.zst`) or unfinished (`.NAME.gz.tmp`). Nothing else is listed, and so nothing else is touched.
-//! * **A file that is marked stays as it is.** A `NAME.keep` beside `NAME`, whatever is in it, keeps `NAME` from being deleted
-//!   and from being compressed; `NAME.gz.keep` does so too. An operator makes and removes it.
-//! * **The directory is all there is to know.** Nothing is remembered of closed files that an operator could not change
-//!   by moving files.
+//! * **Only the sink's own.** Regular files whose names the template writes, and what is made of them: compressed
+//!   (`NAME.gz`, `NAME.zst`) or unfinished (`.NAME.gz.tmp`). No other file is listed, and so none is touched.
+//! * **A marked file stays as it is.** `NAME.keep` or `NAME.gz.keep`, which an operator makes and removes, keeps `NAME` from
+//!   being deleted and from being compressed.
+//! * **The directory is all there is to know.** An operator may move closed files away at any time.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+
 use super::compression::{Compression, reader};
-use super::finding::{Goes, Search};
-use super::name::{ClosedName, KEEP, Stamp, UNFINISHED};
+use super::index::Index;
+use super::name::{ClosedName, KEEP, UNFINISHED, closing_time};
+use super::opening::{failed, if_there};
+use crate::event::Offset;
+use crate::sink::SinkError;
 
 /// Where a sink's closed files stand, and what they are called.
 #[derive(Clone, Debug)]
-pub(super) struct Shelf {
-    directory: PathBuf,
-    /// The active file's own name.
-    active: String,
-    name: ClosedName,
+pub(super) struct ClosedFiles {
+    /// The active file itself, whatever links lead to it.
+    pub(super) active: PathBuf,
+    pub(super) name: ClosedName,
 }
 
-/// A closed file, in one form or, for a while, in two.
+/// A closed file: plain, compressed or, for a while, both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Closed {
-    pub(super) stamp: Stamp,
+    /// When it was closed. No two files of a sink have the same time.
+    pub(super) time: Timestamp,
     /// Its plain name.
     pub(super) name: String,
-    /// How many bytes the plain file has, where there is one.
-    pub(super) plain: Option<u64>,
-    /// And the compressed ones.
-    pub(super) packed: BTreeMap<Compression, u64>,
+    /// The length of each form that stands there. `None` is the plain one, and comes first.
+    pub(super) forms: BTreeMap<Option<Compression>, u64>,
     /// Whether an operator wants it to stay.
     pub(super) marked: bool,
 }
 
-/// What stands in the directory.
-#[derive(Debug, Default)]
-pub(super) struct Standing {
-    /// The oldest first.
-    pub(super) closed: Vec<Closed>,
-    /// What a crash has left half-made, or what is being made.
-    pub(super) unfinished: Vec<PathBuf>,
+impl Closed {
+    /// The compressed form, where there is one.
+    pub(super) fn packed(&self) -> Option<Compression> {
+        self.forms.keys().find_map(|form| *form)
+    }
+
+    /// The bytes of all its forms.
+    pub(super) fn size(&self) -> u64 {
+        self.forms.values().sum()
+    }
 }
 
-impl Shelf {
-    /// `real` is the active file itself, whatever links lead to it.
-    pub(super) fn beside(real: &Path, name: ClosedName) -> io::Result<Self> {
-        let parts = real.parent().zip(real.file_name());
-        let (directory, active) =
-            parts.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it has no directory"))?;
-        Ok(Self { directory: directory.to_owned(), active: active.to_string_lossy().into_owned(), name })
+impl ClosedFiles {
+    /// The files that stand there now, the oldest first.
+    pub(super) fn list(&self) -> Result<Vec<Closed>, SinkError> {
+        self.try_list().map_err(failed("reading", self.directory()))
     }
 
-    pub(super) fn name(&self) -> &ClosedName {
-        &self.name
-    }
-
-    pub(super) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
-
-    /// Where a compressed file is made.
-    pub(super) fn unfinished(&self, name: &str, compression: Compression) -> PathBuf {
-        self.path(&format!(".{name}{}{UNFINISHED}", compression.ending()))
-    }
-
-    /// Where it is noted which of the files hold what.
-    pub(super) fn index(&self) -> PathBuf {
-        self.path(&format!(".{}.index", self.active))
-    }
-
-    /// Looks at what stands there now.
-    pub(super) fn look(&self) -> io::Result<Standing> {
-        let (mut found, mut marks, mut unfinished) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for entry in fs::read_dir(&self.directory)? {
-            let entry = entry?;
-            let file_name = entry.file_name();
-            let Some(file_name) = file_name.to_str() else { continue };
-            if let Some(marked) = file_name.strip_suffix(KEEP) {
-                marks.push(Compression::split(marked).0.to_owned());
-                continue;
-            }
-            if let Some(name) = file_name.strip_prefix('.').and_then(|name| name.strip_suffix(UNFINISHED)) {
-                let (name, compression) = Compression::split(name);
-                if compression.is_some() && self.name.read(name).is_some() {
-                    unfinished.push(entry.path());
-                }
-                continue;
-            }
-            let (name, compression) = Compression::split(file_name);
-            let Some(stamp) = self.name.read(name) else { continue };
-            let metadata = match entry.metadata() {
-                Ok(metadata) if metadata.is_file() => metadata,
-                Ok(_) => continue,
-                // Removed since the directory was read.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
-            };
-            let closed = found.entry((stamp, name.to_owned())).or_insert_with(|| Closed {
-                stamp,
+    fn try_list(&self) -> io::Result<Vec<Closed>> {
+        let entries = self.entries()?;
+        let marks = entries.iter().filter_map(|entry| entry.strip_suffix(KEEP));
+        let marks: BTreeSet<&str> = marks.map(|marked| Compression::split(marked).0).collect();
+        let mut found = BTreeMap::new();
+        for entry in &entries {
+            let (name, form) = Compression::split(entry);
+            let Some(time) = self.name.read(name) else { continue };
+            let metadata = if_there(fs::symlink_metadata(self.directory().join(entry)))?;
+            let Some(metadata) = metadata.filter(fs::Metadata::is_file) else { continue };
+            let closed = found.entry((time, name)).or_insert_with(|| Closed {
+                time,
                 name: name.to_owned(),
-                plain: None,
-                packed: BTreeMap::new(),
-                marked: false,
+                forms: BTreeMap::new(),
+                marked: marks.contains(name),
             });
-            match compression {
-                None => closed.plain = Some(metadata.len()),
-                Some(compression) => drop(closed.packed.insert(compression, metadata.len())),
-            }
+            closed.forms.insert(form, metadata.len());
         }
-        let mut closed: Vec<_> = found.into_values().collect();
-        for closed in &mut closed {
-            closed.marked = marks.contains(&closed.name);
+        Ok(found.into_values().collect())
+    }
+
+    /// What a crash has left half-made, or what is being made.
+    pub(super) fn unfinished(&self) -> Result<Vec<PathBuf>, SinkError> {
+        let is_unfinished = |entry: &String| {
+            let packed = entry.strip_prefix('.').and_then(|entry| entry.strip_suffix(UNFINISHED));
+            packed.map(Compression::split).is_some_and(|(name, form)| form.is_some() && self.name.read(name).is_some())
+        };
+        let entries = self.entries().map_err(failed("reading", self.directory()))?;
+        Ok(entries.into_iter().filter(is_unfinished).map(|entry| self.directory().join(entry)).collect())
+    }
+
+    fn entries(&self) -> io::Result<Vec<String>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(self.directory())? {
+            // A name that is not UTF-8 is none of the sink's.
+            entries.extend(entry?.file_name().into_string().ok());
         }
-        Ok(Standing { closed, unfinished })
+        Ok(entries)
+    }
+
+    /// The path for a file that is closed now.
+    pub(super) fn next(&self, first: Option<Offset>, last: Option<Offset>) -> Result<PathBuf, SinkError> {
+        let newest = self.list()?.last().map(|closed| closed.time);
+        let time = closing_time(newest.max(Index::load(self)?.seen), Timestamp::now());
+        Ok(self.directory().join(self.name.write(time, first, last)))
     }
 
     /// Opens a closed file, in whichever form it stands there by now. `None` where it was removed.
-    pub(super) fn reader(&self, name: &str) -> io::Result<Option<Box<dyn io::BufRead>>> {
-        // Once more from the start: between two looks it may have been compressed.
-        for compression in [None, Some(Compression::Gzip), Some(Compression::Zstd), None] {
-            match reader(&self.form(name, compression), compression) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                opened => return opened.map(Some),
+    pub(super) fn reader(&self, name: &str) -> io::Result<Option<Box<dyn BufRead>>> {
+        // The plain form once more: the file may be decompressed between two attempts.
+        for form in [None, Some(Compression::Gzip), Some(Compression::Zstd), None] {
+            if let Some(reader) = if_there(reader(&self.path(name, form), form))? {
+                return Ok(Some(reader));
             }
         }
         Ok(None)
     }
 
-    /// Goes on with a search in a closed file. One that was removed meanwhile holds nothing.
-    pub(super) fn search(&self, name: &str, search: &mut Search<'_>) -> io::Result<Goes> {
-        match fs::File::open(self.path(name)) {
-            Ok(plain) => search.backwards(&plain, plain.metadata()?.len()),
-            Err(error) if error.kind() == ErrorKind::NotFound => match self.reader(name)? {
-                Some(reader) => search.forwards(reader),
-                None => Ok(Goes::On),
-            },
-            Err(error) => Err(error),
-        }
+    pub(super) fn directory(&self) -> &Path {
+        self.active.parent().expect("a file that was opened stands in a directory")
     }
 
     /// The path of a form of a closed file.
-    pub(super) fn form(&self, name: &str, compression: Option<Compression>) -> PathBuf {
-        self.path(&format!("{name}{}", compression.map_or("", Compression::ending)))
+    pub(super) fn path(&self, name: &str, form: Option<Compression>) -> PathBuf {
+        self.directory().join(format!("{name}{}", form.map_or("", Compression::ending)))
+    }
+
+    /// Where a compressed form is made.
+    pub(super) fn unfinished_path(&self, name: &str, compression: Compression) -> PathBuf {
+        self.directory().join(format!(".{name}{}{UNFINISHED}", compression.ending()))
+    }
+
+    /// Where it is noted which of the files hold what.
+    pub(super) fn index_path(&self) -> PathBuf {
+        self.directory().join(format!(".{}.index", file_name(&self.active)))
     }
 }
 
-impl Closed {
-    /// The bytes of all its forms.
-    pub(super) fn size(&self) -> u64 {
-        self.forms().map(|(_, size)| size).sum()
-    }
-
-    /// The forms that stand there, the plain one first.
-    pub(super) fn forms(&self) -> impl Iterator<Item = (Option<Compression>, u64)> {
-        let packed = self.packed.iter().map(|(compression, size)| (Some(*compression), *size));
-        self.plain.map(|size| (None, size)).into_iter().chain(packed)
-    }
-
-    /// The form to show to others: once there is a compressed one, the plain one is about to go.
-    pub(super) fn lasting(&self) -> Option<Compression> {
-        self.packed.keys().next().copied()
-    }
-}
-
-/// A name that a path ends with.
+/// The name that a path ends with.
 pub(super) fn file_name(path: &Path) -> String {
-    path.file_name().map(OsStr::to_string_lossy).unwrap_or_default().into_owned()
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -2,17 +2,17 @@
 //!
 //! # Invariants
 //!
-//! * **The plain file goes last.** It is read into an unfinished file beside it, which is synced and then renamed; the
-//!   plain one is removed only after the compressed one has been read back and found to hold the same. A crash leaves,
-//!   before the renaming, an unfinished file, which is thrown away and made anew; after it, both, which are compared.
-//! * **Nothing of others is replaced.** A file that already has the name of the compressed one stays.
+//! * **The plain file goes last.** It is read into an unfinished file beside it, which is synced and then renamed. The
+//!   plain one is removed only after the compressed one has been read back and holds the same. A crash leaves, before the
+//!   renaming, an unfinished file, which is removed and made again; after it, both files, which are compared.
+//! * **No other file is replaced.** A file that already has the name of the compressed one stays.
 //!
 //! # Cancellation
 //!
-//! `stop` is looked at between chunks. What was not finished is thrown away.
+//! `stop` is looked at between chunks. What was not finished is removed.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
@@ -20,9 +20,10 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use tokio_util::sync::CancellationToken;
 
+use super::closed::ClosedFiles;
 use super::opening::{lock, rename_new, sync_directory};
 
-/// Looked at or written at once.
+/// Read or written at once.
 const CHUNK: usize = 128 * 1024;
 
 /// How closed files are compressed.
@@ -44,56 +45,53 @@ impl Compression {
         }
     }
 
-    /// A name without that ending, and whose it was.
+    /// A name without that ending, and which it had.
     pub(super) fn split(name: &str) -> (&str, Option<Self>) {
-        for compression in [Self::Gzip, Self::Zstd] {
-            if let Some(name) = name.strip_suffix(compression.ending()) {
-                return (name, Some(compression));
-            }
-        }
-        (name, None)
+        let packed = [Self::Gzip, Self::Zstd].map(|form| Some((name.strip_suffix(form.ending())?, Some(form))));
+        packed.into_iter().flatten().next().unwrap_or((name, None))
     }
 }
 
-/// Compresses a file under another name.
+/// Compresses a closed file, and leaves the plain one beside it.
 ///
 /// # Errors
-/// `AlreadyExists` where there is a file of that name, `Interrupted` where `stop` has fired; whatever the system says.
+/// `AlreadyExists` where there is such a compressed file, `TimedOut` where `stop` has fired; whatever the system says.
 pub(super) fn pack(
+    files: &ClosedFiles,
+    name: &str,
     compression: Compression,
-    plain: &Path,
-    unfinished: &Path,
-    packed: &Path,
     stop: &CancellationToken,
 ) -> io::Result<()> {
-    let written = write(compression, plain, unfinished, stop).and_then(|()| rename_new(unfinished, packed));
+    let (plain, packed) = (files.path(name, None), files.path(name, Some(compression)));
+    let unfinished = files.unfinished_path(name, compression);
+    let written = write(compression, &plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, &packed));
     if let Err(error) = written {
-        // Whatever cannot be removed now is at the next look.
-        let _ = std::fs::remove_file(unfinished);
+        // Where it cannot be removed now, it is when closed files are looked after again.
+        let _ = fs::remove_file(unfinished);
         return Err(error);
     }
-    sync_directory(packed)
+    sync_directory(&packed)
 }
 
 fn write(compression: Compression, plain: &Path, unfinished: &Path, stop: &CancellationToken) -> io::Result<()> {
-    let mut from = File::open(plain)?;
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
-    lock(&file)?;
-    let file = match compression {
+    let plain = File::open(plain)?;
+    let packed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
+    lock(&packed)?;
+    let packed = match compression {
         Compression::Gzip => {
-            let mut encoder = GzEncoder::new(file, flate2::Compression::default());
-            copy(&mut from, &mut encoder, stop)?;
+            let mut encoder = GzEncoder::new(packed, flate2::Compression::default());
+            copy(&plain, &mut encoder, stop)?;
             encoder.finish()?
         }
         Compression::Zstd => {
-            let mut encoder = zstd::Encoder::new(file, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+            let mut encoder = zstd::Encoder::new(packed, zstd::DEFAULT_COMPRESSION_LEVEL)?;
             encoder.include_checksum(true)?;
-            copy(&mut from, &mut encoder, stop)?;
+            copy(&plain, &mut encoder, stop)?;
             encoder.finish()?
         }
     };
-    inherit(&from, &file)?;
-    file.sync_all()
+    inherit(&plain, &packed)?;
+    packed.sync_all()
 }
 
 /// Gives a compressed file the permissions and the owner of the plain one.
@@ -106,9 +104,9 @@ fn inherit(plain: &File, packed: &File) -> io::Result<()> {
 }
 
 /// What a file holds, decompressed where it is not plain.
-pub(super) fn reader(path: &Path, compression: Option<Compression>) -> io::Result<Box<dyn BufRead>> {
+pub(super) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<dyn BufRead>> {
     let file = BufReader::with_capacity(CHUNK, File::open(path)?);
-    Ok(match compression {
+    Ok(match form {
         None => Box::new(file),
         Some(Compression::Gzip) => Box::new(BufReader::with_capacity(CHUNK, MultiGzDecoder::new(file))),
         Some(Compression::Zstd) => Box::new(BufReader::with_capacity(CHUNK, zstd::Decoder::with_buffer(file)?)),
@@ -118,17 +116,18 @@ pub(super) fn reader(path: &Path, compression: Option<Compression>) -> io::Resul
 /// Whether a compressed file holds what the plain one does.
 ///
 /// # Errors
-/// As [`pack`]; a compressed file that cannot be read to its end is an error of the kind the decoder gives it.
-pub(super) fn same(
-    plain: &Path,
-    packed: &Path,
+/// As [`pack`]; whatever the decoder says of a file that cannot be read to its end.
+pub(super) fn is_same(
+    files: &ClosedFiles,
+    name: &str,
     compression: Compression,
     stop: &CancellationToken,
 ) -> io::Result<bool> {
-    let (mut one, mut other) = (reader(plain, None)?, reader(packed, Some(compression))?);
+    let mut plain = reader(&files.path(name, None), None)?;
+    let mut packed = reader(&files.path(name, Some(compression)), Some(compression))?;
     loop {
-        going_on(stop)?;
-        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
+        require_running(stop)?;
+        let (left, right) = (plain.fill_buf()?, packed.fill_buf()?);
         let length = left.len().min(right.len());
         if left[..length] != right[..length] {
             return Ok(false);
@@ -136,24 +135,25 @@ pub(super) fn same(
         if length == 0 {
             return Ok(left.is_empty() && right.is_empty());
         }
-        one.consume(length);
-        other.consume(length);
+        plain.consume(length);
+        packed.consume(length);
     }
 }
 
-fn copy(from: &mut File, to: &mut impl Write, stop: &CancellationToken) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK];
+fn copy(plain: &File, to: &mut impl Write, stop: &CancellationToken) -> io::Result<()> {
+    let mut plain = BufReader::with_capacity(CHUNK, plain);
     loop {
-        going_on(stop)?;
-        match from.read(&mut chunk) {
-            Ok(0) => return Ok(()),
-            Ok(read) => to.write_all(&chunk[..read])?,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        require_running(stop)?;
+        let chunk = plain.fill_buf()?;
+        let length = chunk.len();
+        if length == 0 {
+            return Ok(());
         }
+        to.write_all(chunk)?;
+        plain.consume(length);
     }
 }
 
-fn going_on(stop: &CancellationToken) -> io::Result<()> {
-    if stop.is_cancelled() { Err(io::Error::new(ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
+fn require_running(stop: &CancellationToken) -> io::Result<()> {
+    if stop.is_cancelled() { Err(io::Error::new(ErrorKind::TimedOut, "stopped")) } else { Ok(()) }
 }

@@ -1,17 +1,16 @@
-//! Reading a file of lines from its end, in bounded memory, and telling records from what a crash has left.
+//! The lines of a file: read from its end or its beginning in bounded memory, and what they say.
 //!
 //! # Invariants
 //!
-//! * **Each format is known, whatever the sink writes now.** A line is told by itself, so that a format which is changed
-//!   between a crash and the next start costs nothing: the record, an event of CloudEvents with the record as its data,
-//!   or the service's own event. The last does not say whose it is: it counts for whoever asks, which the configuration
-//!   allows for a file of one channel only, and its id goes along, so that it is taken for no event of another channel
-//!   that the file was used for before.
-//! * **Remains are never records.** What parses as a JSON object is whole (no proper beginning of an object is one), and
-//!   is never taken for remains, whoever wrote it. Neither is readable text that does not begin like a record.
+//! * **Each format is understood, whatever the sink writes now.** A format may be changed between a crash and the next
+//!   start. A line is the record, an event of CloudEvents with the record as its data, or the service's own event. The last
+//!   does not name its channel. It counts for every channel that asks, which the configuration allows for a file of one
+//!   channel only, and its id tells it from an event of a channel that had the file before.
+//! * **Remains are never records.** What parses as a JSON object is whole (no beginning of an object is one) and is never
+//!   taken for remains. Neither is readable text that does not begin like a record.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
@@ -25,7 +24,7 @@ use crate::event::{ChannelId, EventId, Offset, RawEvent};
 const CHUNK: u64 = 64 * 1024;
 
 /// A line longer than this was not written here: an event is a small part of one bounded answer of the service.
-pub(super) const MAX_LINE: u64 = 256 * 1024 * 1024;
+const MAX_LINE: u64 = 256 * 1024 * 1024;
 
 /// The lines of a file's first bytes, last line first.
 pub(super) struct Backwards<'a> {
@@ -47,32 +46,14 @@ pub(super) struct Line {
     pub(super) ended: bool,
 }
 
-/// What a line is.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Content {
-    /// A delivered event.
-    Record(Place),
-    /// A JSON object or a text of somebody else's. None of our business.
-    Foreign,
-    /// What is left of a write that never ended: the beginning of an object, or bytes that no text has.
-    Remains,
-}
-
-/// Whose line it is.
+/// Which event a line holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// `None` where the line does not say.
     pub(super) channel: Option<ChannelId>,
     pub(super) offset: Offset,
-    /// The event's id, looked at only where the line does not say whose it is.
+    /// The event's id, only where the line does not name the channel.
     pub(super) id: Option<EventId>,
-}
-
-impl Place {
-    /// Whether it is a line of that channel, as far as it says.
-    pub(super) fn is_of(&self, channel: ChannelId) -> bool {
-        self.channel.is_none_or(|own| own == channel)
-    }
 }
 
 /// What a record says of its place. `event` tells it from objects of others.
@@ -123,7 +104,7 @@ impl<'a> Backwards<'a> {
 
     fn read_more(&mut self, chunk: u64) -> io::Result<()> {
         if chunk > MAX_LINE {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it holds a line that is too long for an event"));
+            return Err(too_long());
         }
         let Range { start, end } = self.start.saturating_sub(chunk)..self.start;
         let mut read = vec![0; usize::try_from(end - start).expect("a chunk is far smaller than the address space")];
@@ -134,18 +115,50 @@ impl<'a> Backwards<'a> {
     }
 }
 
-impl Content {
-    /// Tells what a line is.
-    pub(super) fn of(line: &[u8]) -> Self {
-        if let Some(place) = place(line) {
-            return Self::Record(place);
-        }
-        let begins_like_a_record = line.first() == Some(&b'{');
-        if (begins_like_a_record && !is_json(line)) || !is_text(line) { Self::Remains } else { Self::Foreign }
+/// Calls `each` with the lines that a reader gives, first line first, without their line breaks.
+pub(super) fn each_line(mut reader: impl BufRead, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut line = Vec::new();
+    while next_line(&mut reader, &mut line)? {
+        each(&line);
     }
+    Ok(())
 }
 
-fn place(line: &[u8]) -> Option<Place> {
+/// Reads a line without its line break; `false` at the end.
+fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', line)?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if read as u64 == MAX_LINE {
+        return Err(too_long());
+    }
+    Ok(read > 0)
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it holds a line that is too long for an event")
+}
+
+/// The offsets of the first and the last event in a file of `length` bytes.
+pub(super) fn ends(mut file: &fs::File, length: u64) -> io::Result<(Option<Offset>, Option<Offset>)> {
+    let offset = |line: &[u8]| place(line).map(|place| place.offset);
+    let (mut first, mut last, mut backwards) = (None, None, Backwards::new(file, length));
+    while last.is_none() {
+        let Some(line) = backwards.next()? else { return Ok((None, None)) };
+        last = offset(&line.bytes);
+    }
+    // Where a file is read has no effect on where it is appended to.
+    file.seek(SeekFrom::Start(0))?;
+    let (mut forwards, mut line) = (BufReader::new(file), Vec::new());
+    while first.is_none() && next_line(&mut forwards, &mut line)? {
+        first = offset(&line);
+    }
+    Ok((first, last))
+}
+
+/// Which event a line holds; `None` where it holds none.
+pub(super) fn place(line: &[u8]) -> Option<Place> {
     let record = serde_json::from_slice(line);
     let record = record.or_else(|_| serde_json::from_slice(line).map(|event: CloudEvent| event.data));
     if let Ok(Record { channel_id, offset, .. }) = record {
@@ -155,84 +168,14 @@ fn place(line: &[u8]) -> Option<Place> {
     Some(Place { channel: None, offset, id })
 }
 
-fn is_json(line: &[u8]) -> bool {
-    serde_json::from_slice::<IgnoredAny>(line).is_ok()
-}
-
-fn is_text(line: &[u8]) -> bool {
-    std::str::from_utf8(line).is_ok_and(|text| text.chars().all(|c| !c.is_control() || c == '\t' || c == '\r'))
+/// Whether a line is what is left of a write that never ended: the beginning of an object, or bytes that no text has.
+pub(super) fn is_remains(line: &[u8]) -> bool {
+    place(line).is_none()
+        && std::str::from_utf8(line).map_or(true, |text| match text.strip_prefix('{') {
+            Some(_) => serde_json::from_str::<IgnoredAny>(text).is_err(),
+            None => text.contains(|c: char| c.is_control() && c != '\t' && c != '\r'),
+        })
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-    use crate::record::Format;
-    use crate::sink::sample::{channel, offset, record, shaped};
-
-    /// No record, though it names a place.
-    const NOT_WHOLE: &str = r#"{"channel_id":"00000000-0000-0000-0000-000000000001","offset":7}"#;
-
-    fn backwards(bytes: &[u8]) -> Vec<(u64, Vec<u8>, bool)> {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(bytes).unwrap();
-        let mut lines = Backwards::new(&file, bytes.len() as u64);
-        let mut found = Vec::new();
-        while let Some(line) = lines.next().unwrap() {
-            found.push((line.start, line.bytes, line.ended));
-        }
-        found
-    }
-
-    #[test]
-    fn lines_come_back_last_first_whatever_their_length() {
-        let chunk = usize::try_from(CHUNK).unwrap();
-        for lengths in
-            [vec![], vec![0], vec![3, 0, 5], vec![chunk - 1, chunk, chunk + 1], vec![5 * chunk, 1, 3 * chunk]]
-        {
-            for ended in [true, false] {
-                let mut expected = Vec::new();
-                let mut bytes = Vec::new();
-                for (at, length) in lengths.iter().enumerate() {
-                    let last = at + 1 == lengths.len();
-                    expected.push((bytes.len() as u64, vec![b'x'; *length], ended || !last));
-                    bytes.resize(bytes.len() + length, b'x');
-                    if ended || !last {
-                        bytes.push(b'\n');
-                    }
-                }
-                // Without a line break, nothing at the end is no line.
-                if !ended && lengths.last() == Some(&0) {
-                    expected.pop();
-                }
-                expected.reverse();
-                assert!(backwards(&bytes) == expected, "{lengths:?} {ended}");
-            }
-        }
-    }
-
-    #[test]
-    fn remains_are_told_from_lines_of_others() {
-        for format in [Format::Json, Format::CloudEvents, Format::Raw] {
-            let record = shaped(&record(&channel(1), 7), format);
-            let of = (format != Format::Raw).then_some(channel(1).id);
-            let Content::Record(place) = Content::of(record.body()) else { panic!("{format:?}") };
-            assert_eq!((place.channel, place.offset), (of, offset(7)), "{format:?}");
-            assert_eq!(place.id.map(|id| id.to_string()), of.is_none().then(|| record.key()), "{format:?}");
-            for end in 1..record.body().len() {
-                assert_eq!(Content::of(&record.body()[..end]), Content::Remains, "{format:?} {end}");
-            }
-        }
-        for text in
-            ["", "# rotated\tby hand\r", "}", "  \"pretty\": 1", "{}", r#"{"offset":"x"}"#, "[1]", "größer", NOT_WHOLE]
-        {
-            assert_eq!(Content::of(text.as_bytes()), Content::Foreign, "{text}");
-        }
-        for bytes in
-            [&b"\0"[..], b"\0\0\"}", b"tail of a line\0", b"{\"a\":\"\0\"}", b"\xff", b"{\"a\":\"\xff\"}", b"\x1b["]
-        {
-            assert_eq!(Content::of(bytes), Content::Remains, "{bytes:?}");
-        }
-    }
-}
+mod tests;

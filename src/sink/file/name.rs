@@ -2,95 +2,48 @@
 //!
 //! # Invariants
 //!
-//! * **Names sort as files were closed, and none comes twice.** A [`Stamp`] is the time of closing to the microsecond, and
-//!   later than that of every file closed before, also where the clock was set back. It has a fixed width, and stands
-//!   before the offsets.
-//! * **A name is read as it was written.** What the template would not have written is no closed file of ours: it is not
-//!   compressed, not deleted, not looked into.
+//! * **Names sort as files were closed.** The time of closing stands before the offsets, to the microsecond and with a
+//!   fixed width. It is later than that of any earlier file, even after the clock was set back.
+//! * **Only names that the template writes are read.** A file of another name is not compressed, deleted or searched.
 
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Unit};
-use serde::{Deserialize, Serialize};
 
 use super::compression::Compression;
 use crate::event::Offset;
 
+/// A time in a name.
 const TIME: &str = "%Y%m%dT%H%M%S.%6fZ";
-
-/// Of a time in a name.
 const TIME_LENGTH: usize = "20240514T120015.123456Z".len();
 
-/// Room for what is added to a name: a dot in front, the endings of compressed, unfinished and marked files.
+/// Leaves room for what is added to a name: a dot before it, the endings of compressed, unfinished and marked files.
 const NAME_LIMIT: usize = 200;
 
-/// The widest offset.
-const OFFSET_LIMIT: usize = 19;
-
-/// What this sink itself puts at the end of names.
+/// The ending of the file by which an operator marks another one.
 pub(super) const KEEP: &str = ".keep";
+/// The ending of a file that is being made.
 pub(super) const UNFINISHED: &str = ".tmp";
-
-/// When a file was closed, in whole microseconds. No two files of a sink share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Stamp(Timestamp);
-
-impl Stamp {
-    /// Of a file that is closed at `now`, and after another.
-    pub(super) fn after(last: Option<Self>, now: Timestamp) -> Self {
-        let now = now.round(Unit::Microsecond).unwrap_or(now);
-        let next = last.and_then(|Self(last)| last.checked_add(1.microsecond()).ok());
-        Self(next.map_or(now, |next| next.max(now)))
-    }
-
-    pub(super) fn time(self) -> Timestamp {
-        self.0
-    }
-}
-
-impl fmt::Display for Stamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.strftime(TIME).fmt(f)
-    }
-}
-
-impl FromStr for Stamp {
-    type Err = jiff::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Self(DateTime::strptime(TIME, text)?.to_zoned(TimeZone::UTC)?.timestamp()))
-    }
-}
 
 /// How closed files are named: a text with `{time}` in it, and perhaps `{first}` and `{last}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClosedName(Vec<Part>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    /// When it was closed.
-    Time,
-    /// The offset of its first event.
-    First,
-    /// The offset of its last event.
-    Last,
+pub struct ClosedName {
+    /// The text before the time.
+    before: String,
+    /// The text after it. `{first}` and `{last}` stand for the offsets of the file's first and last event.
+    after: String,
 }
 
 impl ClosedName {
     /// The name where none is chosen: that of the file itself, with the time before its extension.
     #[must_use]
     pub fn beside(path: &Path) -> Self {
-        let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
-        let stem = text(path.file_stem()).unwrap_or_default();
-        let extension = text(path.extension()).map(|extension| format!(".{extension}"));
-        let parts = [Some(Part::Text(format!("{stem}-"))), Some(Part::Time), extension.map(Part::Text)];
-        Self(parts.into_iter().flatten().collect())
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
+        Self { before: format!("{stem}-"), after: extension.unwrap_or_default() }
     }
 
     /// Reads a template.
@@ -98,72 +51,46 @@ impl ClosedName {
     /// # Errors
     /// What it must be, for an operator, if its names could collide, not be sorted or not be told from others.
     pub fn parse(template: &str) -> Result<Self, String> {
-        let mut parts = Vec::new();
-        let mut rest = template;
-        while !rest.is_empty() {
-            let known = [("{time}", Part::Time), ("{first}", Part::First), ("{last}", Part::Last)];
-            if let Some((word, part)) = known.into_iter().find(|(word, _)| rest.starts_with(word)) {
-                if parts.contains(&part) {
-                    return Err(format!("must have {word} only once"));
-                }
-                parts.push(part);
-                rest = &rest[word.len()..];
-                continue;
+        let mut texts = template.to_owned();
+        for word in ["{time}", "{first}", "{last}"] {
+            texts = texts.replacen(word, "\n", 1);
+            if texts.contains(word) {
+                return Err(format!("must have {word} only once"));
             }
-            if rest.starts_with(['{', '}']) {
-                return Err("must have no braces but those of {time}, {first} and {last}".to_owned());
-            }
-            let end = rest.find(['{', '}']).unwrap_or(rest.len());
-            parts.push(Part::Text(rest[..end].to_owned()));
-            rest = &rest[end..];
         }
-        Self(parts).checked()
-    }
-
-    fn checked(self) -> Result<Self, String> {
-        if !self.0.iter().find(|part| !matches!(part, Part::Text(_))).is_some_and(|part| *part == Part::Time) {
-            return Err("must have {time}, and before {first} and {last}, so that names sort".to_owned());
+        if texts.contains(['{', '}']) {
+            return Err("must have no braces but those of {time}, {first} and {last}".to_owned());
         }
-        let text = |part: &Part| if let Part::Text(text) = part { Some(text.clone()) } else { None };
-        let texts: Vec<String> = self.0.iter().filter_map(text).collect();
-        if texts.iter().any(|text| text.contains(['/', '\0']) || text.chars().any(char::is_control)) {
+        let parts = template.split_once("{time}").filter(|(before, _)| !before.contains('{'));
+        let (before, after) = parts.ok_or("must have {time}, and before {first} and {last}, so that names sort")?;
+        if template.contains('/') || template.chars().any(char::is_control) {
             return Err("must be a name and no path: closed files stay in the directory of the file".to_owned());
         }
-        if matches!(self.0.first(), Some(Part::Text(text)) if text.starts_with('.')) {
+        if template.starts_with('.') {
             return Err("must not begin with a dot".to_owned());
         }
         let endings = [Compression::Gzip.ending(), Compression::Zstd.ending(), KEEP, UNFINISHED];
-        if let Some(Part::Text(last)) = self.0.last()
-            && endings.iter().any(|ending| last.ends_with(ending))
-        {
+        if endings.iter().any(|ending| template.ends_with(ending)) {
             return Err(format!("must not end with {}, which channeld adds itself", endings.join(", ")));
         }
-        let runs_on = |pair: &[Part]| match pair {
-            [Part::First | Part::Last, Part::Text(text)] => text.starts_with(|c: char| c.is_ascii_digit()),
-            [Part::First | Part::Last, _] => true,
-            _ => false,
-        };
-        if self.0.windows(2).any(runs_on) {
+        let runs_on = |next: &str| next.starts_with(|next: char| next == '{' || next.is_ascii_digit());
+        if ["{first}", "{last}"].iter().filter_map(|word| after.split_once(word)).any(|(_, next)| runs_on(next)) {
             return Err("must have something other than digits between {first} or {last} and what follows".to_owned());
         }
-        let offsets = self.0.iter().filter(|part| matches!(part, Part::First | Part::Last)).count();
-        if texts.iter().map(String::len).sum::<usize>() + TIME_LENGTH + offsets * OFFSET_LIMIT > NAME_LIMIT {
+        let name = Self { before: before.to_owned(), after: after.to_owned() };
+        let widest = Offset::new(i64::MAX);
+        if name.write(Timestamp::UNIX_EPOCH, widest, widest).len() > NAME_LIMIT {
             return Err("must be shorter".to_owned());
         }
-        Ok(self)
-    }
-
-    /// Whether it has `{first}` or `{last}`.
-    #[must_use]
-    pub fn has_offsets(&self) -> bool {
-        self.0.contains(&Part::First) || self.0.contains(&Part::Last)
+        Ok(name)
     }
 
     /// Whether a file of one of them could be taken for one of the other.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        let (stamp, none) = (Stamp(Timestamp::UNIX_EPOCH), Ends::default());
-        self.read(&other.write(stamp, none)).is_some() || other.read(&self.write(stamp, none)).is_some()
+        let reads =
+            |reader: &Self, writer: &Self| reader.read(&writer.write(Timestamp::UNIX_EPOCH, None, None)).is_some();
+        reads(self, other) || reads(other, self)
     }
 
     /// Whether a file of this name would be taken for a closed one, or for something of one.
@@ -174,127 +101,47 @@ impl ClosedName {
         self.read(Compression::split(name).0).is_some()
     }
 
-    /// The name of a file with these ends that is closed then.
-    pub(super) fn write(&self, stamp: Stamp, ends: Ends) -> String {
-        let part = |part: &Part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Time => stamp.to_string(),
-            Part::First => ends.first.unwrap_or(Offset::ZERO).to_string(),
-            Part::Last => ends.last.unwrap_or(Offset::ZERO).to_string(),
-        };
-        self.0.iter().map(part).collect()
+    /// Whether it has `{first}` or `{last}`.
+    pub(super) fn has_offsets(&self) -> bool {
+        self.after.contains("{first}") || self.after.contains("{last}")
+    }
+
+    /// The name of a file that was closed at `time`, with these first and last events.
+    pub(super) fn write(&self, time: Timestamp, first: Option<Offset>, last: Option<Offset>) -> String {
+        let number = |offset: Option<Offset>| offset.unwrap_or(Offset::ZERO).to_string();
+        let after = self.after.replace("{first}", &number(first)).replace("{last}", &number(last));
+        format!("{}{}{after}", self.before, time.strftime(TIME))
     }
 
     /// When the file of this name was closed; `None` where this is no name of a closed file.
-    pub(super) fn read(&self, name: &str) -> Option<Stamp> {
-        let (mut stamp, mut rest) = (None, name);
-        for part in &self.0 {
-            rest = match part {
-                Part::Text(text) => rest.strip_prefix(text.as_str())?,
-                Part::Time => {
-                    let (time, rest) = rest.split_at_checked(TIME_LENGTH)?;
-                    stamp = Some(time.parse::<Stamp>().ok().filter(|stamp| stamp.to_string() == time)?);
-                    rest
-                }
-                Part::First | Part::Last => {
-                    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-                    rest[..digits].parse::<i64>().ok()?;
-                    &rest[digits..]
-                }
-            };
-        }
-        stamp.filter(|_| rest.is_empty())
+    pub(super) fn read(&self, name: &str) -> Option<Timestamp> {
+        let (text, after) = name.strip_prefix(&*self.before)?.split_at_checked(TIME_LENGTH)?;
+        let time = DateTime::strptime(TIME, text).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
+        (time.strftime(TIME).to_string() == text && fits(&self.after, after)).then_some(time)
     }
+}
+
+/// Whether a text is what the template says, with numbers for `{first}` and `{last}`.
+fn fits(template: &str, text: &str) -> bool {
+    let placeholders = ["{first}", "{last}"].iter().filter_map(|word| template.split_once(word));
+    let Some((before, template)) = placeholders.min_by_key(|(before, _)| before.len()) else { return text == template };
+    let Some(text) = text.strip_prefix(before) else { return false };
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    text[..digits].parse::<i64>().is_ok() && fits(template, &text[digits..])
 }
 
 impl fmt::Display for ClosedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|part| match part {
-            Part::Text(text) => f.write_str(text),
-            Part::Time => f.write_str("{time}"),
-            Part::First => f.write_str("{first}"),
-            Part::Last => f.write_str("{last}"),
-        })
+        write!(f, "{}{{time}}{}", self.before, self.after)
     }
 }
 
-/// The offsets of a file's first and last event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ends {
-    pub(super) first: Option<Offset>,
-    pub(super) last: Option<Offset>,
+/// The time in the name of a file that is closed at `now`: in whole microseconds, and after `last`.
+pub(super) fn closing_time(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let now = now.round(Unit::Microsecond).unwrap_or(now);
+    let next = last.and_then(|last| last.checked_add(1.microsecond()).ok());
+    next.map_or(now, |next| next.max(now))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sink::sample::offset;
-
-    fn stamp(text: &str) -> Stamp {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn a_name_is_read_back_as_it_was_written() {
-        let ends = Ends { first: Some(offset(7)), last: Some(offset(15_520)) };
-        let at = stamp("20240514T120015.000123Z");
-        for (template, name) in [
-            ("events-{time}.jsonl", "events-20240514T120015.000123Z.jsonl"),
-            ("{time}", "20240514T120015.000123Z"),
-            ("{time}{first}-{last}", "20240514T120015.000123Z7-15520"),
-            ("a-{time}-{last}-{first}.log", "a-20240514T120015.000123Z-15520-7.log"),
-        ] {
-            let template = ClosedName::parse(template).unwrap();
-            assert_eq!(template.write(at, ends), name);
-            assert_eq!(template.read(name), Some(at));
-            for other in ["", "events.jsonl", &name[1..], &name[..name.len() - 1], &format!("{name}.gz")] {
-                assert!(template.read(other).is_none_or(|read| read != at || other.len() < name.len()), "{other}");
-            }
-            assert!(template.claims(&format!(".{name}.gz.tmp")) && template.claims(&format!("{name}.keep")));
-        }
-        let template = ClosedName::beside(Path::new("/var/lib/events.jsonl"));
-        assert_eq!(template.to_string(), "events-{time}.jsonl");
-        for other in ["events-20241414T120015.000123Z.jsonl", "events-20240514T120015.000123.jsonl", "events-x.jsonl"] {
-            assert_eq!(template.read(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn names_sort_as_files_were_closed_also_where_the_clock_was_set_back() {
-        let template = ClosedName::parse("{time}-{first}").unwrap();
-        let mut last: Option<Stamp> = None;
-        let mut before = String::new();
-        for (second, first) in [(1_700_000_000, 99), (1_700_000_000, 5), (1_600_000_000, 1000), (1_700_000_001, 0)] {
-            let stamp = Stamp::after(last, Timestamp::from_second(second).unwrap());
-            let name = template.write(stamp, Ends { first: Some(offset(first)), last: None });
-            assert!(name > before && last.is_none_or(|last| last < stamp), "{name}");
-            (last, before) = (Some(stamp), name);
-        }
-    }
-
-    #[test]
-    fn templates_whose_names_could_not_be_told_apart_are_refused() {
-        for template in [
-            "events.jsonl",
-            "",
-            "{first}-{time}",
-            "{time}{time}",
-            "{time}-{first}{last}",
-            "{time}-{first}0.jsonl",
-            "{time}-{number}",
-            "{time}}",
-            "closed/{time}",
-            ".{time}",
-            "{time}.gz",
-            "{time}.zst",
-            "{time}.keep",
-            "{time}.tmp",
-            &format!("{{time}}{}", "x".repeat(200)),
-        ] {
-            assert!(ClosedName::parse(template).is_err(), "{template}");
-        }
-        let name = |template| ClosedName::parse(template).unwrap();
-        assert!(name("a-{time}-{first}").overlaps(&name("a-{time}-{last}")));
-        assert!(!name("a-{time}.jsonl").overlaps(&name("a-b-{time}.jsonl")));
-    }
-}
+mod tests;

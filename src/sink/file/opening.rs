@@ -1,130 +1,84 @@
-//! Opening the file of a file sink, and nothing that is not a file.
+//! Opening the active file, and refusing what is no file of lines.
 //!
 //! # Invariants
 //!
 //! * **The name is durable.** The directory is synced at every opening, so that a file which was created before a crash
 //!   cannot vanish with what has been synced into it.
-//! * **Mode and owner are there before an event is.** They are given to every file that is empty: one that was made just
-//!   now, or before a crash, or by a program that rotates. A file that holds something keeps what it has.
-//! * **Looked at before touched.** What is no regular file is refused before it is opened: opening a pipe or a device
-//!   can have effects of its own, and none of them can be synced.
+//! * **Mode and owner are set before an event is written.** They are given to every file that is empty: one that was made
+//!   now, before a crash, or by a program that rotates. A file that holds something keeps what it has.
+//! * **Looked at before opened.** What is no regular file is refused before it is opened: opening a pipe or a device can
+//!   have effects of its own, and neither can be synced.
+//! * **Only remains are cut.** A lane delivers, syncs, records, and only then goes on, and batches do not overlap: all
+//!   that is recorded lies before the first byte that a crash can have torn. A line that parses is never cut, not even
+//!   behind torn ones: it may be another program's.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 
-use super::settings::{Access, FileSettings};
+use super::lines::{Backwards, Line, is_remains};
+use super::settings::Access;
 use crate::sink::SinkError;
 
-/// Others than the owner and the group have no business with the events.
+/// Events are not for others than the owner and the group.
 const MODE: u32 = 0o640;
 
-/// Which file it is, whatever it is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    device: u64,
-    inode: u64,
-}
-
-impl Identity {
-    fn of(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
-    }
-
-    /// Which file stands at `path` now; `None` where there is none.
-    pub(super) fn at(path: &Path) -> Result<Option<Self>, SinkError> {
-        match fs::metadata(path) {
-            Ok(metadata) => Ok(Some(Self::of(&metadata))),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed("looking at", path)(error)),
-        }
-    }
-}
-
-/// Opens the file, or creates it, locks it, and makes its name durable.
-pub(super) fn open(settings: &FileSettings) -> Result<(File, Identity), SinkError> {
-    let path = &*settings.path;
-    if let Ok(metadata) = fs::metadata(path) {
-        require_regular(&metadata).map_err(failed("opening", path))?;
-    }
-    let file = open_or_create(path).map_err(failed("opening", path))?;
-    let metadata = file.metadata().map_err(failed("opening", path))?;
-    require_regular(&metadata).map_err(failed("opening", path))?;
-    lock(&file).map_err(failed("locking", path))?;
-    require_json_lines(&file).map_err(failed("opening", path))?;
+/// Opens the file, or creates it; locks it, mends its end, and makes its name durable.
+pub(super) fn open(path: &Path, access: Access) -> Result<File, SinkError> {
+    let failed = |doing: &str| failed(doing, path);
+    let file = open_lines(path).map_err(failed("opening"))?;
+    let metadata = file.metadata().map_err(failed("looking at"))?;
     if metadata.len() == 0 {
-        give(settings.access, &file, &metadata).map_err(failed("setting the mode and owner of", path))?;
+        give(access, &file, &metadata).map_err(failed("setting the mode and owner of"))?;
     }
-    sync_directory(path).map_err(failed("syncing the directory of", path))?;
-    Ok((file, Identity::of(&metadata)))
+    sync_directory(path).map_err(failed("syncing the directory of"))?;
+    mend(&file, path).map_err(failed("mending the end of"))?;
+    // A process that was killed may have left whole lines that were never synced.
+    file.sync_data().map_err(failed("syncing"))?;
+    Ok(file)
 }
 
 /// An error of the system, with what was being done to the file.
-pub(super) fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> SinkError {
+pub(super) fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> SinkError + use<> {
     let doing = format!("{doing} {}", path.display());
     |source| SinkError::Io { doing, source }
 }
 
-fn open_or_create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).append(true).mode(MODE);
-    match options.open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => options.create(true).open(path).map_err(no_directory),
-        opened => opened,
+/// `None` where there is no such file.
+pub(super) fn if_there<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        looked => looked.map(Some),
     }
 }
 
-/// Creating fails with "not found" only where the directory is missing.
-fn no_directory(error: io::Error) -> io::Error {
-    match error.kind() {
-        ErrorKind::NotFound => io::Error::new(ErrorKind::NotFound, "its directory does not exist: create it first"),
-        _ => error,
+fn open_lines(path: &Path) -> io::Result<File> {
+    if let Ok(metadata) = fs::metadata(path) {
+        require_regular(&metadata)?;
     }
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).mode(MODE);
+    let file = match if_there(options.open(path))? {
+        Some(file) => file,
+        None => if_there(options.create(true).open(path))?
+            .ok_or_else(|| io::Error::new(ErrorKind::NotFound, "its directory does not exist: create it first"))?,
+    };
+    require_regular(&file.metadata()?)?;
+    lock(&file).map_err(|error| io::Error::new(error.kind(), format!("it cannot be locked: {error}")))?;
+    require_json_lines(&file)?;
+    Ok(file)
 }
 
 fn require_regular(metadata: &Metadata) -> io::Result<()> {
     if metadata.is_file() {
         return Ok(());
     }
-    let what = if metadata.is_dir() { "it is a directory" } else { "it is a pipe, a socket or a device" };
-    Err(invalid(format!("{what}: name a regular file, or use a sink of type stdout")))
-}
-
-/// Sets what was chosen and is not so already.
-fn give(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
-    let owner = access.owner.filter(|owner| *owner != metadata.uid());
-    let group = access.group.filter(|group| *group != metadata.gid());
-    if owner.is_some() || group.is_some() {
-        fchown(file, owner, group).map_err(not_ours_to_give)?;
-    }
-    match access.mode {
-        Some(mode) => file.set_permissions(fs::Permissions::from_mode(mode)),
-        None => Ok(()),
-    }
-}
-
-fn not_ours_to_give(error: io::Error) -> io::Error {
-    match error.kind() {
-        ErrorKind::PermissionDenied => {
-            let message = "only root, or a process with CAP_CHOWN, may give files to others: run channeld so, or leave \
-                           out owner and group";
-            io::Error::new(ErrorKind::PermissionDenied, message)
-        }
-        _ => error,
-    }
-}
-
-/// Two writers would cut off each other's lines.
-pub(super) fn lock(file: &File) -> io::Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(invalid("another sink or another channeld writes to it".to_owned())),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+    let what = if metadata.is_dir() { "a directory" } else { "a pipe, a socket or a device" };
+    Err(invalid(format!("it is no regular file but {what}: name a regular file, or use a sink of type stdout")))
 }
 
 /// A mistyped path must not cost the operator a file of something else. What a crash leaves begins with a record, or
@@ -138,13 +92,58 @@ fn require_json_lines(file: &File) -> io::Result<()> {
     }
 }
 
+/// Sets what was chosen and is not so already.
+fn give(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
+    let owner = access.owner.filter(|owner| *owner != metadata.uid());
+    let group = access.group.filter(|group| *group != metadata.gid());
+    if owner.is_some() || group.is_some() {
+        fchown(file, owner, group).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => {
+                let message = "only root, or a process with CAP_CHOWN, may give files to others: run channeld so, or \
+                               leave out owner and group";
+                io::Error::new(ErrorKind::PermissionDenied, message)
+            }
+            _ => error,
+        })?;
+    }
+    access.mode.map_or(Ok(()), |mode| file.set_permissions(fs::Permissions::from_mode(mode)))
+}
+
+/// Cuts off what a crash has left at the end, and ends the last line where only its line break is missing.
+fn mend(mut file: &File, path: &Path) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut lines = Backwards::new(file, length);
+    let (mut end, mut unended) = (length, false);
+    while let Some(Line { start, bytes, ended }) = lines.next()? {
+        if !is_remains(&bytes) {
+            unended = !ended;
+            break;
+        }
+        end = start;
+    }
+    if end < length {
+        tracing::warn!(path = %path.display(), bytes = length - end, "cutting off what a crash left of a batch");
+        file.set_len(end)?;
+    }
+    if unended { file.write_all(b"\n") } else { Ok(()) }
+}
+
+/// Two writers would cut off each other's lines.
+pub(super) fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(invalid("another sink or another channeld writes to it".to_owned())),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 /// Renames a file, and never onto another.
 ///
 /// # Errors
 /// `AlreadyExists` where there is a file of that name; whatever the system says.
 pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some network file systems do not know this. Nobody else makes files of such names.
+        // Some network file systems do not know this. No other program makes files of such names.
         Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(to).is_err() => fs::rename(from, to),
         Err(Errno::INVAL | Errno::NOSYS) => Err(ErrorKind::AlreadyExists.into()),
         renamed => Ok(renamed?),
@@ -161,4 +160,20 @@ pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
 
 fn invalid(message: String) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, message)
+}
+
+/// Says whether the file could be written, without opening it (a daemon may have it) and without making it.
+pub(super) fn probe(path: &Path) -> Result<String, SinkError> {
+    use rustix::fs::Access;
+    let may = |path: &Path, how| access(path, how).map_err(io::Error::from);
+    let looking = || failed("looking at", path);
+    if let Some(metadata) = if_there(fs::metadata(path)).map_err(looking())? {
+        require_regular(&metadata).map_err(looking())?;
+        may(path, Access::READ_OK | Access::WRITE_OK).map_err(failed("this user may not read and write", path))?;
+        return Ok(format!("{} bytes are in it, and this user may write more", metadata.len()));
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let makes = may(directory, Access::WRITE_OK | Access::EXEC_OK);
+    makes.map_err(failed("no file can be made in", directory))?;
+    Ok(format!("it will be made in {}", directory.display()))
 }

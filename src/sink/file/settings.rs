@@ -13,7 +13,7 @@ use super::name::ClosedName;
 pub struct FileSettings {
     /// Where it is. No other sink has the same path.
     pub path: PathBuf,
-    /// Who may do what with the files that are made.
+    /// Mode and owner of the files that are made.
     pub access: Access,
     /// When it is closed and another one begun; without one, never.
     pub rotation: Option<Rotation>,
@@ -46,7 +46,7 @@ impl FileSettings {
     }
 }
 
-/// Who may do what with a file that is made. What is not set is as the system has it: 0640 less the process's umask, the
+/// Mode and owner of a file that is made. What is not set is as the system has it: 0640 less the process's umask, the
 /// process's user and group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {

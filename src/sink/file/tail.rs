@@ -4,11 +4,15 @@
 //!
 //! * **All or nothing.** After a failed write or sync the file is cut back to the length before it: at once if the
 //!   system lets us, and otherwise before the next write.
-//! * **A failed sync is a failed write.** The system may have thrown the pages away while they still read as written, so
+//! * **A failed sync is a failed write.** The system may have thrown the pages away while they still read as written. So
 //!   nothing of such a batch is trusted: it is cut off and written anew.
 
 use std::fs;
 use std::io::{self, IoSlice, Write};
+use std::num::NonZero;
+use std::ops::Range;
+
+use rustix::fs::{Advice, fadvise};
 
 /// What is done to a file; a trait so that tests can make every step fail.
 pub(super) trait Disk {
@@ -50,11 +54,11 @@ impl Disk for fs::File {
     }
 }
 
-/// The end of a file that only we write to.
+/// The end of a file that nothing else writes to.
 #[derive(Debug)]
 pub(super) struct Tail<D> {
-    disk: D,
-    /// The length before a batch that was begun and has not become durable.
+    pub(super) disk: D,
+    /// The length before a batch that was begun and is not durable.
     torn_at: Option<u64>,
 }
 
@@ -64,16 +68,11 @@ impl<D: Disk> Tail<D> {
         Self { disk, torn_at: None }
     }
 
-    /// The file.
-    pub(super) fn disk(&self) -> &D {
-        &self.disk
-    }
-
-    /// Cuts off what a failed batch has left, and says how long the file is then.
+    /// Cuts off what a failed batch has left, and returns the file's length.
     pub(super) fn settle(&mut self) -> io::Result<u64> {
         let length = self.disk.length()?;
         let Some(torn_at) = self.torn_at else { return Ok(length) };
-        // Somebody may have emptied the file meanwhile: cutting must not make it longer.
+        // Another program may have emptied the file meanwhile: cutting must not make it longer.
         let settled = length.min(torn_at);
         if settled < length {
             self.disk.cut(settled)?;
@@ -82,121 +81,44 @@ impl<D: Disk> Tail<D> {
         Ok(settled)
     }
 
-    /// Writes and syncs a batch, in pieces that follow each other, or leaves nothing of it. Says how long the file was
-    /// before.
+    /// Writes and syncs a batch, in pieces that follow each other, or leaves nothing of it. Returns the length before.
     pub(super) fn append(&mut self, batch: &[&[u8]]) -> io::Result<u64> {
         let before = self.settle()?;
         self.torn_at = Some(before);
         let written = self.disk.append(batch).and_then(|()| self.disk.sync());
         match written {
             Ok(()) => self.torn_at = None,
-            // If this fails too it is done before the next write; the first error is the one to tell.
+            // If this fails too it is done before the next write; the first error is the one to report.
             Err(_) => drop(self.settle()),
         }
         written.map(|()| before)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::cell::{Cell, RefCell};
-    use std::io::{Read, Seek};
+/// So much of a file's end stays in the system's memory, for programs that follow the file.
+const CACHED: u64 = 16 << 20;
 
-    use super::*;
+/// The rest is released in pieces of this size. The system may hold neighbouring pages as one large page, which it
+/// releases as a whole or not at all. None is larger than this, and none lies across the border of two pieces.
+const PIECE: u64 = 4 << 20;
 
-    /// A disk whose operations fail where the bits of `faults` say so, the first operation being the lowest bit.
-    struct Faulty {
-        bytes: RefCell<Vec<u8>>,
-        synced: RefCell<Vec<u8>>,
-        faults: u32,
-        operations: Cell<u32>,
-    }
-
-    impl Faulty {
-        fn new(faults: u32) -> Self {
-            let held = b"held\n".to_vec();
-            Self { bytes: held.clone().into(), synced: held.into(), faults, operations: Cell::new(0) }
-        }
-
-        fn operate(&self) -> io::Result<()> {
-            let number = self.operations.replace(self.operations.get() + 1);
-            if number < u32::BITS && self.faults & (1 << number) != 0 {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            Ok(())
-        }
-    }
-
-    impl Disk for Faulty {
-        fn length(&self) -> io::Result<u64> {
-            self.operate()?;
-            Ok(self.bytes.borrow().len() as u64)
-        }
-
-        fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
-            let (fault, bytes) = (self.operate(), pieces.concat());
-            let fits = if fault.is_ok() { bytes.len() } else { bytes.len() / 2 };
-            self.bytes.borrow_mut().extend_from_slice(&bytes[..fits]);
-            fault
-        }
-
-        fn sync(&self) -> io::Result<()> {
-            self.operate()?;
-            self.synced.replace(self.bytes.borrow().clone());
-            Ok(())
-        }
-
-        fn cut(&self, length: u64) -> io::Result<()> {
-            self.operate()?;
-            self.bytes.borrow_mut().truncate(usize::try_from(length).unwrap());
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn whichever_steps_fail_what_was_accepted_is_there_once_and_synced() {
-        for faults in 0..1 << 12 {
-            let mut tail = Tail::new(Faulty::new(faults));
-            let mut expected = b"held\n".to_vec();
-            for batch in [&b"one\ntwo\n"[..], b"three\n"] {
-                while tail.append(&[batch]).is_err() {}
-                expected.extend_from_slice(batch);
-                assert_eq!(*tail.disk.synced.borrow(), expected, "{faults:b}");
-                assert_eq!(*tail.disk.bytes.borrow(), expected, "{faults:b}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_failed_batch_is_cut_off_at_once_where_possible() {
-        // The operations: length, append, sync, and then length and cut to settle.
-        for fault in [0b10, 0b100] {
-            let mut tail = Tail::new(Faulty::new(fault));
-            tail.append(&[b"batch\n"]).unwrap_err();
-            assert_eq!(*tail.disk.bytes.borrow(), b"held\n");
-        }
-    }
-
-    #[test]
-    fn cutting_never_makes_a_file_longer() {
-        // Appending fails, and so does settling, so that the cut is still due when the file is empty.
-        let mut tail = Tail::new(Faulty::new(0b110));
-        tail.append(&[b"batch\n"]).unwrap_err();
-        tail.disk.bytes.borrow_mut().clear();
-        tail.append(&[b"batch\n"]).unwrap();
-        assert_eq!(*tail.disk.bytes.borrow(), b"batch\n");
-    }
-
-    /// More than the system takes at a time.
-    #[test]
-    fn what_comes_in_many_pieces_is_written_as_one() {
-        let mut file = tempfile::tempfile().unwrap();
-        let pieces: Vec<_> = (0..5000_u32).map(|number| number.to_string().into_bytes()).collect();
-        let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
-        Disk::append(&mut file, &pieces).unwrap();
-        let mut written = Vec::new();
-        file.rewind().unwrap();
-        file.read_to_end(&mut written).unwrap();
-        assert_eq!(written, pieces.concat());
+/// Tells the system to keep only the end of a file in memory, now that it has grown and is synced.
+///
+/// Otherwise a file that only grows fills all memory with pages that are not read again, and each new one must first be
+/// taken from another use, which makes writing many times as costly.
+pub(super) fn release(file: &fs::File, grown: Range<u64>) {
+    let pieces = passed(grown);
+    let Some(length) = NonZero::new(pieces.end.saturating_sub(pieces.start)) else { return };
+    if let Err(error) = fadvise(file, pieces.start, Some(length), Advice::DontNeed) {
+        tracing::debug!(%error, "the system keeps what was written in memory");
     }
 }
+
+/// The pieces that the end of a file has left behind while it grew.
+fn passed(grown: Range<u64>) -> Range<u64> {
+    let border = |length: u64| length.saturating_sub(CACHED) / PIECE * PIECE;
+    border(grown.start)..border(grown.end)
+}
+
+#[cfg(test)]
+mod tests;

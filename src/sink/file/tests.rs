@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::sink::sample::{channel, lines, offset, records};
+use crate::sink::tests::{channel, deliver, lane, lines, offset, records};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_share_a_file_and_each_keeps_its_order() {
@@ -18,7 +18,9 @@ async fn channels_share_a_file_and_each_keeps_its_order() {
         let sink = Arc::clone(&sink);
         lanes.spawn(async move {
             for start in 0..10 {
-                sink.deliver(&channel(number), &records(&channel(number), start * 5..(start + 1) * 5)).await.unwrap();
+                deliver(&*sink, &channel(number), &records(&channel(number), start * 5..(start + 1) * 5))
+                    .await
+                    .unwrap();
             }
         });
     }
@@ -34,19 +36,19 @@ async fn channels_share_a_file_and_each_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_nobody_awaited_is_found_at_the_next_resume() {
+async fn a_delivery_that_was_not_awaited_is_found_at_the_next_resume() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
     let (ours, batch) = (channel(1), records(&channel(1), 1..100));
-    let recorded = Recorded { channel: ours.clone(), through: Some(offset(0)), owed: BTreeSet::new() };
+    let recorded = Recorded { lane: lane(&ours), epoch: 1, through: Some(offset(0)), owed: BTreeSet::new() };
     let sink = File::new(FileSettings::at(&path));
 
     {
-        let delivery = std::pin::pin!(sink.deliver(&ours, &batch));
+        let delivery = std::pin::pin!(deliver(&sink, &ours, &batch));
         assert!(futures_util::poll!(delivery).is_pending());
     }
     sink.resume(&recorded).await.unwrap();
-    sink.deliver(&ours, &batch).await.unwrap();
+    deliver(&sink, &ours, &batch).await.unwrap();
 
     assert_eq!(std::fs::read(path).unwrap(), lines(&batch));
 }
@@ -58,7 +60,7 @@ async fn a_refused_batch_counts_as_wholly_undelivered() {
     let sink = File::new(FileSettings::at(&path));
     std::fs::create_dir(&path).unwrap();
 
-    let refused = sink.deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap_err();
+    let refused = deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap_err();
 
     assert_eq!(refused.delivered, 0);
     assert!(matches!(refused.error, SinkError::Io { .. }), "{:?}", refused.error);

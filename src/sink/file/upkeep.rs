@@ -1,88 +1,147 @@
-//! What becomes of closed files: compressed, linked to, deleted when their time is over. Not in the way of deliveries.
+//! What becomes of closed files: compressed, linked to, and deleted when the operator's bounds say so. This does not hold
+//! up deliveries.
+//!
+//! It is done at the start, after each rotation, and by the clock. The clock is looked at again and again instead of
+//! waited for: clocks are set, and machines sleep.
 //!
 //! # Invariants
 //!
-//! * **The directory says what is to be done.** Each look begins anew with what stands there, so that what a crash has
-//!   interrupted needs no memory: an unfinished file is thrown away, a file that is there plain and compressed is compared,
-//!   and the plain one goes if the compressed one holds the same; otherwise both stay, and it is said once.
+//! * **The directory says what is to be done.** Each pass begins with what stands there, so what a crash has interrupted
+//!   needs no memory. An unfinished file is removed. Of a file that is there plain and compressed the plain one is removed
+//!   if both hold the same; otherwise both stay, and it is said once.
 //! * **One failure does not stop the rest.** It is said once, and tried again.
-//! * **Nothing here loses or repeats an event.** Deleted is only what the operator's bounds say, and what is there twice.
+//! * **Nothing here loses or repeats an event.** Only what the bounds say is deleted, and what is there twice. The file
+//!   closed last always stays: a crash may leave lines in it that are not recorded.
 //!
 //! # Cancellation
 //!
-//! `stop` is looked at between two files, and between the chunks of one.
+//! The task ends with its sink, at any wait. Its blocking part ends soon after `stop`: it is looked at between two files,
+//! and between the chunks of one. Neither keeps the sink's file open: the next sink at the same path finds it unlocked.
 
 use std::collections::HashSet;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-use super::closed::{Closed, Shelf};
-use super::compression::{Compression, pack, same};
-use super::finding;
+use super::blocking;
+use super::closed::{Closed, ClosedFiles, file_name};
+use super::compression::{is_same, pack};
 use super::index::Index;
-use super::latest;
-use super::opening::failed;
-use super::retention;
-use super::settings::Rotation;
+use super::journal::Journal;
+use super::name::UNFINISHED;
+use super::opening::{failed, if_there, lock};
+use super::settings::{Keep, Rotation};
+use crate::retry::{Retry, RetryPolicy};
 use crate::sink::SinkError;
+use crate::telemetry::Chain;
 
-/// What is done to closed files, and what has been said about them.
+/// Between two looks at the clock, at the most.
+const CLOCK: Duration = Duration::from_secs(30);
+
+const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
+
+/// Looks after the closed files of a sink until it has gone.
+pub(super) async fn look_after(
+    journal: Weak<Mutex<Journal>>,
+    rotation: Rotation,
+    opened: Arc<Notify>,
+    stop: CancellationToken,
+) {
+    let mut retry = Retry::new(RETRY);
+    let by_the_clock = rotation.every.is_some() || rotation.keep.time.is_some();
+    let clock = if by_the_clock { rotation.every.map_or(CLOCK, |every| every.min(CLOCK)) } else { Duration::MAX };
+    let mut upkeep = Upkeep::new(rotation, stop);
+    loop {
+        let done;
+        (upkeep, done) = upkeep.pass(&journal).await;
+        let wait = if let Err(error) = done {
+            complain(&error, &mut retry)
+        } else {
+            if retry.attempt() > 0 {
+                tracing::info!("closed files are looked after again");
+                retry.reset();
+            }
+            clock
+        };
+        tokio::select! { () = opened.notified() => {}, () = tokio::time::sleep(wait) => {} }
+    }
+}
+
+/// Says once what keeps closed files from being looked after. Returns the wait until the next attempt.
+fn complain(error: &SinkError, retry: &mut Retry) -> Duration {
+    let wait = retry.next_wait(None);
+    if retry.attempt() == 1 {
+        tracing::warn!(wait_ms = wait.as_millis(), error = %Chain(error),
+            "closed files cannot be looked after: trying again, events are not affected");
+    }
+    wait
+}
+
+/// What is done to closed files.
 #[derive(Debug)]
 pub(super) struct Upkeep {
     rotation: Rotation,
     stop: CancellationToken,
-    /// Files that stand there in two forms that differ.
-    told: HashSet<String>,
+    /// Files that stand there in two forms that differ, and of which that was said.
+    reported: HashSet<String>,
 }
 
 impl Upkeep {
     pub(super) fn new(rotation: Rotation, stop: CancellationToken) -> Self {
-        Self { rotation, stop, told: HashSet::new() }
+        Self { rotation, stop, reported: HashSet::new() }
+    }
+
+    /// Closes the active file if its time has come, and does what there is to do.
+    async fn pass(mut self, journal: &Weak<Mutex<Journal>>) -> (Self, Result<(), SinkError>) {
+        let Some(journal) = journal.upgrade() else { return (self, Ok(())) };
+        let mut journal = journal.lock_owned().await;
+        blocking(move || {
+            let files = journal.close_by_the_clock();
+            // Deliveries go on from here.
+            drop(journal);
+            let done = files.and_then(|files| files.map_or(Ok(()), |files| self.run(&files)));
+            (self, done)
+        })
+        .await
     }
 
     /// Does everything that is to be done now.
     ///
     /// # Errors
     /// The first thing that failed. Everything else has been done.
-    pub(super) fn look(&mut self, shelf: &Shelf) -> Result<(), SinkError> {
-        let mut failures = Vec::new();
-        let mut attempt = |done: Result<(), SinkError>| failures.extend(done.err());
-        let standing = shelf.look().map_err(failed("reading", shelf.directory()))?;
-        for unfinished in &standing.unfinished {
-            attempt(throw_away(unfinished).map_err(failed("removing", unfinished)));
-        }
-        attempt(self.link(shelf, &standing.closed));
-        // Before anything is compressed, which takes room.
-        attempt(self.delete(shelf));
-        attempt(self.index(shelf));
-        for closed in &standing.closed {
-            if self.stop.is_cancelled() {
-                return Ok(());
-            }
-            attempt(self.compress(shelf, closed));
-        }
-        attempt(self.delete(shelf));
-        match failures.into_iter().next() {
-            Some(failure) if !self.stop.is_cancelled() => Err(failure),
-            _ => Ok(()),
-        }
+    pub(super) fn run(&mut self, files: &ClosedFiles) -> Result<(), SinkError> {
+        let done = [
+            remove_unfinished(files),
+            self.link(files),
+            // Before anything is compressed, which takes room.
+            self.delete(files),
+            Index::update(files, &self.stop),
+            self.compress_all(files),
+            self.delete(files),
+        ];
+        if self.stop.is_cancelled() { Ok(()) } else { done.into_iter().collect() }
     }
 
-    fn link(&self, shelf: &Shelf, closed: &[Closed]) -> Result<(), SinkError> {
-        let Some((link, last)) = self.rotation.latest_link.as_deref().zip(closed.last()) else { return Ok(()) };
-        latest::point(link, &shelf.form(&last.name, last.lasting())).map_err(failed("replacing the link", link))
+    /// Lets the link lead to the file closed last. Once there is a compressed form, it leads there.
+    fn link(&self, files: &ClosedFiles) -> Result<(), SinkError> {
+        let Some(link) = &self.rotation.latest_link else { return Ok(()) };
+        let closed = files.list()?;
+        let Some(last) = closed.last() else { return Ok(()) };
+        point(link, &files.path(&last.name, last.packed())).map_err(failed("replacing the link", link))
     }
 
-    fn delete(&self, shelf: &Shelf) -> Result<(), SinkError> {
-        let closed = shelf.look().map_err(failed("reading", shelf.directory()))?.closed;
+    fn delete(&self, files: &ClosedFiles) -> Result<(), SinkError> {
         let mut deleted = Ok(());
-        for closed in retention::past(&closed, &self.rotation.keep, Timestamp::now()) {
-            for (form, bytes) in closed.forms() {
-                let path = shelf.form(&closed.name, form);
+        for closed in past(&files.list()?, &self.rotation.keep, Timestamp::now()) {
+            for (form, bytes) in &closed.forms {
+                let path = files.path(&closed.name, *form);
                 let removed = remove(&path).map_err(failed("deleting", &path));
                 if removed.is_ok() {
                     tracing::info!(path = %path.display(), bytes, "closed file deleted: its time is over");
@@ -93,90 +152,100 @@ impl Upkeep {
         deleted
     }
 
-    fn index(&self, shelf: &Shelf) -> Result<(), SinkError> {
-        let path = shelf.index();
-        let mut index = Index::load(shelf).map_err(failed("reading", &path))?;
-        let closed = shelf.look().map_err(failed("reading", shelf.directory()))?.closed;
-        let seen = index.seen;
-        for closed in closed.iter().filter(|closed| seen.is_none_or(|seen| seen < closed.stamp)) {
-            if self.stop.is_cancelled() {
-                return Ok(());
+    fn compress_all(&mut self, files: &ClosedFiles) -> Result<(), SinkError> {
+        let mut compressed = Ok(());
+        for closed in files.list()? {
+            if !self.stop.is_cancelled() && closed.forms.contains_key(&None) && !closed.marked {
+                compressed = compressed.and(self.compress(files, &closed));
             }
-            let path = shelf.path(&closed.name);
-            let channels = shelf.reader(&closed.name).and_then(|reader| reader.map(finding::channels).transpose());
-            index.add(closed.stamp, &channels.map_err(failed("reading", &path))?.unwrap_or_default());
-            index.store(shelf).map_err(failed("writing", &shelf.index()))?;
         }
-        Ok(())
+        compressed
     }
 
     /// Leaves one form of a closed file: the compressed one, where files are compressed.
-    fn compress(&mut self, shelf: &Shelf, closed: &Closed) -> Result<(), SinkError> {
-        if closed.plain.is_none() || closed.marked {
-            return Ok(());
-        }
-        let plain = shelf.path(&closed.name);
-        let compression = match (closed.lasting(), self.rotation.compression) {
-            (Some(there), _) => there,
-            (None, None) => return Ok(()),
-            (None, Some(chosen)) => {
-                let (unfinished, packed) =
-                    (shelf.unfinished(&closed.name, chosen), shelf.form(&closed.name, Some(chosen)));
-                match pack(chosen, &plain, &unfinished, &packed, &self.stop) {
-                    // Deleted or taken away meanwhile.
-                    Err(error) if error.kind() == ErrorKind::NotFound && !plain.exists() => return Ok(()),
-                    packed => packed.map_err(failed("compressing", &plain))?,
-                }
-                chosen
+    fn compress(&mut self, files: &ClosedFiles, closed: &Closed) -> Result<(), SinkError> {
+        let Some(compression) = closed.packed().or(self.rotation.compression) else { return Ok(()) };
+        let plain = files.path(&closed.name, None);
+        if closed.packed().is_none() {
+            match pack(files, &closed.name, compression, &self.stop) {
+                // Deleted or moved away meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound && !plain.exists() => return Ok(()),
+                packed => packed.map_err(failed("compressing", &plain))?,
             }
-        };
-        self.settle(shelf, closed, compression)
-    }
-
-    /// Removes the plain form of a file, if the compressed one holds the same.
-    fn settle(&mut self, shelf: &Shelf, closed: &Closed, compression: Compression) -> Result<(), SinkError> {
-        let (plain, packed) = (shelf.path(&closed.name), shelf.form(&closed.name, Some(compression)));
-        match same(&plain, &packed, compression, &self.stop) {
+        }
+        let packed = files.path(&closed.name, Some(compression));
+        match is_same(files, &closed.name, compression, &self.stop) {
             Ok(true) => {
-                let standing = shelf.look().map_err(failed("reading", shelf.directory()))?;
-                self.link(shelf, &standing.closed)?;
+                // The link must lead to the compressed file before the plain one goes.
+                self.link(files)?;
                 remove(&plain).map_err(failed("removing", &plain))?;
-                let bytes = closed.plain.unwrap_or_default();
-                let left = fs::metadata(&packed).map_or(0, |metadata| metadata.len());
+                let (bytes, left) = (closed.forms[&None], fs::metadata(&packed).map_or(0, |packed| packed.len()));
                 tracing::info!(path = %packed.display(), bytes, left, "closed file compressed");
-                Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::NotFound || self.stop.is_cancelled() => Ok(()),
-            differ => {
-                if self.told.insert(closed.name.clone()) {
-                    let error = differ.err().map(|error| error.to_string());
-                    tracing::warn!(path = %plain.display(), compressed = %packed.display(), error,
-                        "closed file stands there plain and compressed, and the two differ: both stay, remove one");
-                }
-                Ok(())
+            Err(error) if error.kind() == ErrorKind::NotFound || self.stop.is_cancelled() => {}
+            differ if self.reported.insert(closed.name.clone()) => {
+                let error = differ.err().map(|error| error.to_string());
+                tracing::warn!(path = %plain.display(), compressed = %packed.display(), error,
+                    "closed file stands there plain and compressed, and the two differ: both stay, remove one");
             }
+            _ => {}
         }
+        Ok(())
     }
 }
 
-/// Removes an unfinished file, unless somebody is at it.
-fn throw_away(unfinished: &PathBuf) -> io::Result<()> {
-    let file = match File::open(unfinished) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    match file.try_lock() {
-        Ok(()) => remove(unfinished),
-        Err(TryLockError::WouldBlock) => Err(io::Error::new(ErrorKind::ResourceBusy, "it is being written")),
-        Err(TryLockError::Error(error)) => Err(error),
+/// The closed files that are to be deleted, the oldest first. A marked file stays, and counts for nothing.
+fn past<'a>(closed: &'a [Closed], keep: &Keep, now: Timestamp) -> Vec<&'a Closed> {
+    let oldest = keep.time.and_then(|time| now.checked_sub(time).ok());
+    let (mut files, mut size) = (0, 0_u64);
+    let mut past = Vec::new();
+    for (age, closed) in closed.iter().rev().enumerate().filter(|(_, closed)| !closed.marked) {
+        files += 1;
+        size = size.saturating_add(closed.size());
+        let too_many = keep.files.is_some_and(|most| files > most.get());
+        let too_large = keep.size.is_some_and(|most| size > most);
+        let too_old = oldest.is_some_and(|oldest| closed.time < oldest);
+        if age > 0 && (too_many || too_large || too_old) {
+            past.push(closed);
+        }
     }
+    past.reverse();
+    past
+}
+
+/// Lets `link` lead to a file, in one step: a new link is renamed onto it. Nothing but a link is replaced.
+fn point(link: &Path, to: &Path) -> io::Result<()> {
+    let directory = link.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_beside = fs::canonicalize(directory).ok().as_deref() == to.parent();
+    let target = if is_beside { PathBuf::from(file_name(to)) } else { to.to_owned() };
+    let now = if_there(fs::read_link(link)).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => {
+            io::Error::new(ErrorKind::AlreadyExists, "it is no symbolic link: remove it, or name another")
+        }
+        _ => error,
+    })?;
+    if now.as_ref() == Some(&target) {
+        return Ok(());
+    }
+    let unfinished = directory.join(format!(".{}{UNFINISHED}", file_name(link)));
+    remove(&unfinished)?;
+    symlink(target, &unfinished)?;
+    fs::rename(unfinished, link)
+}
+
+/// Removes what a crash has left half-made, unless another task is at it.
+fn remove_unfinished(files: &ClosedFiles) -> Result<(), SinkError> {
+    let remove = |path: &Path| match if_there(File::open(path))? {
+        Some(file) => lock(&file).and_then(|()| remove(path)),
+        None => Ok(()),
+    };
+    files.unfinished()?.iter().map(|path| remove(path).map_err(failed("removing", path))).fold(Ok(()), Result::and)
 }
 
 /// What has gone already is removed.
 fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+    if_there(fs::remove_file(path)).map(drop)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::sink::sample::{channel, lines, records};
+use crate::sink::tests::{channel, deliver, lines, records};
 
 /// Takes `room` bytes at most, then fails with `kind` until it is given more.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ async fn a_batch_is_one_write_of_whole_lines() {
     let out = Narrow::new(usize::MAX, ErrorKind::Other);
     let batch = records(&channel(1), 1..4);
 
-    Stdout::over(out.clone()).deliver(&channel(1), &batch).await.unwrap();
+    deliver(&Stdout::over(out.clone()), &channel(1), &batch).await.unwrap();
 
     assert_eq!(out.taken(), lines(&batch));
     assert_eq!(out.0.lock().unwrap().writes, 1);
@@ -64,7 +64,7 @@ async fn a_closed_pipe_is_closed() {
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
 
-    let refused = Stdout::over(writer).deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
+    let refused = deliver(&Stdout::over(writer), &channel(1), &records(&channel(1), [1])).await.unwrap_err();
 
     assert_eq!(refused.delivered, 0);
     assert!(matches!(refused.error, SinkError::Closed), "{:?}", refused.error);
@@ -75,7 +75,7 @@ async fn a_reader_who_leaves_in_the_middle_of_a_batch_has_none_of_it() {
     let batch = records(&channel(1), 1..4);
     let out = Narrow::new(lines(&batch[..2]).len(), ErrorKind::BrokenPipe);
 
-    let refused = Stdout::over(out).deliver(&channel(1), &batch).await.unwrap_err();
+    let refused = deliver(&Stdout::over(out), &channel(1), &batch).await.unwrap_err();
 
     assert!(matches!(refused, Undelivered { delivered: 0, error: SinkError::Closed, .. }), "{refused:?}");
 }
@@ -92,7 +92,7 @@ async fn a_pipe_carries_every_channel_and_no_line_is_torn() {
         lanes.spawn(async move {
             for start in 0..20 {
                 let batch = records(&channel(number), start * 50..(start + 1) * 50);
-                sink.deliver(&channel(number), &batch).await.unwrap();
+                deliver(&*sink, &channel(number), &batch).await.unwrap();
             }
         });
     }

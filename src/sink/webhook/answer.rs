@@ -1,4 +1,4 @@
-//! What becomes of a request: an answer and what it means, or none and why.
+//! The outcome of a request: what an answer means, or why there was none.
 
 use std::error::Error;
 use std::io;
@@ -18,16 +18,16 @@ pub(super) const DRAINING: Duration = Duration::from_secs(1);
 /// Why a request did not do what it was for.
 pub(super) struct Refusal {
     pub(super) error: SinkError,
-    /// Whom it concerns.
+    /// What it concerns.
     pub(super) of: Concern,
 }
 
-/// Whom a refusal concerns.
+/// What a refusal concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
-    /// What was posted, as far as can be told.
+    /// What was posted, as far as is known.
     Posting,
-    /// The endpoint: it wants a rest, or cannot be reached.
+    /// The endpoint: it asks for a pause, or cannot be reached.
     Endpoint,
 }
 
@@ -38,7 +38,7 @@ impl From<Refusal> for SinkError {
 }
 
 /// What an answer means.
-pub(super) fn judge(response: &Response) -> Result<(), Refusal> {
+pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
     let status = response.status();
     if status.is_success() {
         return Ok(());
@@ -50,19 +50,19 @@ pub(super) fn judge(response: &Response) -> Result<(), Refusal> {
     }
     let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     let retry_after = http::retry_after(response.headers());
-    let rest = retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
+    let pause = retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
     let error = SinkError::Refused {
         message: format!("answered {}{hint}", status.as_u16()),
         retry_after,
-        needs_attention: !passes(status),
+        needs_attention: !is_temporary(status),
     };
-    Err(Refusal { error, of: if rest { Concern::Endpoint } else { Concern::Posting } })
+    Err(Refusal { error, of: if pause { Concern::Endpoint } else { Concern::Posting } })
 }
 
-/// Whether an answer that is no success speaks of the moment, and not of the event or of us.
-fn passes(status: StatusCode) -> bool {
-    let of_the_moment = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    status.is_server_error() || of_the_moment.contains(&status)
+/// Whether an answer that is no success is about the endpoint now, not about the event or our credentials.
+fn is_temporary(status: StatusCode) -> bool {
+    let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    status.is_server_error() || temporary.contains(&status)
 }
 
 /// Why there was no answer. `suspicion` is what may be behind it where the other side ends the connection.
@@ -70,7 +70,7 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
     let tls = find::<rustls::Error>(&error);
     let alert = matches!(tls, Some(rustls::Error::AlertReceived(_)));
     let suspicion = suspicion.filter(|_| alert || !(error.is_timeout() || error.is_connect()));
-    // Certificates and addresses stay as they are until somebody changes them.
+    // Certificates and addresses stay as they are until an operator changes them.
     let needs_attention = tls.is_some() || suspicion.is_some() || find::<NotPublic>(&error).is_some();
     let mut message = if error.is_timeout() {
         format!("did not answer within {timeout:?}")
@@ -84,7 +84,7 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
     Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, of: Concern::Endpoint }
 }
 
-/// The first of that type among an error and what is behind it. What an I/O error wraps is not its source.
+/// The first of that type among an error and its sources. What an I/O error wraps is not its source.
 fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -108,7 +108,7 @@ pub(super) async fn drain(mut response: Response) {
             }
         }
     };
-    // Whatever comes of it, the status has been seen.
+    // The status is known, whatever happens to the body.
     let _ = tokio::time::timeout(DRAINING, to_the_end).await;
 }
 

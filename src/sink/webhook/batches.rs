@@ -2,32 +2,19 @@
 //!
 //! # Invariants
 //!
-//! * **The id says what is in it.** A batch's `webhook-id` is a UUID made of the ids of its events in their order: the same
-//!   events are the same batch at each attempt and after a restart, and others are another. What a batch is made of can
-//!   differ after a crash, because it depends on what there was to send: a consumer that must not act twice goes by the
-//!   ids of the events.
-//! * **Bounded.** By a number of events and by the size of the body; only an event that is larger alone is sent so.
+//! * **The id depends on the events alone.** A batch's `webhook-id` is a UUID made of the ids of its events in their order:
+//!   the same at each attempt and after a restart. After a crash other events may form a batch, because that depends on
+//!   what there is to send: a consumer that must not act twice goes by the ids of the events.
+//! * **Bounded.** By a number of events and by the size of the body. An event that is larger is sent alone.
 //! * **One after the other.** As single events are.
-
-use std::time::Duration;
 
 use bytes::Bytes;
 use uuid::Uuid;
 
+use super::settings::Batching;
 use super::{Posting, Webhook};
 use crate::record::Message;
 use crate::sink::Undelivered;
-
-/// How large batches are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batching {
-    /// Events in one, at most. At least two.
-    pub events: usize,
-    /// The size of the body, at most, in bytes.
-    pub bytes: usize,
-    /// How long to wait for more events where there are fewer.
-    pub wait: Duration,
-}
 
 /// The ids of batches are made in this namespace (RFC 9562, version 5).
 const NAMESPACE: Uuid = Uuid::from_u128(0x5b0f_91a6_2f0e_4f0a_9d38_6c1f_4a57_e2d1);

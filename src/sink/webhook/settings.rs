@@ -1,4 +1,4 @@
-//! What an operator decides about a webhook. Checked where it is read; everything here trusts it.
+//! What an operator decides about a webhook, already checked.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,9 +6,8 @@ use std::time::Duration;
 use reqwest::header::HeaderMap;
 use url::Url;
 
-use super::{Dispatch, SigningKeys};
+use super::signature::SigningKeys;
 use crate::http::Connection;
-use crate::retry::RetryPolicy;
 
 /// An endpoint that events are posted to.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,10 +25,35 @@ pub struct WebhookSettings {
     pub dispatch: Dispatch,
     /// Bounds each request from connecting to the end of the answer. Never zero.
     pub timeout: Duration,
-    /// Waits while the endpoint refuses.
-    pub retry: RetryPolicy,
-    /// After this time of refusals an event becomes a dead letter; without it, never.
-    pub give_up_after: Option<Duration>,
+}
+
+/// How events go into requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// One event a request.
+    Single {
+        /// Requests at a time, at least one.
+        concurrency: usize,
+    },
+    /// Several events a request, one request at a time.
+    Batches(Batching),
+}
+
+impl Default for Dispatch {
+    fn default() -> Self {
+        Self::Single { concurrency: 1 }
+    }
+}
+
+/// How large batches are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batching {
+    /// The most events in one, at least two.
+    pub events: usize,
+    /// The largest body, in bytes.
+    pub bytes: usize,
+    /// How long to wait for more events where there are fewer.
+    pub wait: Duration,
 }
 
 impl WebhookSettings {
@@ -51,8 +75,6 @@ impl fmt::Debug for WebhookSettings {
             .field("connection", &self.connection)
             .field("dispatch", &self.dispatch)
             .field("timeout", &self.timeout)
-            .field("retry", &self.retry)
-            .field("give_up_after", &self.give_up_after)
             .finish()
     }
 }

@@ -17,13 +17,12 @@ use tokio::task::JoinHandle;
 use super::answer::DRAINING;
 use super::*;
 use crate::http::Connection;
-use crate::retry::RetryPolicy;
-use crate::sink::sample::{channel, record_without_id, records};
+use crate::sink::tests::{channel, deliver, record_without_id, records};
 
 mod batches;
 mod subjects;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the server does with a request.
 #[derive(Clone, Copy)]
@@ -37,7 +36,7 @@ enum Answer {
 /// Whether a body is such.
 type Such = fn(&[u8]) -> bool;
 
-/// Answers as it was told, one answer a request, and then with 204.
+/// Gives one of its answers to each request, and then 204.
 struct Server {
     url: Url,
     seen: Arc<Mutex<Seen>>,
@@ -62,7 +61,7 @@ impl Server {
         Self { url, seen, serving }
     }
 
-    /// Answers so to the requests whose body is such.
+    /// Gives this answer to each request whose body matches.
     fn refuse(&self, body: Such, answer: Answer) {
         self.seen.lock().unwrap().refused = Some((body, answer));
     }
@@ -92,10 +91,8 @@ fn settings(url: &Url) -> WebhookSettings {
         keys: SigningKeys::default(),
         headers: HeaderMap::new(),
         connection: Connection::default(),
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         dispatch: Dispatch::default(),
-        retry: RetryPolicy { wait: PATIENCE, max_wait: PATIENCE },
-        give_up_after: None,
     }
 }
 
@@ -141,7 +138,7 @@ async fn every_event_is_posted_once_and_in_order() {
     let server = Server::answering([]).await;
     let batch = records(&channel(1), 1..20);
 
-    server.webhook().deliver(&channel(1), &batch).await.unwrap();
+    deliver(&server.webhook(), &channel(1), &batch).await.unwrap();
 
     assert_eq!(server.bodies(), batch.iter().map(|record| record.body().clone()).collect::<Vec<_>>());
     for (headers, _) in server.requests() {
@@ -159,9 +156,9 @@ async fn a_refused_event_keeps_its_id_and_those_before_it_are_not_sent_again() {
     let mut batch = records(&channel(1), 1..4);
     batch.push(record_without_id(&channel(1), 4));
 
-    let refused = webhook.deliver(&channel(1), &batch).await.unwrap_err();
+    let refused = deliver(&webhook, &channel(1), &batch).await.unwrap_err();
     assert_eq!(refusal(&refused), (2, "answered 503", None));
-    webhook.deliver(&channel(1), &batch[refused.delivered..]).await.unwrap();
+    deliver(&webhook, &channel(1), &batch[refused.delivered..]).await.unwrap();
 
     let ids: Vec<String> = server.requests().iter().map(|(headers, _)| header(headers, "webhook-id").into()).collect();
     let keys: Vec<String> = [0, 1, 2, 2, 3].map(|at: usize| batch[at].key()).to_vec();
@@ -175,7 +172,7 @@ async fn the_signature_is_over_the_bytes_that_were_sent() {
     let keys = SigningKeys::parse(&secrets.join("\n")).unwrap();
     let webhook = Webhook::new(WebhookSettings { keys, ..settings(&server.url) }).unwrap();
 
-    webhook.deliver(&channel(1), &records(&channel(1), 1..4)).await.unwrap();
+    deliver(&webhook, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
 
     assert_eq!(server.requests().len(), 3);
     for (headers, body) in server.requests() {
@@ -204,13 +201,13 @@ async fn nothing_but_2xx_is_success() {
         (307, &[("location", "/elsewhere")], "answered 307, and redirects are not followed: name the final URL", None),
     ] {
         let server = Server::answering([Answer::Status(status, headers)]).await;
-        let refused = server.webhook().deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
+        let refused = deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
         assert_eq!(refusal(&refused), (0, message, retry_after));
         assert_eq!(server.requests().len(), 1, "{status}");
     }
     for status in [200, 201, 202, 204] {
         let server = Server::answering([Answer::Status(status, &[])]).await;
-        server.webhook().deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
+        deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap();
     }
 }
 
@@ -219,7 +216,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
     let server = Server::answering([Answer::Never]).await;
     let timeout = Duration::from_millis(100);
     let webhook = Webhook::new(WebhookSettings { timeout, ..settings(&server.url) }).unwrap();
-    let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
+    let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
     assert_eq!(refusal(&refused), (0, "did not answer within 100ms", None));
 }
 
@@ -227,7 +224,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
 async fn an_answer_without_end_is_still_an_answer() {
     let server = Server::answering([Answer::EndlessBody(200), Answer::EndlessBody(500)]).await;
     let started = Instant::now();
-    let refused = server.webhook().deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
+    let refused = deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
     assert_eq!(refusal(&refused), (1, "answered 500", None));
     assert!(started.elapsed() < DRAINING, "the bound on bytes comes before that on time");
 }
@@ -236,8 +233,8 @@ async fn an_answer_without_end_is_still_an_answer() {
 async fn an_answer_that_stalls_after_its_status_is_still_an_answer() {
     let server = Server::answering([Answer::StalledBody(200)]).await;
     let started = Instant::now();
-    server.webhook().deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
-    assert!(started.elapsed() < PATIENCE);
+    deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    assert!(started.elapsed() < TIMEOUT);
 }
 
 #[tokio::test]
@@ -249,7 +246,7 @@ async fn no_error_shows_what_the_url_holds() {
     for (url, words) in [(url, "Connection refused"), (nowhere, "")] {
         let headers = HeaderMap::from_iter([(AUTHORIZATION, http::basic("me", "hunter2"))]);
         let webhook = Webhook::new(WebhookSettings { headers, ..settings(&url) }).unwrap();
-        let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
+        let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
         let (delivered, message, _) = refusal(&refused);
         assert_eq!(delivered, 0);
         assert!(message.starts_with("could not connect: ") && message.contains(words), "{message}");
@@ -264,7 +261,7 @@ async fn credentials_in_the_url_are_sent_as_basic_authentication() {
     url.set_username("me").unwrap();
     url.set_password(Some("secret")).unwrap();
     let webhook = Webhook::new(settings(&url)).unwrap();
-    webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap();
+    deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap();
     let expected = format!("Basic {}", STANDARD.encode("me:secret"));
     assert_eq!(header(&server.requests()[0].0, "authorization"), expected);
 }
@@ -274,7 +271,7 @@ async fn headers_of_the_operators_choice_go_along() {
     let server = Server::answering([]).await;
     let headers = HeaderMap::from_iter([(AUTHORIZATION, http::sensitive("Bearer token").unwrap())]);
     let webhook = Webhook::new(WebhookSettings { headers, ..settings(&server.url) }).unwrap();
-    webhook.deliver(&channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    deliver(&webhook, &channel(1), &records(&channel(1), 1..3)).await.unwrap();
     for (headers, _) in server.requests() {
         assert_eq!(header(&headers, "authorization"), "Bearer token");
         assert!(headers.contains_key("webhook-id"));
@@ -293,7 +290,7 @@ async fn a_name_that_is_not_public_is_not_connected_to() {
     let mut url = server.url.clone();
     url.set_host(Some("localhost")).unwrap();
     let webhook = Webhook::new(WebhookSettings { connection, ..settings(&url) }).unwrap();
-    let refused = webhook.deliver(&channel(1), &records(&channel(1), [1])).await.unwrap_err();
+    let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
     let (_, message, _) = refusal(&refused);
     assert!(message.contains("is no public address, and allow_private is false"), "{message}");
     assert!(refused.error.needs_attention());

@@ -5,11 +5,10 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{debug, error, info, trace, warn};
 use tracing_subscriber::layer::SubscriberExt;
 
-use super::ledger::LINES;
+use super::windows::LINES;
 use super::*;
-use crate::config::LogFormat;
-use crate::telemetry::lines;
 use crate::telemetry::tests::Written;
+use crate::telemetry::{LogFormat, lines};
 
 /// A program with a limit, on a clock that stands still.
 struct Program {
@@ -152,11 +151,11 @@ async fn the_count_comes_by_itself_as_the_window_ends() {
 #[tokio::test(start_paused = true)]
 async fn more_kinds_than_are_told_apart_are_limited_together() {
     let program = Program::new();
-    for number in 0..ledger::MAX_KINDS {
+    for number in 0..windows::MAX_KINDS {
         refuse("settlements", &number.to_string());
     }
     (0..100).for_each(|number| refuse("settlements", &format!("one-more-{number}")));
-    assert_eq!(program.times()["sink refused"], ledger::MAX_KINDS + LINES as usize);
+    assert_eq!(program.times()["sink refused"], windows::MAX_KINDS + LINES as usize);
     program.limit.end();
     let told = program.told();
     assert_eq!((told.len(), &told[0]["lines"], &told[0]["sink"]), (1, &80.into(), &Value::Null));

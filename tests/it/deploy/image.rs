@@ -8,17 +8,17 @@ use channeld::simulator::{Options, Simulator};
 use tempfile::TempDir;
 
 use super::read;
-use crate::support::{PATIENCE, Setup, eventually, programs, run, skipped};
+use crate::support::{LONGEST_WAIT, Setup, eventually, programs, run, skip};
 
 /// The image's files, with the program that is tested: it, what it is linked to, and nothing else.
 struct Image {
     directory: TempDir,
 }
 
-/// Who the image's program runs as.
+/// The user that the image's program runs as.
 const NONROOT: u32 = 65532;
 
-/// What an engine does with a directory: read-only but for the volume, with its own processes, as nobody in particular.
+/// What an engine does with a directory: read-only but for the volume, with its own processes, as a user without rights.
 /// The program takes the shell's place, and so is the first process.
 const ENGINE: &str = r#"
     mount --bind "$0/root" "$0/root" && mount -o remount,bind,ro "$0/root" &&
@@ -49,6 +49,7 @@ impl Image {
         let image = Self { directory };
         std::fs::create_dir(image.state()).unwrap();
         chown(image.state(), Some(NONROOT), Some(NONROOT)).unwrap();
+        std::fs::set_permissions(image.state(), PermissionsExt::from_mode(0o700)).unwrap();
         // A temporary directory is its maker's alone.
         std::fs::set_permissions(image.directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
         image
@@ -119,8 +120,12 @@ fn children(process: u32) -> Vec<u32> {
 
 #[tokio::test]
 async fn as_the_first_process_of_a_container_it_is_healthy_and_ends_on_sigterm_with_nothing_left() {
-    if skipped("mount") || !programs(&["unshare", "nsenter", "ldd"]) {
+    if !programs(&["unshare", "nsenter", "ldd"]) {
         return;
+    }
+    let unshared = Command::new("unshare").args(["--mount", "--pid", "--fork", "true"]).output().unwrap();
+    if !rustix::process::geteuid().is_root() || !unshared.status.success() {
+        return skip("to mount and to begin namespaces, as root");
     }
     let simulator = Simulator::start(Options { events: 30, ..Options::default() }).await.unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -142,7 +147,7 @@ async fn as_the_first_process_of_a_container_it_is_healthy_and_ends_on_sigterm_w
     assert_eq!(children(first), [0; 0], "nothing that ended waits for it");
 
     run(Command::new("kill").args(["-TERM", &first.to_string()]));
-    let ended = tokio::time::timeout(PATIENCE, container.engine.wait()).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(LONGEST_WAIT, container.engine.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0), "{}", image.log());
     assert!(image.log().contains(r#""outcome":"Drained""#), "{}", image.log());
     let recorded = std::fs::read_to_string(image.state().join("cursors.json")).unwrap();

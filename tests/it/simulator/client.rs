@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 pub(crate) const ENDS_AT: i64 = 1_750_000_000;
 
 /// How long a condition may take to come true.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Client {
     pub(crate) http: reqwest::Client,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use channeld::simulator::{EventSpec, Honesty, Kind, LateProofs, Options, ReplayedId, Simulator, Tampering};
 use channeld::verify::Verdict;
 
-use super::client::{Client, ENDS_AT, PATIENCE, backlog, id_of, json};
+use super::client::{Client, ENDS_AT, LONGEST_WAIT, backlog, id_of, json};
 
 #[tokio::test]
 async fn what_it_says_of_its_events_is_what_the_verifier_finds() {
@@ -139,7 +139,7 @@ async fn late_proofs_come_after_their_delay() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, verified).await.unwrap();
+    tokio::time::timeout(LONGEST_WAIT, verified).await.unwrap();
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn new_events_come_at_the_rate() {
     let simulator = Simulator::start(Options { rate: 200.0, ..backlog(5) }).await.unwrap();
     let client = Client::of(&simulator);
     let grown = async { while client.poll("limit=1").await.offsets[0] < 25 {} };
-    tokio::time::timeout(PATIENCE, grown).await.unwrap();
+    tokio::time::timeout(LONGEST_WAIT, grown).await.unwrap();
     let newest = json(&client.poll("limit=1").await.records[0])["payload"]["timestamp"].as_i64().unwrap();
     assert!(newest > ENDS_AT, "what is new happens now");
 }

@@ -11,17 +11,17 @@ async fn what_is_not_there_or_not_allowed_is_refused_with_the_envelope() {
     let simulator = Simulator::start(Options { channels: 2, ..backlog(3) }).await.unwrap();
     let mut client = Client::of(&simulator);
     let (own, other) = (client.channels[0].clone(), client.channels[1].clone());
-    let nobody = "00000000-0000-4000-8000-000000000000";
+    let absent = "00000000-0000-4000-8000-000000000000";
     let missing = |code: &str| (404, "NOT_FOUND".to_owned(), code.to_owned());
     let invalid = || (400, "VALIDATION_ERROR".to_owned(), String::new());
     let id = id_of(&client.poll("").await.records[0]);
     for (path, expected) in [
-        (format!("/channels/{nobody}/events"), missing("CHANNEL_NOT_FOUND")),
-        (format!("/channels/{nobody}/events/search"), missing("CHANNEL_NOT_FOUND")),
-        (format!("/channels/{nobody}/events/search/{id}"), missing("CHANNEL_NOT_FOUND")),
-        (format!("/channels/{own}/events/search/{nobody}"), missing("EVENT_NOT_FOUND")),
+        (format!("/channels/{absent}/events"), missing("CHANNEL_NOT_FOUND")),
+        (format!("/channels/{absent}/events/search"), missing("CHANNEL_NOT_FOUND")),
+        (format!("/channels/{absent}/events/search/{id}"), missing("CHANNEL_NOT_FOUND")),
+        (format!("/channels/{own}/events/search/{absent}"), missing("EVENT_NOT_FOUND")),
         (format!("/channels/{other}/events/search/{id}"), missing("EVENT_NOT_FOUND")),
-        (format!("/channels/{own}/watchers/{nobody}"), missing("WATCHER_NOT_FOUND")),
+        (format!("/channels/{own}/watchers/{absent}"), missing("WATCHER_NOT_FOUND")),
         ("/channels".to_owned(), missing("ROUTE_NOT_FOUND")),
         ("/channels/7/events".to_owned(), invalid()),
         (format!("/channels/{own}/events/search/7"), invalid()),

@@ -3,7 +3,7 @@
 use channeld::simulator::{Fault, Options, Simulator};
 use channeld::verify::workflow_owner;
 
-use super::client::{Client, PATIENCE, backlog, json};
+use super::client::{Client, LONGEST_WAIT, backlog, json};
 
 #[tokio::test]
 async fn watchers_have_the_status_that_a_test_sets() {
@@ -26,14 +26,14 @@ async fn stopping_or_dropping_frees_the_port_and_cuts_what_is_open() {
     client.poll("").await;
     let at = first.announcement().base_url.clone();
     let listen = at.trim_start_matches("http://").trim_end_matches("/v1").parse().unwrap();
-    first.fail_next(Fault::Slow(PATIENCE), 1);
+    first.fail_next(Fault::Slow(LONGEST_WAIT), 1);
     let path = format!("/channels/{}/events", client.channels[0]);
     let asking = client.try_get(&path);
     let stopping = async {
         while first.requests().poll < 2 {
             tokio::task::yield_now().await;
         }
-        tokio::time::timeout(PATIENCE / 2, first.stop()).await.unwrap();
+        tokio::time::timeout(LONGEST_WAIT / 2, first.stop()).await.unwrap();
     };
     let (answer, ()) = tokio::join!(asking, stopping);
     assert!(answer.is_err());
@@ -43,7 +43,7 @@ async fn stopping_or_dropping_frees_the_port_and_cuts_what_is_open() {
     assert_eq!(client.poll("").await.offsets, [1]);
     drop(second);
     let gone = async { while client.try_get(&path).await.is_ok() {} };
-    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    tokio::time::timeout(LONGEST_WAIT, gone).await.unwrap();
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 use super::wait::LOOK_AGAIN;
-use super::{Daemon, PATIENCE, Setup};
+use super::{Daemon, LONGEST_WAIT, Setup};
 
 /// A listener that a daemon serves.
 pub(crate) struct Admin {
@@ -72,7 +72,7 @@ impl Admin {
             if holds(&answer) {
                 return answer;
             }
-            assert!(asked.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}: {answer:?}");
+            assert!(asked.elapsed() < LONGEST_WAIT, "not within {LONGEST_WAIT:?}: {what}: {answer:?}");
             daemon.until("it runs", |_| true).await;
             tokio::time::sleep(LOOK_AGAIN).await;
         }

@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-use super::wait::{LOOK_AGAIN, PATIENCE};
+use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
 
 /// How much of a log is shown where a test fails.
 const SHOWN_LINES: usize = 40;
@@ -134,10 +134,10 @@ impl Daemon {
             let ended = self.child.try_wait().unwrap();
             let Some(now) = come(self) else { return };
             if furthest.replace(now) != Some(now) {
-                deadline = Instant::now() + PATIENCE;
+                deadline = Instant::now() + LONGEST_WAIT;
             }
             assert!(ended.is_none(), "the daemon ended ({ended:?}) before: {what}\n{}", self.log().tail());
-            assert!(Instant::now() < deadline, "nothing for {PATIENCE:?}: {what}\n{}", self.log().tail());
+            assert!(Instant::now() < deadline, "nothing for {LONGEST_WAIT:?}: {what}\n{}", self.log().tail());
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
@@ -163,7 +163,7 @@ impl Daemon {
 
     /// Waits for its end.
     pub(crate) async fn ended(mut self) -> Ended {
-        let waited = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let waited = tokio::time::timeout(LONGEST_WAIT, self.child.wait()).await;
         let Ok(status) = waited else { panic!("it does not end:\n{}", self.log().tail()) };
         (&mut self.reading).await.unwrap();
         Ended { code: status.unwrap().code(), log: self.log() }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::skipped;
+use super::programs::run;
+use super::skip::skip;
 
 /// A small file system. Unmounted when it is dropped.
 pub(crate) struct Mount {
@@ -11,27 +12,20 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// `None` where the operator of these tests has left out those that mount.
+    /// `None` where the test is skipped, because no file system can be mounted.
     pub(crate) fn new(at: PathBuf, size: &str) -> Option<Self> {
-        if skipped("mount") {
-            return None;
-        }
         std::fs::create_dir(&at).unwrap();
-        let mount = Self { at };
-        mount.command("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
-        Some(mount)
+        let options = format!("size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).output();
+        if mounted.is_ok_and(|mounted| mounted.status.success()) {
+            return Some(Self { at });
+        }
+        skip("to mount a file system, as root");
+        None
     }
 
     pub(crate) fn remount(&self, options: &str) {
-        self.command("mount", &["-o", &format!("remount,{options}")]);
-    }
-
-    fn command(&self, command: &str, arguments: &[&str]) {
-        let done = Command::new(command).args(arguments).arg(&self.at).output();
-        assert!(
-            done.as_ref().is_ok_and(|done| done.status.success()),
-            "this test needs to mount a file system, which root may (CHANNELD_TEST_SKIP=mount leaves it out): {done:?}"
-        );
+        run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.at));
     }
 }
 

@@ -2,23 +2,16 @@
 
 use std::process::{Command, Output};
 
-use super::skipped;
+use super::skip::skip;
 
-/// Whether these programs can be run. `false` where the operator of these tests has left out those that need any.
+/// Whether these programs can be run. Otherwise the test is skipped.
 pub(crate) fn programs(names: &[&str]) -> bool {
-    if skipped("programs") {
-        return false;
+    let runs = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    let missing: Vec<_> = names.iter().copied().filter(|name| !runs(name)).collect();
+    if !missing.is_empty() {
+        skip(&format!("the programs: {}", missing.join(", ")));
     }
-    for name in names {
-        let there = Command::new(name).arg("--version").output();
-        assert!(
-            there.is_ok(),
-            "this test needs the program {name}: install it (apt-get install {}), or leave such tests out with \
-             CHANNELD_TEST_SKIP=programs",
-            names.join(" ")
-        );
-    }
-    true
+    missing.is_empty()
 }
 
 /// Runs a program to its good end, and gives what it printed.

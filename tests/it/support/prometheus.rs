@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use super::{Admin, PATIENCE, Setup};
+use super::{Admin, LONGEST_WAIT, Setup};
 
 /// Between two scrapes, and between two evaluations of the rules.
 const SCRAPES: Duration = Duration::from_millis(200);
@@ -75,7 +75,7 @@ impl Prometheus {
             if let Some(found) = told.as_ref().and_then(&some) {
                 return found;
             }
-            assert!(asked.elapsed() < PATIENCE, "{path} {parameters:?}: {told:?}");
+            assert!(asked.elapsed() < LONGEST_WAIT, "{path} {parameters:?}: {told:?}");
             tokio::time::sleep(SCRAPES).await;
         }
     }

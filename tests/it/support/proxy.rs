@@ -1,4 +1,4 @@
-//! A forward proxy: it opens tunnels for whom it knows, and writes down what it was asked.
+//! A forward proxy: it opens tunnels for clients that it knows, and writes down what it was asked.
 
 use std::io;
 use std::net::SocketAddr;

@@ -78,7 +78,7 @@ impl Receiver {
         Self::serve(listener, url)
     }
 
-    /// One that has a certificate of that authority, and lets in who has one too.
+    /// One that has a certificate of that authority, and lets in clients that have one too.
     pub(crate) async fn start_tls(authority: &Authority) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}/hook", tcp.local_addr().unwrap().port());

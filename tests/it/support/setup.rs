@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use channeld::event::ChannelId;
+use channeld::event::{ChannelId, Offset};
+use channeld::ledger::store::Sled;
+use channeld::ledger::{Commit, Key, Ledger, Ledgers, Quarantined};
 use channeld::simulator::Simulator;
-use channeld::state::State;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::ChildStdout;
 
-use super::{Daemon, Delivered, Files, Receiver, Told};
+use super::{Daemon, Delivered, Files, Receiver, Told, eventually};
 
 /// Secrets are recognised by this, wherever they might show.
 const WEBHOOK_SECRET: &str = "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=";
@@ -37,7 +39,7 @@ impl Setup {
             .with("verification.min_required_signatures", known.min_required_signatures)
     }
 
-    /// Reads these channels of a service whose events nobody here has signed.
+    /// Reads these channels of a service whose events are not signed by the simulator.
     pub(crate) fn of(base_url: &str, api_key: &str, channels: &[ChannelId]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
@@ -188,9 +190,40 @@ impl Setup {
         self.delivered().into_iter().filter(of_channel).map(|delivered| delivered.offset).collect()
     }
 
-    /// The state, once no daemon has it open.
-    pub(crate) fn state(&self) -> State {
-        State::open(&self.path("state")).unwrap()
+    /// A channel's ledger, once no daemon has it open.
+    pub(crate) async fn ledger(&self, channel: ChannelId) -> Ledger {
+        let ledgers = self.ledgers().await;
+        let claim = ledgers.claim(channel, 1000).await.unwrap().unwrap().0;
+        let ledger = claim.ledger().clone();
+        ledgers.close().await;
+        ledger
+    }
+
+    /// The bytes of an event that waits or is quarantined, once no daemon has the state open.
+    pub(crate) async fn body(&self, channel: ChannelId, offset: Offset) -> Option<Vec<u8>> {
+        let ledgers = self.ledgers().await;
+        let body = ledgers.body(channel, Key::Body(offset)).await.unwrap();
+        ledgers.close().await;
+        body.map(|body| body.to_vec())
+    }
+
+    /// What is known of a quarantined event, once no daemon has the state open.
+    pub(crate) async fn quarantined(&self, channel: ChannelId, offset: Offset) -> Quarantined {
+        self.ledger(channel).await.quarantined()[&offset].clone()
+    }
+
+    /// Changes a channel's ledger, once no daemon has it open.
+    pub(crate) async fn commit(&self, channel: ChannelId, commit: Commit) {
+        let ledgers = self.ledgers().await;
+        let claim = ledgers.claim(channel, 1000).await.unwrap().unwrap().0;
+        claim.commit(commit).await.unwrap();
+        ledgers.close().await;
+    }
+
+    /// The ledgers, once no daemon has them open.
+    pub(crate) async fn ledgers(&self) -> Ledgers {
+        let opened = eventually("the state is free", || Sled::open(&self.path("state")).ok());
+        Ledgers::over(Arc::new(opened.await))
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// Somebody whose certificates others trust, or do not.
+/// A certificate authority that others trust, or do not.
 pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -52,7 +52,7 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// A server called `localhost` that lets in whom this authority knows.
+    /// A server called `localhost` that lets in clients with a certificate of this authority.
     pub(super) fn server(&self) -> Arc<ServerConfig> {
         let provider = Arc::new(default_provider());
         let mut known = RootCertStore::empty();
@@ -85,7 +85,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = Listener::accept(&mut self.tcp).await;
-            // Whom it does not let in, it waits for no longer.
+            // It does not wait for a client that it does not let in.
             if let Ok(stream) = self.tls.accept(stream).await {
                 return (stream, address);
             }

@@ -1,5 +1,6 @@
 //! What the file holds after crashes, faults and other people's hands.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,8 +8,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 
 use super::*;
+use crate::event::Offset;
 use crate::record::{ChannelRef, Format};
-use crate::sink::sample::{channel, lines, offset, record, records, shaped};
+use crate::sink::Recorded;
+use crate::sink::file::lines::is_remains;
+use crate::sink::tests::{channel, lane, lines, offset, record, records, shaped};
 
 mod closing;
 
@@ -45,17 +49,22 @@ impl Place {
 }
 
 fn open(path: &Path) -> Result<Journal, SinkError> {
-    Journal::open(FileSettings::at(path), Arc::default())
+    let mut journal = Journal::new(FileSettings::at(path), Arc::default());
+    journal.open().map(|()| journal)
 }
 
 fn recorded(channel: &ChannelRef, through: Option<i64>, owed: &[i64]) -> Recorded {
     let owed = owed.iter().map(|&number| offset(number)).collect();
-    Recorded { channel: channel.clone(), through: through.map(offset), owed }
+    Recorded { lane: lane(channel), epoch: 1, through: through.map(offset), owed }
 }
 
 fn resume(journal: &mut Journal, recorded: &Recorded) {
-    let unrecorded = journal.written().unwrap().unrecorded(recorded).unwrap();
-    journal.pass_over(recorded.channel.id, unrecorded);
+    let unrecorded = journal.snapshot().unwrap().unrecorded(recorded).unwrap();
+    journal.pass_over(recorded.lane.channel.id, unrecorded);
+}
+
+fn offsets(unrecorded: &Unrecorded) -> BTreeSet<Offset> {
+    unrecorded.keys().copied().collect()
 }
 
 fn reason(error: &SinkError) -> String {
@@ -142,7 +151,7 @@ fn a_hole_before_lines_that_reached_the_disk_costs_no_line_and_repeats_none() {
         resume(&mut journal, &recorded(&ours, Some(3), &[]));
         journal.append(ours.id, &batch).unwrap();
         let mut found = whole_lines(&place.bytes());
-        found.retain(|line| Content::of(&line[..line.len() - 1]) != Content::Remains);
+        found.retain(|line| !is_remains(&line[..line.len() - 1]));
         found.sort();
         assert_eq!(found, whole_lines(&[&kept[..], &bytes].concat()), "{start}");
     }
@@ -184,15 +193,15 @@ fn reading_back_ends_at_the_first_recorded_line_of_the_channel() {
     let held: Vec<u8> = [
         lines(&records(&ours, [1, 2, 9])),
         lines(&records(&other, [9])),
-        b"# somebody's note\n".to_vec(),
+        b"# another program's note\n".to_vec(),
         lines(&records(&ours, [3])),
-        b"{\"somebody\":\"else's\"}\n".to_vec(),
+        b"{\"another\":\"program's\"}\n".to_vec(),
         lines(&records(&ours, [2, 10])),
     ]
     .concat();
     let place = Place::holding(&held);
-    let found = place.open().written().unwrap().unrecorded(&recorded(&ours, Some(3), &[2])).unwrap();
-    assert_eq!(found.offsets(), [offset(2), offset(10)].into());
+    let found = place.open().snapshot().unwrap().unrecorded(&recorded(&ours, Some(3), &[2])).unwrap();
+    assert_eq!(offsets(&found), [offset(2), offset(10)].into());
 }
 
 #[test]
@@ -305,7 +314,7 @@ fn a_batch_whose_file_is_removed_while_it_is_written_is_not_accepted() {
     let mut journal = place.open();
     fs::remove_file(place.path()).unwrap();
     // Past the look at the path, which would have noticed.
-    let error = journal.open.append(&[b"{}\n"]).unwrap_err();
+    let error = journal.active.as_mut().unwrap().append(&[b"{}\n"]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     journal.append(ours.id, &records(&ours, [1])).unwrap();
     assert_eq!(place.bytes(), lines(&records(&ours, [1])));
@@ -345,7 +354,7 @@ fn a_full_disk_is_refused() {
     assert_eq!(Write::write(&mut full, b"x").unwrap_err().kind(), io::ErrorKind::StorageFull);
     let place = Place::new();
     let mut journal = place.open();
-    journal.open.tail = Tail::new(full);
+    journal.active().unwrap().tail = Tail::new(full);
     let error = journal.append(channel(1).id, &records(&channel(1), [1])).unwrap_err();
     let SinkError::Io { source, .. } = error else { panic!("{error:?}") };
     assert_eq!(source.kind(), io::ErrorKind::StorageFull);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::record::{Format, Shape};
-use crate::sink::sample::record;
+use crate::sink::tests::record;
 
 fn batching(server: &Server, events: usize, bytes: usize) -> Webhook {
     let dispatch = Dispatch::Batches(Batching { events, bytes, wait: Duration::ZERO });
@@ -20,7 +20,7 @@ async fn a_batch_is_an_array_of_what_each_event_would_have_been_sent_as() {
     let batch = records(&channel(1), 1..8);
     assert_eq!(webhook.at_once(), 3);
 
-    webhook.deliver(&channel(1), &batch).await.unwrap();
+    deliver(&webhook, &channel(1), &batch).await.unwrap();
 
     let array = |of: &[Message]| format!("[{}]", of.iter().map(text).collect::<Vec<_>>().join(","));
     assert_eq!(server.bodies(), [array(&batch[..3]), array(&batch[3..6]), array(&batch[6..])]);
@@ -36,7 +36,7 @@ async fn cloud_events_in_a_batch_are_called_so() {
     let server = Server::answering([]).await;
     let shape = Shape { format: Format::CloudEvents, ..Shape::default() };
     let batch = [Message::new(&Arc::new(record(&channel(1), 1).record().clone()), shape)];
-    batching(&server, 3, usize::MAX).deliver(&channel(1), &batch).await.unwrap();
+    deliver(&batching(&server, 3, usize::MAX), &channel(1), &batch).await.unwrap();
     assert_eq!(header(&server.requests()[0].0, "content-type"), "application/cloudevents-batch+json");
 }
 
@@ -46,9 +46,9 @@ async fn a_batch_is_no_larger_than_it_may_be_unless_one_event_is() {
     let batch = records(&channel(1), 1..7);
     let one = batch[0].body().len();
     // Two events, the comma between them and the brackets around them.
-    batching(&server, 10, 2 * one + 3).deliver(&channel(1), &batch).await.unwrap();
-    batching(&server, 10, 2 * one + 2).deliver(&channel(1), &batch[..2]).await.unwrap();
-    batching(&server, 10, 1).deliver(&channel(1), &batch[..2]).await.unwrap();
+    deliver(&batching(&server, 10, 2 * one + 3), &channel(1), &batch).await.unwrap();
+    deliver(&batching(&server, 10, 2 * one + 2), &channel(1), &batch[..2]).await.unwrap();
+    deliver(&batching(&server, 10, 1), &channel(1), &batch[..2]).await.unwrap();
     let sizes: Vec<_> = server.bodies().iter().map(|body| body.len().div_ceil(one + 2)).collect();
     assert_eq!(sizes, [2, 2, 2, 1, 1, 1, 1]);
 }
@@ -59,13 +59,13 @@ async fn a_batch_keeps_its_id_and_no_other_has_it() {
     let webhook = batching(&server, 2, usize::MAX);
     let batch = records(&channel(1), 1..5);
 
-    let refused = webhook.deliver(&channel(1), &batch).await.unwrap_err();
+    let refused = deliver(&webhook, &channel(1), &batch).await.unwrap_err();
     assert_eq!(refusal(&refused), (2, "answered 503", None));
-    webhook.deliver(&channel(1), &batch[2..]).await.unwrap();
+    deliver(&webhook, &channel(1), &batch[2..]).await.unwrap();
     // As after a restart, and in other parts.
-    batching(&server, 2, usize::MAX).deliver(&channel(1), &batch[2..]).await.unwrap();
+    deliver(&batching(&server, 2, usize::MAX), &channel(1), &batch[2..]).await.unwrap();
     for other in [&batch[..1], &batch[1..3], &batch[..4]] {
-        batching(&server, 9, usize::MAX).deliver(&channel(1), other).await.unwrap();
+        deliver(&batching(&server, 9, usize::MAX), &channel(1), other).await.unwrap();
     }
 
     let ids = ids(&server);

@@ -7,7 +7,7 @@ use tokio::sync::Barrier;
 
 use super::*;
 use crate::event::Offset;
-use crate::sink::sample::record_about;
+use crate::sink::tests::record_about;
 
 fn concurrent(url: &Url, concurrency: usize) -> Webhook {
     Webhook::new(WebhookSettings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()
@@ -42,14 +42,14 @@ async fn so_many_requests_go_at_a_time_and_no_more() {
     let together = move || async move {
         let (pair, now, most) = &*counted;
         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        // Alone nobody gets an answer.
+        // A request alone gets no answer.
         pair.wait().await;
         now.fetch_sub(1, Ordering::SeqCst);
     };
     let serving = tokio::spawn(async move { axum::serve(listener, Router::new().route("/", post(together))).await });
 
     let batch = about(&["a", "b", "c", "d", "e", "f", "a", "b", "c", "d", "e", "f"]);
-    concurrent(&url, 2).deliver(&channel(1), &batch).await.unwrap();
+    deliver(&concurrent(&url, 2), &channel(1), &batch).await.unwrap();
 
     assert_eq!(counts.2.load(Ordering::SeqCst), 2);
     serving.abort();
@@ -61,7 +61,7 @@ async fn a_refused_event_holds_up_its_own_subject_and_what_arrived_beyond_it_is_
     server.refuse(|body| is_of("b")(body), Answer::Status(400, &[]));
     let batch = about(&["a", "b", "a", "b", "c", "a"]);
 
-    let refused = concurrent(&server.url, 3).deliver(&channel(1), &batch).await.unwrap_err();
+    let refused = deliver(&concurrent(&server.url, 3), &channel(1), &batch).await.unwrap_err();
 
     assert_eq!(refusal(&refused), (1, "answered 400", None));
     assert_eq!(beyond(&refused), [3, 5, 6]);
@@ -74,7 +74,7 @@ async fn a_refused_event_holds_up_its_own_subject_and_what_arrived_beyond_it_is_
 async fn events_without_a_subject_keep_the_order_of_their_type() {
     let server = Server::answering([]).await;
     let webhook = concurrent(&server.url, 8);
-    webhook.deliver(&channel(1), &records(&channel(1), 1..20)).await.unwrap();
+    deliver(&webhook, &channel(1), &records(&channel(1), 1..20)).await.unwrap();
     assert_eq!(offsets(&server), (1..20).collect::<Vec<_>>());
     assert_eq!(webhook.at_once(), 64);
 }
@@ -90,7 +90,7 @@ async fn what_concerns_the_endpoint_ends_the_offer() {
         server.refuse(|body| is_of("a")(body) || is_of("b")(body), answer);
         let batch = about(&["a", "b", "c", "d", "e", "f", "g", "h"]);
 
-        let refused = concurrent(&server.url, 2).deliver(&channel(1), &batch).await.unwrap_err();
+        let refused = deliver(&concurrent(&server.url, 2), &channel(1), &batch).await.unwrap_err();
 
         let (delivered, said, _) = refusal(&refused);
         assert!(delivered == 0 && said.starts_with(message), "{said}");
@@ -103,6 +103,6 @@ async fn gone_counts_more_than_an_earlier_refusal() {
     let server = Server::answering([]).await;
     server.refuse(|body| is_of("b")(body), Answer::Status(410, &[]));
     server.seen.lock().unwrap().answers.push_back(Answer::Status(500, &[]));
-    let refused = concurrent(&server.url, 2).deliver(&channel(1), &about(&["a", "b"])).await.unwrap_err();
+    let refused = deliver(&concurrent(&server.url, 2), &channel(1), &about(&["a", "b"])).await.unwrap_err();
     assert!(matches!(refused.error, SinkError::Gone { .. }), "{refused:?}");
 }

@@ -2,14 +2,14 @@
 
 use std::io::Read;
 use std::num::NonZeroUsize;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::sink::file::closed::Closed;
 use crate::sink::file::compression::{Compression, pack, reader};
 use crate::sink::file::name::ClosedName;
-use crate::sink::file::settings::{Access, Keep, Rotation};
+use crate::sink::file::settings::{Access, Keep};
 use crate::sink::file::upkeep::Upkeep;
 
 /// So long that a batch of two fits and one of four does not.
@@ -26,28 +26,30 @@ impl Place {
     }
 
     fn open_with(&self, rotation: Rotation) -> Journal {
-        Journal::open(self.settings(rotation), Arc::default()).unwrap()
+        let mut journal = Journal::new(self.settings(rotation), Arc::default());
+        journal.open().unwrap();
+        journal
     }
 
-    fn shelf(&self) -> Shelf {
-        let real = fs::canonicalize(self.directory.path()).unwrap().join("events.jsonl");
-        Shelf::beside(&real, rotation(None).name).unwrap()
+    fn files(&self) -> ClosedFiles {
+        let active = fs::canonicalize(self.directory.path()).unwrap().join("events.jsonl");
+        ClosedFiles { active, name: rotation(None).name }
     }
 
     fn closed(&self) -> Vec<Closed> {
-        self.shelf().look().unwrap().closed
+        self.files().list().unwrap()
     }
 
     fn look_after(&self, rotation: Rotation) -> Result<(), SinkError> {
-        Upkeep::new(rotation, CancellationToken::new()).look(&self.shelf())
+        Upkeep::new(rotation, CancellationToken::new()).run(&self.files())
     }
 
     /// Everything that is there, each closed file once.
     fn all(&self) -> Vec<u8> {
         let mut all = Vec::new();
         for closed in self.closed() {
-            let form = if closed.plain.is_some() { None } else { closed.lasting() };
-            reader(&self.shelf().form(&closed.name, form), form).unwrap().read_to_end(&mut all).unwrap();
+            let form = if closed.forms.contains_key(&None) { None } else { closed.packed() };
+            reader(&self.files().path(&closed.name, form), form).unwrap().read_to_end(&mut all).unwrap();
         }
         all.extend(fs::read(self.path()).unwrap_or_default());
         all
@@ -72,22 +74,19 @@ const FORMS: usize = 6;
 
 /// Puts the only closed file into one of these forms.
 fn transform(place: &Place, form: usize) {
-    let shelf = place.shelf();
+    let files = place.files();
     let [closed] = &place.closed()[..] else { panic!("{:?}", place.closed()) };
-    let plain = shelf.path(&closed.name);
     let stop = CancellationToken::new();
     for (compression, done) in [(Compression::Gzip, 1), (Compression::Zstd, 2)] {
         if form == done || form == done + 2 {
-            let (unfinished, packed) =
-                (shelf.unfinished(&closed.name, compression), shelf.form(&closed.name, Some(compression)));
-            pack(compression, &plain, &unfinished, &packed, &stop).unwrap();
+            pack(&files, &closed.name, compression, &stop).unwrap();
         }
         if form == done {
-            fs::remove_file(&plain).unwrap();
+            fs::remove_file(files.path(&closed.name, None)).unwrap();
         }
     }
     if form == 5 {
-        fs::write(shelf.unfinished(&closed.name, Compression::Zstd), "half").unwrap();
+        fs::write(files.unfinished_path(&closed.name, Compression::Zstd), "half").unwrap();
     }
 }
 
@@ -101,7 +100,7 @@ fn a_file_is_closed_before_a_batch_that_would_make_it_too_long() {
     }
     let closed = place.closed();
     assert_eq!(place.all(), lines(&records(&ours, 1..9)));
-    assert!(closed.len() >= 2 && closed.iter().all(|closed| closed.plain.unwrap() <= SIZE), "{closed:?}");
+    assert!(closed.len() >= 2 && closed.iter().all(|closed| closed.forms[&None] <= SIZE), "{closed:?}");
     assert!(closed[0].name.ends_with("-1-2.jsonl"), "{closed:?}");
     assert!(closed.is_sorted_by_key(|closed| closed.name.clone()), "{closed:?}");
 
@@ -121,7 +120,7 @@ fn wherever_a_crash_comes_around_a_rotation_each_event_is_there_exactly_once() {
             records(&ours, offsets).iter().map(|record| shaped(record, format)).collect()
         };
         let batch = shape(4..7);
-        // A batch of another channel, which the format must tell, or of nobody.
+        // A batch of another channel, which the format must tell, or of none.
         let next = if format == Format::Raw { Vec::new() } else { lines(&[shaped(&record(&other, 1), format)]) };
         let cuts = [0, 1, next.len() / 2, next.len().saturating_sub(1), next.len()];
         for recorded_through in [3, 4, 6] {
@@ -132,7 +131,7 @@ fn wherever_a_crash_comes_around_a_rotation_each_event_is_there_exactly_once() {
                         // Renamed, then made anew, then written to.
                         let mut journal = place.open_with(rotation(None));
                         journal.settings.rotation.as_mut().unwrap().size = Some(1);
-                        journal.make_room(1).unwrap();
+                        journal.close_if_due(1).unwrap();
                         drop(journal);
                         transform(&place, form);
                     }
@@ -171,8 +170,8 @@ fn lines_of_a_channel_that_stood_still_are_found_many_files_back() {
         if looked_after {
             place.look_after(rotation(Some(Compression::Gzip))).unwrap();
         }
-        let written = journal.written().unwrap();
-        let found = |channel, through| written.unrecorded(&recorded(channel, through, &[])).unwrap().offsets();
+        let snapshot = journal.snapshot().unwrap();
+        let found = |channel, through| offsets(&snapshot.unrecorded(&recorded(channel, through, &[])).unwrap());
         assert_eq!(found(&ours, Some(1)), [offset(2)].into());
         assert_eq!(found(&ours, None), [offset(1), offset(2)].into());
         assert_eq!(found(&other, Some(36)), [offset(37), offset(38), offset(39)].into());
@@ -180,9 +179,9 @@ fn lines_of_a_channel_that_stood_still_are_found_many_files_back() {
     }
     // What cannot hold anything of a channel is not even opened.
     let closed = place.closed();
-    fs::write(place.shelf().form(&closed[3].name, Some(Compression::Gzip)), "not gzip").unwrap();
-    assert!(journal.written().unwrap().unrecorded(&recorded(&ours, Some(1), &[])).is_ok());
-    assert!(journal.written().unwrap().unrecorded(&recorded(&channel(3), None, &[])).is_ok());
+    fs::write(place.files().path(&closed[3].name, Some(Compression::Gzip)), "not gzip").unwrap();
+    assert!(journal.snapshot().unwrap().unrecorded(&recorded(&ours, Some(1), &[])).is_ok());
+    assert!(journal.snapshot().unwrap().unrecorded(&recorded(&channel(3), None, &[])).is_ok());
 }
 
 #[test]
@@ -203,7 +202,7 @@ fn closed_files_are_compressed_once_and_whatever_was_interrupted_is_done_again()
                 2 | 4 => Some(Compression::Zstd),
                 _ => compression,
             };
-            let forms: Vec<_> = closed.forms().map(|(form, _)| form).collect();
+            let forms: Vec<_> = closed.forms.keys().copied().collect();
             assert_eq!(forms, [already], "{compression:?} {form}");
             assert_eq!(place.names().len(), 3, "nothing but it, the index and the active file: {:?}", place.names());
             assert_eq!(place.all(), lines(&records(&ours, 1..9)));
@@ -220,8 +219,8 @@ fn a_file_that_is_there_plain_and_compressed_and_differs_is_left_alone() {
     journal.append(ours.id, &records(&ours, 3..9)).unwrap();
     transform(&place, 4);
     let closed = &place.closed()[0];
-    let plain = place.shelf().path(&closed.name);
-    // As while somebody decompresses it.
+    let plain = place.files().path(&closed.name, None);
+    // As while it is decompressed.
     let whole = fs::read(&plain).unwrap();
     for (held, left) in [(&whole[..9], true), (b"", true), (&[&whole[..], b"x"].concat(), true), (&whole, false)] {
         fs::write(&plain, held).unwrap();
@@ -232,7 +231,7 @@ fn a_file_that_is_there_plain_and_compressed_and_differs_is_left_alone() {
 }
 
 #[test]
-fn retention_deletes_only_closed_files_of_ours_that_nobody_marked() {
+fn retention_deletes_only_the_sinks_closed_files_that_are_not_marked() {
     let ours = channel(1);
     let place = Place::new();
     let mut journal = place.open_with(rotation(None));
@@ -242,11 +241,11 @@ fn retention_deletes_only_closed_files_of_ours_that_nobody_marked() {
     let closed = place.closed();
     let mine = ["notes.txt", "events-2024.jsonl", "events-20240514T120015.123456Z-1-2.jsonl.old"];
     for name in mine {
-        fs::write(place.shelf().path(name), "mine").unwrap();
+        fs::write(place.files().path(name, None), "mine").unwrap();
     }
-    fs::create_dir(place.shelf().path("events-20240514T120015.123456Z-1-2.jsonl")).unwrap();
-    fs::write(place.shelf().path(&format!("{}.keep", closed[1].name)), "").unwrap();
-    fs::write(place.shelf().path(&format!("{}.gz.keep", closed[2].name)), "").unwrap();
+    fs::create_dir(place.files().path("events-20240514T120015.123456Z-1-2.jsonl", None)).unwrap();
+    fs::write(place.files().path(&format!("{}.keep", closed[1].name), None), "").unwrap();
+    fs::write(place.files().path(&format!("{}.gz.keep", closed[2].name), None), "").unwrap();
     let mut rotation = rotation(Some(Compression::Gzip));
     rotation.keep.files = NonZeroUsize::new(2);
     place.look_after(rotation).unwrap();
@@ -254,16 +253,19 @@ fn retention_deletes_only_closed_files_of_ours_that_nobody_marked() {
     let (left, last) = (place.closed(), closed.len());
     let names = |closed: &[Closed]| closed.iter().map(|closed| closed.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&left), names(&[&closed[1..3], &closed[last - 2..]].concat()));
-    assert!(left[0].plain.is_some() && left[2].plain.is_none(), "a marked file stays as it is: {left:?}");
+    assert!(
+        left[0].forms.contains_key(&None) && !left[2].forms.contains_key(&None),
+        "a marked file stays as it is: {left:?}"
+    );
     assert!(mine.iter().all(|name| place.names().contains(&(*name).to_owned())));
-    assert!(place.shelf().path("events-20240514T120015.123456Z-1-2.jsonl").is_dir());
+    assert!(place.files().path("events-20240514T120015.123456Z-1-2.jsonl", None).is_dir());
 }
 
 #[test]
 fn the_link_leads_to_the_file_closed_last() {
     let ours = channel(1);
     let place = Place::new();
-    let link = place.shelf().path("latest");
+    let link = place.files().path("latest", None);
     let with_link = |compression| Rotation { latest_link: Some(link.clone()), ..rotation(compression) };
     let mut journal = place.open_with(with_link(None));
     journal.append(ours.id, &records(&ours, 1..3)).unwrap();
@@ -286,10 +288,11 @@ fn a_file_whose_hour_is_over_is_closed_without_a_batch() {
     let hourly = Rotation { size: None, every: Some(Duration::from_secs(3600)), ..rotation(None) };
     let mut journal = place.open_with(hourly);
     journal.append(ours.id, &records(&ours, 1..9)).unwrap();
-    journal.by_the_clock().unwrap();
-    journal.open.written -= Duration::from_secs(3600);
-    journal.by_the_clock().unwrap();
-    journal.by_the_clock().unwrap();
+    journal.close_by_the_clock().unwrap();
+    let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    journal.active().unwrap().tail.disk.set_modified(an_hour_ago).unwrap();
+    journal.close_by_the_clock().unwrap();
+    journal.close_by_the_clock().unwrap();
     assert_eq!(place.bytes(), b"");
     assert_eq!(place.closed().len(), 1);
     assert_eq!(place.all(), lines(&records(&ours, 1..9)));
@@ -302,7 +305,7 @@ fn a_line_without_its_line_break_gets_it_before_its_file_is_closed() {
     let place = Place::holding(&whole[..whole.len() - 1]);
     let mut journal = place.open_with(rotation(None));
     journal.append(ours.id, &records(&ours, 4..8)).unwrap();
-    assert_eq!(place.closed()[0].plain, Some(whole.len() as u64));
+    assert_eq!(place.closed()[0].forms[&None], whole.len() as u64);
     assert_eq!(place.all(), lines(&records(&ours, 1..8)));
 }
 
@@ -316,4 +319,29 @@ fn a_link_is_followed_and_its_file_closed_where_that_stands() {
     journal.append(ours.id, &records(&ours, 5..9)).unwrap();
     assert!(place.path().is_symlink() && place.closed().is_empty());
     assert_eq!((other.closed().len(), other.all()), (1, lines(&records(&ours, 1..9))));
+}
+
+fn due(size: Option<u64>, every: Option<u64>) -> Rotation {
+    Rotation { size, every: every.map(Duration::from_secs), ..rotation(None) }
+}
+
+#[test]
+fn a_file_is_closed_before_it_becomes_too_long_and_where_its_time_is_over() {
+    let at = |hours: u64, seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(hours * 3600 + seconds);
+    let (size, hourly, daily) = (due(Some(100), None), due(None, Some(3600)), due(None, Some(86_400)));
+    for (rotation, length, more, written, now, expected) in [
+        (&size, 90, 10, at(0, 0), at(9, 0), false),
+        (&size, 90, 11, at(0, 0), at(0, 0), true),
+        (&size, 0, 500, at(0, 0), at(0, 0), false),
+        (&size, 500, 1, at(0, 0), at(0, 0), true),
+        (&size, 500, 0, at(0, 0), at(0, 0), false),
+        (&hourly, 1, 0, at(1, 3599), at(2, 0), true),
+        (&hourly, 1, 1, at(1, 0), at(1, 3599), false),
+        (&hourly, 0, 1, at(1, 0), at(5, 0), false),
+        (&hourly, 1, 1, at(5, 0), at(1, 0), false),
+        (&daily, 1, 1, at(23, 0), at(24, 0), true),
+        (&daily, 1, 1, at(24, 0), at(47, 3599), false),
+    ] {
+        assert_eq!(is_due(rotation, length, more, written, now), expected, "{rotation:?} {length} {more}");
+    }
 }

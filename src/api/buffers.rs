@@ -1,0 +1,78 @@
+//! Buffers for bodies, used again.
+//!
+//! A page is as long as hundreds of events, and the next page a little longer or shorter. A new allocation for each fragments
+//! the heap: memory then grows for as long as a channel catches up.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+/// A body of so many bytes is long. A shorter one is copied into an allocation of its own.
+const LONG: usize = 64 << 10;
+
+/// Unused buffers that are kept. A channel that catches up has one page on its way, and two or three in hand.
+const KEPT: usize = 4;
+
+/// A larger buffer is not kept.
+const LARGEST: usize = 2 << 20;
+
+/// Unused buffers.
+#[derive(Debug, Default)]
+pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+/// A body, as far as it has been read. Its buffer is given back when the last slice of it is dropped.
+#[derive(Debug)]
+pub(super) struct Body {
+    bytes: Vec<u8>,
+    buffers: Arc<Buffers>,
+}
+
+impl Buffers {
+    /// An empty body of an announced length; zero where it is not known.
+    pub(super) fn body(self: &Arc<Self>, announced: usize) -> Body {
+        let may_be_long = announced == 0 || announced >= LONG;
+        let mut bytes = if may_be_long { self.lock().pop().unwrap_or_default() } else { Vec::new() };
+        bytes.reserve(announced);
+        Body { bytes, buffers: self.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Body {
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        self.bytes.extend_from_slice(chunk);
+    }
+
+    /// The whole body. A short one gives its buffer back at once.
+    pub(super) fn freeze(self) -> Bytes {
+        if self.len() < LONG { Bytes::copy_from_slice(&self.bytes) } else { Bytes::from_owner(self) }
+    }
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let mut bytes = mem::take(&mut self.bytes);
+        let mut buffers = self.buffers.lock();
+        if (LONG..=LARGEST).contains(&bytes.capacity()) && buffers.len() < KEPT {
+            bytes.clear();
+            buffers.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+use super::*;
+
+/// Events by their offsets and the seconds in which they were created.
+type Events = [(i64, i64)];
+
+/// The page of a window, as the service cuts it.
+fn page(events: &Events, window: Window, limit: usize) -> Page {
+    let within = |(_, created): &&(i64, i64)| (window.after + 1..=window.through).contains(created);
+    let mut offsets: Vec<_> = events.iter().filter(within).map(|(offset, _)| *offset).collect();
+    offsets.sort_unstable_by_key(|offset| -offset);
+    let has_more = offsets.len() > limit;
+    offsets.truncate(limit);
+    let event = |offset| RawEvent { offset: Offset::new(offset).unwrap(), id: None, json: "{}".into() };
+    Page { events: offsets.into_iter().map(event).collect(), has_more }
+}
+
+fn walked(events: &Events, direction: Direction, limit: u16) -> Result<Vec<i64>, InDoubt> {
+    let (from, to) = match direction {
+        Direction::Up => (BEFORE_TIME, END_OF_TIME),
+        Direction::Down => (END_OF_TIME, BEFORE_TIME),
+    };
+    let (mut windows, mut found) = (Windows::new(direction, from, to, limit, 64), Vec::new());
+    while let Some(window) = windows.next() {
+        windows.read(window, page(events, window, limit.into()), |_| true)?;
+        found.extend(windows.take(limit).iter().map(|event| event.offset.get()));
+    }
+    found.extend(windows.take(u16::MAX).iter().map(|event| event.offset.get()));
+    Ok(found)
+}
+
+#[test]
+fn every_event_comes_once_and_in_order_both_ways() {
+    let dense: Vec<_> = (1..=500).map(|offset| (offset, 1_000_000 + offset / 5)).collect();
+    let disordered: Vec<_> = (1..=500).map(|offset| (offset, 1_000_000 + offset + offset * 7 % 50)).collect();
+    let gaps: Vec<_> = (1..=50).map(|offset| (offset, offset * 31_536_000)).collect();
+    for events in [dense, disordered, gaps] {
+        let mut expected: Vec<_> = events.iter().map(|(offset, _)| *offset).collect();
+        assert_eq!(walked(&events, Direction::Up, 20).as_ref(), Ok(&expected));
+        expected.reverse();
+        assert_eq!(walked(&events, Direction::Down, 20), Ok(expected));
+    }
+}
+
+#[test]
+fn a_second_that_fills_a_page_is_in_doubt() {
+    let crowded: Vec<_> = (1..=20).map(|offset| (offset, 5000)).collect();
+    for direction in [Direction::Up, Direction::Down] {
+        assert_eq!(walked(&crowded, direction, 20), Err(InDoubt::Crowded));
+        assert!(walked(&crowded[1..], direction, 20).is_ok());
+    }
+}
+
+#[test]
+fn an_event_created_far_out_of_order_is_in_doubt() {
+    let mut events: Vec<_> = (1..=500).map(|offset| (offset, 1_000_000 + 10 * offset)).collect();
+    events[250].1 += 1000;
+    for direction in [Direction::Up, Direction::Down] {
+        assert_eq!(walked(&events, direction, 20), Err(InDoubt::Disordered));
+    }
+}
+
+#[test]
+fn has_more_that_speaks_of_something_else_does_not_stop_the_walk() {
+    let mut windows = Windows::new(Direction::Up, 0, 1000, 20, 64);
+    let mut asked = 0;
+    while let Some(window) = windows.next() {
+        windows.read(window, Page { events: Vec::new(), has_more: true }, |_| true).unwrap();
+        asked += 1;
+    }
+    assert!(asked < 30, "{asked}");
+}

@@ -1,0 +1,157 @@
+//! A range of events, sorted by what follows from each verdict.
+
+use std::sync::Arc;
+
+use crate::channel::settings::{Ordering, Settings};
+use crate::event::Offset;
+use crate::ledger::{Pending, QuarantinedEvent};
+use crate::record::Record;
+use crate::telemetry::trace::Trace;
+
+/// What becomes of one event.
+#[derive(Debug)]
+pub(in crate::channel) enum Outcome {
+    /// It goes to the sinks.
+    Deliver(Record),
+    /// The configuration leaves out notices, and it is one.
+    Dropped(Offset),
+    /// It is set aside until its proof comes.
+    Pending(Pending),
+    /// It is quarantined.
+    Rejected(QuarantinedEvent),
+    /// It is quarantined too, but the service did not confirm that there is such an event at that offset. The offset itself
+    /// may be wrong, so it alone does not let reading go on above it.
+    Unconfirmed(QuarantinedEvent),
+}
+
+/// A lane's input.
+#[derive(Clone, Debug)]
+pub(in crate::channel) enum Work {
+    /// The next range.
+    Batch(Arc<Batch>),
+    /// An event that was proved after the lane had passed it.
+    Late(Arc<Record>),
+}
+
+/// A range, with everything that its record needs.
+#[derive(Debug)]
+pub(in crate::channel) struct Batch {
+    /// To be delivered, ascending.
+    pub(in crate::channel) records: Vec<Arc<Record>>,
+    /// To be set aside.
+    pub(in crate::channel) pending: Vec<Pending>,
+    /// To be quarantined.
+    pub(in crate::channel) rejected: Vec<QuarantinedEvent>,
+    /// The last offset of the range, whatever became of it.
+    pub(in crate::channel) through: Offset,
+    /// Its trace; for a joined batch, that of its last part.
+    trace: Trace,
+    /// For a joined batch, each part's last offset and trace.
+    earlier: Vec<(Offset, Trace)>,
+}
+
+/// A range, as far as it may be handed on.
+#[derive(Debug)]
+pub(in crate::channel) struct Sorted {
+    /// What is handed on now.
+    pub(in crate::channel) batch: Option<Batch>,
+    /// Unconfirmed events above everything that is handed on now.
+    pub(in crate::channel) unconfirmed: Vec<QuarantinedEvent>,
+    /// In strict ordering, the first event without its proof.
+    pub(in crate::channel) held: Option<Pending>,
+    /// What comes after it, and waits for it.
+    pub(in crate::channel) rest: Vec<Outcome>,
+}
+
+impl Batch {
+    /// Sorts an ascending range.
+    pub(in crate::channel) fn sort(settings: &Settings, trace: &Trace, outcomes: Vec<Outcome>) -> Sorted {
+        let (mut batch, mut unconfirmed): (Option<Self>, _) = (None, Vec::new());
+        let mut outcomes = outcomes.into_iter();
+        while let Some(outcome) = outcomes.next() {
+            match outcome {
+                Outcome::Pending(pending) if settings.ordering == Ordering::Strict => {
+                    return Sorted { batch, unconfirmed, held: Some(pending), rest: outcomes.collect() };
+                }
+                Outcome::Unconfirmed(event) => unconfirmed.push(event),
+                placed => {
+                    let batch = batch.get_or_insert_with(|| Self::through(placed.offset(), trace.clone()));
+                    batch.rejected.append(&mut unconfirmed);
+                    batch.push(placed);
+                }
+            }
+        }
+        Sorted { batch, unconfirmed, held: None, rest: Vec::new() }
+    }
+
+    /// Makes one batch of several that follow each other. There is at least one.
+    pub(in crate::channel) fn join(mut batches: Vec<Arc<Self>>) -> Arc<Self> {
+        if let [_] = batches[..] {
+            return batches.remove(0);
+        }
+        let mut joined = Self::through(batches[0].through, batches[0].trace.clone());
+        let mut earlier = Vec::with_capacity(batches.len());
+        for batch in batches {
+            joined.records.extend_from_slice(&batch.records);
+            joined.pending.extend_from_slice(&batch.pending);
+            joined.rejected.extend_from_slice(&batch.rejected);
+            (joined.through, joined.trace) = (batch.through, batch.trace.clone());
+            earlier.push((batch.through, batch.trace.clone()));
+        }
+        joined.earlier = earlier;
+        Arc::new(joined)
+    }
+
+    /// The trace of the event at an offset.
+    pub(in crate::channel) fn trace_at(&self, offset: Offset) -> &Trace {
+        self.earlier.iter().find(|(through, _)| offset <= *through).map_or(&self.trace, |(_, trace)| trace)
+    }
+
+    /// The last offset and the trace of each part.
+    pub(in crate::channel) fn parts(&self) -> impl Iterator<Item = (Offset, &Trace)> {
+        let earlier = self.earlier.iter().map(|(through, trace)| (*through, trace));
+        // A joined batch lists its last part as well.
+        earlier.chain(Some((self.through, &self.trace)).filter(|_| self.earlier.is_empty()))
+    }
+
+    /// How many events it holds.
+    pub(in crate::channel) fn len(&self) -> usize {
+        self.records.len() + self.pending.len() + self.rejected.len()
+    }
+
+    /// A range in which every event is rejected.
+    pub(in crate::channel) fn of_rejected(rejected: Vec<QuarantinedEvent>, through: Offset, trace: Trace) -> Self {
+        Self { rejected, ..Self::through(through, trace) }
+    }
+
+    fn through(through: Offset, trace: Trace) -> Self {
+        let (records, pending, rejected, earlier) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { records, pending, rejected, through, trace, earlier }
+    }
+
+    fn push(&mut self, outcome: Outcome) {
+        self.through = outcome.offset();
+        match outcome {
+            Outcome::Deliver(record) => self.records.push(Arc::new(record)),
+            Outcome::Dropped(_) => {}
+            Outcome::Pending(pending) => self.pending.push(pending),
+            Outcome::Rejected(event) | Outcome::Unconfirmed(event) => self.rejected.push(event),
+        }
+    }
+}
+
+impl Outcome {
+    /// Whether it is quarantined.
+    pub(in crate::channel) fn is_rejected(&self) -> bool {
+        matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
+    }
+
+    pub(in crate::channel) fn offset(&self) -> Offset {
+        match self {
+            Self::Deliver(record) => record.offset(),
+            Self::Dropped(offset) => *offset,
+            Self::Pending(pending) => pending.offset,
+            Self::Rejected(event) | Self::Unconfirmed(event) => event.facts.offset,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Recording what a lane has done, each time as one commit.
+
+use tracing::debug;
+
+use crate::channel::ChannelError;
+use crate::channel::deliver::batch::Batch;
+use crate::channel::deliver::lane::Lane;
+use crate::channel::verify::Awaited;
+use crate::channel::verify::recent::digest_of;
+use crate::event::Offset;
+use crate::ledger::{Change, Commit, Cursor, DeadLetter, Proof};
+use crate::record::Record;
+
+impl Lane {
+    /// Moves the cursor to `through`. The same commit holds the outcomes of the batch's events up to there, and an event
+    /// that was given up.
+    pub(super) async fn record(
+        &mut self,
+        batch: &Batch,
+        through: Offset,
+        letter: Option<DeadLetter>,
+    ) -> Result<(), ChannelError> {
+        if self.has_passed(through) {
+            return Ok(());
+        }
+        let (changes, owed) = self.changes(batch, through, letter);
+        let recording = batch.trace_at(through).part("record");
+        recording.note("sink", self.outlet.name.to_string());
+        recording.note("offset", through.get());
+        self.commit(changes).await?;
+        drop(recording);
+        let before = self.through.replace(through);
+        self.shared.handle.board.update(|board| board.lane_recorded(&self.outlet.name, Some(through)));
+        self.held.retain(|offset| *offset > through);
+        // The queue of late events may have dropped them while this batch waited for its lane.
+        self.shared.late.insert(owed);
+        let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
+        for (end, trace) in batch.parts().skip_while(|(end, _)| Some(*end) <= before) {
+            debug!(%channel, %sink, trace_id = %trace.id(), offset = %end.min(through), "batch recorded");
+            if end >= through {
+                break;
+            }
+        }
+        Ok(())
+    }
+    /// The changes that record a batch up to `through`, and the events that the lane is owed from then on.
+    fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> (Vec<Change>, Vec<Awaited>) {
+        let sink = &self.identity.sink;
+        let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
+        let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
+        let rejected = batch.rejected.iter().filter(|event| new(event.facts.offset));
+        let records = || batch.records.iter().filter(|record| new(record.offset()));
+        // Owed above the cursor: the lane had passed these before an operator put the cursor back.
+        let repaid: Vec<Offset> = self.shared.look(|ledger| {
+            if ledger.late().is_empty() {
+                return Vec::new();
+            }
+            records().map(|record| record.offset()).filter(|offset| ledger.owes(sink, *offset)).collect()
+        });
+        let owe = |event| Change::Owe { sink: sink.clone(), event };
+        let settle = |offset| Change::Settle { sink: sink.clone(), offset };
+        let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
+        let delivered = records().filter_map(|record| proof(record)).collect();
+        let changes = pending().cloned().map(owe).chain(repaid.into_iter().map(settle));
+        let changes = changes.chain(rejected.cloned().map(Change::Quarantine)).chain(given_up);
+        let advance = Change::Advance { sink: sink.clone(), to: Cursor { through: Some(through) } };
+        let changes = changes.chain([Change::Delivered(delivered), advance]).collect();
+        (changes, pending().map(Awaited::from).collect())
+    }
+
+    /// Records that the lane is no longer owed a late event: the sink took it or, with a dead letter, the lane gave it up.
+    pub(super) async fn settle(
+        &mut self,
+        offset: Offset,
+        record: Option<&Record>,
+        letter: Option<DeadLetter>,
+    ) -> Result<(), ChannelError> {
+        let sink = &self.identity.sink;
+        let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
+        let proved = record.and_then(proof).map(Change::DeliveredLate);
+        let settled = Change::Settle { sink: sink.clone(), offset };
+        self.commit([settled].into_iter().chain(given_up).chain(proved).collect()).await?;
+        self.shared.handle.board.update(|board| board.lane_offers(&self.outlet.name, None));
+        Ok(())
+    }
+
+    async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
+        Ok(self.shared.claim().commit(Commit(changes)).await?)
+    }
+}
+
+/// The proof of a verified event.
+fn proof(record: &Record) -> Option<Proof> {
+    record.digest().map(|digest| Proof { digest: digest_of(&digest), offset: record.offset() })
+}

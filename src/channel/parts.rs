@@ -1,0 +1,35 @@
+//! What the channels of a process share. It stays when the configuration is read again.
+
+use std::sync::Arc;
+
+use crate::channel::controls::Handles;
+use crate::channel::machine::ThisMachine;
+use crate::channel::verify::recent::RecentEvents;
+use crate::ledger::Ledgers;
+use crate::metrics::Metrics;
+use crate::telemetry::trace::Traces;
+
+/// The parts that exist once in a process.
+#[derive(Clone, Debug)]
+pub struct SharedParts {
+    /// The channels' ledgers.
+    pub ledgers: Arc<Ledgers>,
+    /// The channels' controls and status boards.
+    pub handles: Arc<Handles>,
+    /// The process's metrics.
+    pub metrics: Metrics,
+    /// Where the traces of batches begin.
+    pub traces: Traces,
+    /// Recent events, by which duplicates and contradictions are found.
+    pub recent: Arc<RecentEvents>,
+    pub(super) machine: Arc<ThisMachine>,
+}
+
+impl SharedParts {
+    /// Shared parts over the given ledgers, with no recent events.
+    #[must_use]
+    pub fn new(ledgers: Arc<Ledgers>, metrics: Metrics, traces: Traces) -> Self {
+        let (handles, recent) = (Arc::default(), Arc::default());
+        Self { ledgers, handles, metrics, traces, recent, machine: Arc::new(ThisMachine::new()) }
+    }
+}

@@ -1,0 +1,11 @@
+//! Reading a channel: gap-free ranges, read ahead of what is delivered; when to poll, and where to begin.
+
+pub(super) mod ahead;
+pub(super) mod history;
+pub(super) mod intake;
+pub(super) mod permits;
+pub(super) mod reader;
+pub(super) mod schedule;
+pub(super) mod source;
+pub(super) mod start;
+pub(super) mod walk;

@@ -1,0 +1,54 @@
+//! How many ranges, of all channels together, are requested and checked at the same time.
+//!
+//! A range takes a megabyte or two of memory from its answer until its last record is made. After a long stop a thousand
+//! channels may be behind at once. Without a bound, all of their ranges would be in memory, waiting for a few processors.
+//!
+//! # Invariants
+//!
+//! * **A permit is given back soon.** It is held for a request and for checking signatures, and never until what was read
+//!   is taken: a sink that stands still takes no permit from other channels.
+//! * **No standstill.** A channel that has waited for [`MAX_WAIT`] proceeds without a permit.
+//! * **In order.** Permits are granted in order of arrival.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// Permits for each processor: enough that some ranges are checked while the service is asked for others.
+const FOR_EACH_PROCESSOR: usize = 8;
+
+/// The longest wait for a permit. Well below what would look like a hang.
+const MAX_WAIT: Duration = Duration::from_secs(20);
+
+/// The permits of all channels.
+#[derive(Clone, Debug)]
+pub(in crate::channel) struct ReadPermits(Arc<Semaphore>);
+
+/// A permit, held until it is dropped. The default is none: a channel that proceeds without one.
+#[derive(Debug, Default)]
+pub(in crate::channel) struct ReadPermit {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl ReadPermits {
+    /// Enough for a machine with that many processors.
+    pub(in crate::channel) fn new(processors: usize) -> Self {
+        Self::of(FOR_EACH_PROCESSOR * processors)
+    }
+
+    /// Exactly that many.
+    pub(in crate::channel) fn of(permits: usize) -> Self {
+        Self(Arc::new(Semaphore::new(permits)))
+    }
+
+    /// Waits for a permit, at most [`MAX_WAIT`].
+    pub(in crate::channel) async fn next(&self) -> ReadPermit {
+        let permit = timeout(MAX_WAIT, self.0.clone().acquire_owned()).await;
+        ReadPermit { _permit: permit.ok().map(|permit| permit.expect("the semaphore is never closed")) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

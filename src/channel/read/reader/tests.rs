@@ -1,0 +1,270 @@
+//! The reader against services in memory that answer every open question of the specification in every way.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::BadAnswer;
+use crate::event::EventId;
+
+/// What is not known about the service, and what happens to it meanwhile.
+#[derive(Clone, Debug)]
+struct Nature {
+    shows_newest: bool,
+    inclusive: bool,
+    has_more_is_of_older: bool,
+    limit: u16,
+    /// Distances between offsets.
+    gaps: Vec<i64>,
+    /// Seconds between events.
+    pace: Vec<i64>,
+    /// Seconds by which `created` differs from that.
+    skew: Vec<i64>,
+    /// How many events there are when reading begins.
+    backlog: usize,
+    /// How many arrive with each request.
+    arrivals: Vec<usize>,
+    /// The requests that fail, by their number.
+    failures: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    nature: Nature,
+    events: Vec<(Offset, i64)>,
+    world: Mutex<World>,
+}
+
+#[derive(Debug, Default)]
+struct World {
+    published: usize,
+    requests: usize,
+}
+
+impl Memory {
+    fn new(nature: Nature) -> Self {
+        let (mut offset, mut time) = (0, 1_700_000_000);
+        let count = nature.gaps.len();
+        let events = (0..count).map(|at| {
+            offset += nature.gaps[at];
+            time += nature.pace[at % nature.pace.len()];
+            (Offset::new(offset).unwrap(), time + nature.skew[at % nature.skew.len()])
+        });
+        let events = events.collect();
+        let world = Mutex::new(World { published: nature.backlog.min(count), requests: 0 });
+        Self { nature, events, world }
+    }
+
+    /// What is published at this request, or its failure.
+    fn ask(&self) -> Result<Vec<(Offset, i64)>, ApiError> {
+        let mut world = self.world.lock().unwrap();
+        let number = world.requests;
+        world.requests += 1;
+        let more = self.nature.arrivals.get(number).copied().unwrap_or(0);
+        world.published = (world.published + more).min(self.events.len());
+        if self.nature.failures.contains(&number) {
+            return Err(ApiError::Malformed(BadAnswer::NotJson));
+        }
+        Ok(self.events[..world.published].to_vec())
+    }
+
+    fn page(&self, matching: &[(Offset, i64)], from: usize, limit: u16) -> Page {
+        let to = (from + usize::from(limit)).min(matching.len());
+        let record = |(offset, _): &(Offset, i64)| RawEvent { offset: *offset, id: None, json: Bytes::new() };
+        let events = matching[from..to].iter().rev().map(record).collect();
+        let has_more = if self.nature.has_more_is_of_older { from > 0 } else { from > 0 || to < matching.len() };
+        Page { events, has_more }
+    }
+}
+
+#[async_trait]
+impl Source for Memory {
+    async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
+        let mut matching = self.ask()?;
+        let oldest = offset.is_some() && !self.nature.shows_newest;
+        if let Some(offset) = offset {
+            matching.retain(|event| event.0 > offset || (self.nature.inclusive && event.0 == offset));
+        }
+        let from = if oldest { 0 } else { matching.len().saturating_sub(usize::from(limit)) };
+        Ok(self.page(&matching, from, limit))
+    }
+
+    async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {
+        let mut matching = self.ask()?;
+        matching.retain(|(_, created)| after.is_none_or(|after| *created > after) && *created <= through);
+        Ok(self.page(&matching, matching.len().saturating_sub(usize::from(limit)), limit))
+    }
+
+    async fn event(&self, _: EventId) -> Result<RawEvent, ApiError> {
+        unreachable!("a reader asks for no single event")
+    }
+
+    fn equals(&self, other: &dyn Source) -> bool {
+        std::ptr::addr_eq(self, other)
+    }
+}
+
+/// Reads until everything that will ever be published has been read, or nothing new comes.
+async fn read_all(memory: &Arc<Memory>) -> Vec<i64> {
+    let mut reader = Reader::new(memory.clone(), memory.nature.limit);
+    let (mut last, mut read, mut quiet) = (None, Vec::new(), 0);
+    while quiet < 10 {
+        match reader.next(last).await {
+            Ok(range) => {
+                quiet = if range.more { 0 } else { quiet + 1 };
+                read.extend(range.events.iter().map(|event| event.offset.get()));
+                last = range.events.last().map(|event| event.offset).or(last);
+            }
+            Err(ReadError::Api(_)) => {}
+            Err(doubt @ ReadError::InDoubt { .. }) => panic!("{doubt}"),
+        }
+    }
+    read
+}
+
+fn natures() -> impl Strategy<Value = Nature> {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let shape = (1_u16..=20, prop_oneof![Just(1_i64..2), Just(1_i64..9)], 0_usize..400);
+    (flags, shape).prop_flat_map(|((shows_newest, inclusive, has_more_is_of_older), (limit, gaps, count))| {
+        let series = (
+            prop::collection::vec(gaps, count),
+            prop::collection::vec(0_i64..40, 1..50),
+            prop::collection::vec(0_i64..3, 1..50),
+            0..=count,
+            prop::collection::vec(0_usize..30, 0..60),
+            prop::collection::vec(0_usize..120, 0..6),
+        );
+        series.prop_map(move |(gaps, pace, skew, backlog, arrivals, failures)| Nature {
+            shows_newest,
+            inclusive,
+            has_more_is_of_older,
+            limit,
+            gaps,
+            pace,
+            skew,
+            backlog,
+            arrivals,
+            failures,
+        })
+    })
+}
+
+/// A service whose events are `pace` seconds apart.
+fn service(shows_newest: bool, inclusive: bool, sparse: bool, events: usize) -> Nature {
+    Nature {
+        shows_newest,
+        inclusive,
+        has_more_is_of_older: false,
+        limit: 10,
+        gaps: (0..events).map(|at| if sparse { 1 + i64::try_from(at % 3).unwrap() } else { 1 }).collect(),
+        pace: vec![1],
+        skew: vec![0],
+        backlog: events,
+        arrivals: vec![],
+        failures: vec![],
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_service_does_every_event_is_read_once_and_in_order(nature in natures()) {
+        // Events of one second that fills a page cannot be read: another test covers that.
+        prop_assume!(nature.pace.iter().sum::<i64>() > 0);
+        let memory = Arc::new(Memory::new(nature));
+        let read = block_on(read_all(&memory));
+        let published = memory.world.lock().unwrap().published;
+        let expected: Vec<_> = memory.events[..published].iter().map(|(offset, _)| offset.get()).collect();
+        prop_assert_eq!(read, expected);
+    }
+}
+
+#[test]
+fn an_idle_cycle_costs_one_request() {
+    for (shows_newest, inclusive, sparse) in (0..8).map(|bits| (bits & 1 == 1, bits & 2 == 2, bits & 4 == 4)) {
+        let memory = Arc::new(Memory::new(service(shows_newest, inclusive, sparse, 95)));
+        let requests = || memory.world.lock().unwrap().requests;
+        block_on(async {
+            let mut reader = Reader::new(memory.clone(), 10);
+            let mut last = None;
+            while last != memory.events.last().map(|event| event.0) || reader.behind {
+                let range = reader.next(last).await.unwrap();
+                last = range.events.last().map(|event| event.offset).or(last);
+            }
+            let before = requests();
+            for _ in 0..5 {
+                assert!(reader.next(last).await.unwrap().events.is_empty());
+            }
+            assert_eq!(requests() - before, 5, "{shows_newest} {inclusive} {sparse}");
+        });
+    }
+}
+
+#[test]
+fn a_second_that_fills_a_page_is_in_doubt_and_not_passed_over() {
+    let mut nature = service(true, false, true, 700);
+    nature.pace = [vec![1; 100], vec![0; 300], vec![1; 300]].concat();
+    let memory = Arc::new(Memory::new(nature));
+    block_on(async {
+        let mut reader = Reader::new(memory.clone(), 10);
+        let (mut last, mut read) = (None, Vec::new());
+        let doubt = loop {
+            match reader.next(last).await {
+                Ok(range) => {
+                    read.extend(range.events.iter().map(|event| event.offset));
+                    last = range.events.last().map(|event| event.offset).or(last);
+                }
+                Err(doubt) => break doubt,
+            }
+        };
+        assert!(matches!(doubt, ReadError::InDoubt { .. }), "{doubt}");
+        let expected: Vec<_> = memory.events.iter().map(|event| event.0).take(read.len()).collect();
+        assert_eq!(read, expected, "what was read is complete");
+        assert!(matches!(reader.next(last).await, Err(ReadError::InDoubt { .. })), "it stays in doubt");
+    });
+}
+
+#[test]
+fn an_event_at_offset_zero_is_read_too() {
+    for shows_newest in [false, true] {
+        let mut nature = service(shows_newest, false, false, 5);
+        nature.gaps[0] = 0;
+        nature.backlog = 1;
+        nature.arrivals = vec![0, 0, 2, 0, 2];
+        let memory = Arc::new(Memory::new(nature));
+        assert_eq!(block_on(read_all(&memory)), [0, 1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn an_event_far_out_of_the_order_of_time_is_in_doubt_for_as_long_as_it_is_shown_so() {
+    let mut nature = service(true, false, true, 700);
+    nature.skew = vec![0; 700];
+    nature.skew[300] = 150;
+    let memory = Arc::new(Memory::new(nature));
+    block_on(async {
+        let mut reader = Reader::new(memory.clone(), 10);
+        let (mut last, mut read, mut doubts) = (None, Vec::new(), 0);
+        for _ in 0..1000 {
+            match reader.next(last).await {
+                Ok(range) => {
+                    read.extend(range.events.iter().map(|event| event.offset));
+                    last = range.events.last().map(|event| event.offset).or(last);
+                }
+                Err(ReadError::InDoubt { .. }) => doubts += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(doubts > 500, "it stays in doubt: {doubts}");
+        let above = memory.events[300].0;
+        assert!(read.iter().all(|offset| *offset != above), "it was never in its place");
+    });
+}

@@ -1,0 +1,86 @@
+//! The walk up through a range that polling does not show, where the service's pages hold the newest events only.
+//!
+//! Reads the range by windows of `created`: see [`windows`](crate::api::windows) for what holds of them.
+//!
+//! # Invariants
+//!
+//! * **From below the range.** The walk begins at a second up to which the service shows nothing above the last offset
+//!   read.
+//! * **In doubt until the service shows otherwise.** A window that is in doubt is asked for again by the next call.
+//!
+//! # Cancellation
+//!
+//! At any point: no event is lost that was not returned.
+
+use crate::api::windows::{BEFORE_TIME, Direction, END_OF_TIME, Windows};
+use crate::channel::read::reader::ReadError;
+use crate::channel::read::source::Source;
+use crate::event::{Offset, RawEvent};
+
+/// The most events that search gives at once.
+const SEARCH_LIMIT: u16 = 200;
+
+/// The seconds of the first window.
+const FIRST_SPAN: i64 = 64;
+
+/// A walk up to, and with, the lowest event that polling has shown.
+#[derive(Debug)]
+pub(in crate::channel) struct Walk {
+    /// Events up to this offset are not part of the range.
+    above: Option<Offset>,
+    /// The last offset of the range.
+    top: Offset,
+    windows: Windows,
+}
+
+impl Walk {
+    /// Finds the second to begin from.
+    pub(in crate::channel) async fn begin(
+        source: &dyn Source,
+        above: Option<Offset>,
+        top: Offset,
+    ) -> Result<Self, ReadError> {
+        // All of the range was created later than `low`, some of it not later than `high`.
+        let (mut low, mut high) = (BEFORE_TIME, END_OF_TIME);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            let newest = source.created(None, middle, 1).await?.events.first().map(|event| event.offset);
+            if newest > above { high = middle } else { low = middle }
+        }
+        Ok(Self { above, top, windows: Windows::new(Direction::Up, low, END_OF_TIME, SEARCH_LIMIT, FIRST_SPAN) })
+    }
+
+    /// The next events of the range, ascending, at least one and at most `limit`; `None` at its end.
+    ///
+    /// # Errors
+    /// [`ReadError`]: ask again later.
+    pub(in crate::channel) async fn next(
+        &mut self,
+        source: &dyn Source,
+        limit: u16,
+    ) -> Result<Option<Vec<RawEvent>>, ReadError> {
+        loop {
+            let ready = self.windows.take(limit);
+            if !ready.is_empty() {
+                return Ok(Some(ready));
+            }
+            if self.windows.settled() >= Some(self.top) {
+                return Ok(None);
+            }
+            // At the end of time polling has shown an event that search does not.
+            let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
+            let page = source.created(Some(window.after), window.through, SEARCH_LIMIT).await?;
+            let in_range = |offset| Some(offset) > self.above && offset <= self.top;
+            let is_passed = |offset| in_range(offset) && Some(offset) <= self.windows.settled();
+            // Before the window counts as read: it is asked for again, so a further call passes nothing over.
+            let out_of_order = page.events.iter().any(|event| is_passed(event.offset));
+            if out_of_order || self.windows.read(window, page, in_range).is_err() {
+                return Err(self.in_doubt());
+            }
+        }
+    }
+
+    fn in_doubt(&self) -> ReadError {
+        ReadError::InDoubt { above: self.windows.settled().max(self.above), below: self.top }
+    }
+}

@@ -1,0 +1,275 @@
+//! The events that were read lately. They show a proof that comes again elsewhere, and a place whose content changes.
+//!
+//! The network signs a text and nothing else: under which id, at which offset and in which channel an event stands is
+//! the service's claim (spec/wire.md, "The decoded content"). So a proof that holds may be an old proof in a new place.
+//!
+//! * **Duplicate proof**: the same proof under another offset or in another channel. What was signed, report and context,
+//!   is the proof's identity. The text is not: several events may rightly carry the same text with reports of their own.
+//! * **Contradiction**: other content under an offset whose event was read before. Of a verified event the content is its
+//!   id and its signed text, so that a proof made anew, or a field more in the record, is no contradiction. Of a notice it
+//!   is id, type, status and the members of its payload, in any order.
+//!
+//! The event that was read first is the original, with two exceptions. In one channel the lower of two offsets with the same
+//! proof is the original, whichever was read first: the reader may be behind, or the proof may have come late. And a notice
+//! may become a verified event of the same id, when its proof comes. Between channels only the order of reading decides.
+//!
+//! # Invariants
+//!
+//! * **Reading an event again is no alarm,** whether another lane reads it, a restart, a second look or an operator's retry.
+//! * **Only admitted events are remembered.** A forgery leaves nothing behind that could reject the genuine event.
+//! * **Bounded, each channel for itself.** [`PROOFS`] proofs and as many places are shared among the channels, and none has
+//!   fewer than its last [`PROOFS_OF_A_CHANNEL`]. Proofs that were delivered are read back from the ledger at a start;
+//!   places are not.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::event::{ChannelId, Event, Offset, RawEvent};
+#[cfg(doc)]
+use crate::ledger::PROOFS_OF_A_CHANNEL;
+use crate::ledger::{self, Digest, PROOFS, Place};
+use crate::verify::{Hash as Hash256, Proof, Unsigned};
+
+#[cfg(test)]
+mod tests;
+
+/// The recent events of every channel of the process. They stay when the configuration is read again.
+#[derive(Debug)]
+pub struct RecentEvents {
+    /// Keyed anew in each process: contents with the same hash cannot be prepared.
+    prints: RandomState,
+    index: Mutex<Index>,
+    each: AtomicUsize,
+}
+
+/// Why an event whose proof holds, or that needs none, is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::channel) enum Alarm {
+    #[error("its proof was shown before, at {0}")]
+    DuplicateProof(Place),
+    #[error("another event, or other content of it, was shown before at {0}")]
+    Contradiction(Place),
+}
+
+/// An event that is neither a duplicate nor a contradiction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::channel) struct Admitted {
+    /// The later place at which its proof was admitted already: that was a duplicate of this event.
+    pub(in crate::channel) duplicate_at: Option<Place>,
+    /// Whether it is not known to have been admitted with this content before.
+    pub(in crate::channel) is_news: bool,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    proofs: HashMap<Digest, Place>,
+    channels: HashMap<ChannelId, Recent>,
+}
+
+/// The recent events of one channel.
+#[derive(Debug, Default)]
+struct Recent {
+    contents: BTreeMap<Offset, Content>,
+    /// Oldest first.
+    proofs: VecDeque<Digest>,
+}
+
+/// An event's id and content, by 32 bits of a hash each: enough to tell, at one offset, that something has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Content {
+    id: u32,
+    /// The last bit says whether it is of a signed text.
+    text: u32,
+}
+
+impl Default for RecentEvents {
+    fn default() -> Self {
+        Self { prints: RandomState::new(), index: Mutex::default(), each: AtomicUsize::new(PROOFS) }
+    }
+}
+
+impl RecentEvents {
+    /// Shares the room among that many channels.
+    pub fn share_among(&self, channels: usize) {
+        self.each.store(ledger::proofs_each(channels), Ordering::Relaxed);
+    }
+
+    /// How many proofs, and places, of each channel are remembered.
+    #[must_use]
+    pub fn proofs_each(&self) -> usize {
+        self.each.load(Ordering::Relaxed)
+    }
+
+    /// Remembers proofs that a channel's ledger knows as delivered. Returns those that another channel has shown too, each
+    /// with its offset and the other place.
+    pub(in crate::channel) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, Place)> {
+        let (mut index, capacity) = (self.lock(), self.proofs_each());
+        let mut shown_elsewhere = Vec::new();
+        for proof in proofs {
+            let place = Place { channel_id: channel, offset: proof.offset };
+            match index.proofs.get(&proof.digest) {
+                Some(known) if known.channel_id != channel => shown_elsewhere.push((proof.offset, *known)),
+                _ => index.add_proof(proof.digest, place, capacity),
+            }
+        }
+        shown_elsewhere
+    }
+
+    /// Admits and remembers a verified event, or gives an alarm.
+    pub(in crate::channel) fn verified(
+        &self,
+        channel: ChannelId,
+        event: &RawEvent,
+        proof: &Proof,
+    ) -> Result<Admitted, Alarm> {
+        let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
+        self.lock().admit(place(channel, event), content, Some(digest_of(&proof.digest)), self.proofs_each())
+    }
+
+    /// Admits and remembers a notice, or gives an alarm.
+    pub(in crate::channel) fn notice(&self, channel: ChannelId, notice: &Unsigned) -> Result<Admitted, Alarm> {
+        let event = notice.event();
+        let content = self.content(event.raw(), self.prints.hash_one(NoticeContent::of(event)), false);
+        self.lock().admit(place(channel, event.raw()), content, None, self.proofs_each())
+    }
+
+    /// The original of a verified event's proof; `None` where the proof is not known, or the event is the original itself.
+    pub(in crate::channel) fn duplicate_of(
+        &self,
+        channel: ChannelId,
+        event: &RawEvent,
+        proof: &Proof,
+    ) -> Option<Place> {
+        let known = self.lock().proofs.get(&digest_of(&proof.digest)).copied();
+        known.filter(|known| is_duplicate(place(channel, event), *known))
+    }
+
+    fn content(&self, event: &RawEvent, text: u64, is_signed: bool) -> Content {
+        Content { id: half(self.prints.hash_one(event.id)), text: half(text) << 1 | u32::from(is_signed) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The part of a proof's digest by which it is remembered.
+pub(in crate::channel) fn digest_of(digest: &Hash256) -> Digest {
+    *digest.0.first_chunk().expect("a hash is longer")
+}
+
+fn place(channel: ChannelId, event: &RawEvent) -> Place {
+    Place { channel_id: channel, offset: event.offset }
+}
+
+/// Whether a proof at `place` is a duplicate of the same proof at `known`.
+fn is_duplicate(place: Place, known: Place) -> bool {
+    known != place && !(place.channel_id == known.channel_id && place.offset < known.offset)
+}
+
+fn half(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+impl Index {
+    fn admit(
+        &mut self,
+        place: Place,
+        content: Content,
+        proof: Option<Digest>,
+        capacity: usize,
+    ) -> Result<Admitted, Alarm> {
+        let elsewhere = proof.and_then(|proof| self.proofs.get(&proof).copied()).filter(|known| *known != place);
+        if let Some(known) = elsewhere.filter(|known| is_duplicate(place, *known)) {
+            return Err(Alarm::DuplicateProof(known));
+        }
+        let recent = self.channels.entry(place.channel_id).or_default();
+        let known = recent.contents.get(&place.offset).copied();
+        if known.is_some_and(|known| !known.may_become(content)) {
+            return Err(Alarm::Contradiction(place));
+        }
+        recent.contents.insert(place.offset, content);
+        while recent.contents.len() > capacity {
+            recent.contents.pop_first();
+        }
+        if let Some(proof) = proof {
+            self.add_proof(proof, place, capacity);
+        }
+        Ok(Admitted { duplicate_at: elsewhere, is_news: known != Some(content) })
+    }
+
+    fn add_proof(&mut self, digest: Digest, place: Place, capacity: usize) {
+        let known = self.proofs.insert(digest, place);
+        let recent = self.channels.entry(place.channel_id).or_default();
+        if known.is_none() {
+            recent.proofs.push_back(digest);
+        }
+        while recent.proofs.len() > capacity
+            && let Some(oldest) = recent.proofs.pop_front()
+        {
+            self.proofs.remove(&oldest);
+        }
+    }
+}
+
+impl Content {
+    fn is_signed(self) -> bool {
+        self.text & 1 == 1
+    }
+
+    fn may_become(self, later: Self) -> bool {
+        let proved = !self.is_signed() && later.is_signed();
+        self == later || (self.id == later.id && proved)
+    }
+}
+
+impl Alarm {
+    pub(in crate::channel) const DUPLICATE_PROOF: &str = "duplicate-proof";
+    pub(in crate::channel) const CONTRADICTION: &str = "contradiction";
+
+    /// A short constant name, beside those of [`Reason`](crate::verify::Reason).
+    pub(in crate::channel) fn name(self) -> &'static str {
+        match self {
+            Self::DuplicateProof(_) => Self::DUPLICATE_PROOF,
+            Self::Contradiction(_) => Self::CONTRADICTION,
+        }
+    }
+
+    /// The place that was admitted.
+    pub(in crate::channel) fn original(self) -> Place {
+        match self {
+            Self::DuplicateProof(original) | Self::Contradiction(original) => original,
+        }
+    }
+}
+
+/// The content of a notice.
+#[derive(Hash)]
+struct NoticeContent<'a> {
+    kind: &'a str,
+    status: Option<&'a str>,
+    /// Each member as it is written, so that no number is rounded.
+    payload: BTreeMap<String, &'a str>,
+    /// The whole record, where its payload is no object.
+    otherwise: Option<&'a [u8]>,
+}
+
+impl<'a> NoticeContent<'a> {
+    fn of(event: &'a Event) -> Self {
+        #[derive(Deserialize)]
+        struct Notice<'n> {
+            #[serde(borrow)]
+            payload: BTreeMap<String, &'n RawValue>,
+        }
+        let json = &event.raw().json;
+        let payload = serde_json::from_slice::<Notice<'_>>(json).map(|notice| notice.payload);
+        let otherwise = payload.is_err().then_some(&json[..]);
+        let members = payload.into_iter().flatten().map(|(name, value)| (name, value.get()));
+        Self { kind: event.kind().as_str(), status: event.status(), payload: members.collect(), otherwise }
+    }
+}

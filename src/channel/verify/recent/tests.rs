@@ -1,0 +1,161 @@
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::*;
+use crate::event::RawEvent;
+use crate::verify::{Address, SignerSet, Verdict, Verifier};
+
+/// An index that remembers that many events of each channel.
+struct Limited(Index, usize);
+
+const ADMITTED: Result<Option<Place>, Alarm> = Ok(None);
+
+impl Limited {
+    fn of(capacity: usize) -> Self {
+        Self(Index::default(), capacity)
+    }
+
+    /// The later duplicate of an event that is admitted, or the alarm.
+    fn admit(&mut self, place: Place, content: Content, proof: Option<Digest>) -> Result<Option<Place>, Alarm> {
+        self.0.admit(place, content, proof, self.1).map(|admitted| admitted.duplicate_at)
+    }
+}
+
+fn at(channel: u128, offset: i64) -> Place {
+    Place { channel_id: ChannelId(Uuid::from_u128(channel)), offset: Offset::new(offset).unwrap() }
+}
+
+fn signed(id: u32, text: u32) -> Content {
+    Content { id, text: text << 1 | 1 }
+}
+
+fn notice(id: u32, text: u32) -> Content {
+    Content { id, text: text << 1 }
+}
+
+fn proof(number: u8) -> Digest {
+    [number; 16]
+}
+
+#[test]
+fn the_same_event_at_the_same_place_is_no_alarm_however_often() {
+    let mut index = Limited::of(10);
+    for _ in 0..3 {
+        assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(5))), ADMITTED);
+        assert_eq!(index.admit(at(1, 6), notice(6, 60), None), ADMITTED);
+    }
+}
+
+#[test]
+fn a_proof_in_another_place_is_a_duplicate_and_is_not_remembered() {
+    let mut index = Limited::of(10);
+    assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(5))), ADMITTED);
+    for (number, place) in [(6, at(1, 6)), (7, at(2, 5)), (8, at(2, 3))] {
+        assert_eq!(index.admit(place, signed(6, 50), Some(proof(5))), Err(Alarm::DuplicateProof(at(1, 5))));
+        assert_eq!(index.admit(place, signed(7, 70), Some(proof(number))), ADMITTED, "the genuine event of that place");
+    }
+}
+
+#[test]
+fn the_same_text_with_a_proof_of_its_own_is_no_duplicate() {
+    let mut index = Limited::of(10);
+    for (offset, number) in [(5, 1), (6, 2), (7, 3)] {
+        assert_eq!(index.admit(at(1, offset), signed(u32::from(number), 50), Some(proof(number))), ADMITTED);
+    }
+    assert_eq!(index.admit(at(1, 5), signed(1, 50), Some(proof(4))), ADMITTED, "proved anew");
+    assert_eq!(index.admit(at(1, 8), signed(8, 50), Some(proof(4))), Err(Alarm::DuplicateProof(at(1, 5))));
+}
+
+#[test]
+fn the_lower_offset_of_a_channel_is_the_original_also_where_it_is_seen_later() {
+    let mut index = Limited::of(10);
+    assert_eq!(index.admit(at(1, 9), signed(9, 50), Some(proof(5))), ADMITTED);
+    let first = index.admit(at(1, 5), signed(5, 50), Some(proof(5)));
+    assert_eq!(first, Ok(Some(at(1, 9))));
+    assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(5))), ADMITTED);
+    assert_eq!(index.admit(at(1, 9), signed(9, 50), Some(proof(5))), Err(Alarm::DuplicateProof(at(1, 5))));
+}
+
+#[test]
+fn other_content_at_the_same_place_is_a_contradiction() {
+    for (first, second) in [
+        (signed(5, 50), signed(5, 51)),
+        (signed(5, 50), signed(6, 50)),
+        (signed(5, 50), notice(5, 50)),
+        (notice(5, 50), notice(5, 51)),
+        (notice(5, 50), notice(6, 50)),
+        (notice(5, 50), signed(6, 50)),
+    ] {
+        let mut index = Limited::of(10);
+        assert_eq!(index.admit(at(1, 5), first, None), ADMITTED);
+        assert_eq!(index.admit(at(1, 5), second, Some(proof(2))), Err(Alarm::Contradiction(at(1, 5))));
+        assert_eq!(index.admit(at(1, 5), first, None), ADMITTED, "the first one stays");
+        assert_eq!(index.admit(at(2, 5), second, Some(proof(2))), ADMITTED, "another channel has its own");
+    }
+}
+
+#[test]
+fn a_notice_may_become_a_verified_event_of_the_same_id() {
+    let mut index = Limited::of(10);
+    assert_eq!(index.admit(at(1, 5), notice(5, 1), None), ADMITTED);
+    assert_eq!(index.admit(at(1, 5), signed(5, 2), Some(proof(5))), ADMITTED);
+    assert_eq!(index.admit(at(1, 5), notice(5, 1), None), Err(Alarm::Contradiction(at(1, 5))));
+}
+
+#[test]
+fn the_oldest_is_forgotten_and_nothing_grows() {
+    let mut index = Limited::of(3);
+    for number in 0..50 {
+        assert_eq!(index.admit(at(1, number.into()), signed(number.into(), 1), Some(proof(number))), ADMITTED);
+    }
+    let recent = &index.0.channels[&at(1, 0).channel_id];
+    assert_eq!((recent.contents.len(), recent.proofs.len(), index.0.proofs.len()), (3, 3, 3));
+    assert_eq!(index.admit(at(1, 60), signed(60, 1), Some(proof(47))), Err(Alarm::DuplicateProof(at(1, 47))));
+    assert_eq!(index.admit(at(1, 60), signed(60, 1), Some(proof(46))), ADMITTED, "forgotten");
+}
+
+#[test]
+fn a_flood_in_one_channel_makes_another_forget_nothing() {
+    let mut index = Limited::of(3);
+    assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(200))), ADMITTED);
+    for number in 0..50 {
+        assert_eq!(index.admit(at(2, number.into()), signed(number.into(), 1), Some(proof(number))), ADMITTED);
+    }
+    assert_eq!(index.admit(at(1, 6), signed(6, 50), Some(proof(200))), Err(Alarm::DuplicateProof(at(1, 5))));
+}
+
+#[test]
+fn proofs_of_the_ledger_are_known_and_those_of_two_channels_are_reported() {
+    let recent = RecentEvents::default();
+    let delivered = |offset| ledger::Proof { digest: proof(7), offset: Offset::new(offset).unwrap() };
+    assert_eq!(recent.remember(at(1, 0).channel_id, &[delivered(5)]), []);
+    assert_eq!(recent.remember(at(2, 0).channel_id, &[delivered(9)]), [(Offset::new(9).unwrap(), at(1, 5))]);
+    assert_eq!(recent.lock().admit(at(1, 6), signed(6, 1), Some(proof(7)), 10), Err(Alarm::DuplicateProof(at(1, 5))));
+}
+
+#[test]
+fn a_notice_is_compared_by_its_payload_in_any_order_and_to_the_last_digit() {
+    let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
+    let recent = RecentEvents::default();
+    for (payload, same) in [
+        (r#"{"status":"deployed","amount":100000000000000000000000000001}"#, true),
+        (r#"{ "amount":100000000000000000000000000001, "status":"deployed" }"#, true),
+        (r#"{"status":"deployed","amount":100000000000000000000000000002}"#, false),
+        (r#"{"status":"deployed"}"#, false),
+        (r#""lost""#, false),
+    ] {
+        let json = format!(r#"{{"headers":{{"type":"wallet.status","offset":5}},"payload":{payload}}}"#);
+        let raw = RawEvent::locate(Bytes::from(json)).unwrap();
+        let Verdict::Unsigned(notice) = verifier.judge(raw) else { panic!("a notice") };
+        let channel = ChannelId(Uuid::from_u128(1));
+        assert_eq!(recent.notice(channel, &notice).is_ok(), same, "{payload}");
+    }
+}
+
+#[test]
+fn an_event_admitted_before_is_no_news_and_a_notice_that_is_proved_is() {
+    let mut index = Limited::of(10);
+    let mut is_news = |content| index.0.admit(at(1, 5), content, None, 10).unwrap().is_news;
+    assert!(is_news(notice(5, 50)) && !is_news(notice(5, 50)));
+    assert!(is_news(signed(5, 50)) && !is_news(signed(5, 50)));
+}

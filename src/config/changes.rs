@@ -1,0 +1,38 @@
+//! What another configuration changes.
+
+use std::collections::BTreeMap;
+
+use super::{Channel, Config};
+use crate::operator::{Changes, Difference};
+
+impl Changes {
+    /// Between two configurations.
+    #[must_use]
+    pub fn between(before: &Config, after: &Config) -> Self {
+        let channels = |config: &Config| -> BTreeMap<String, Channel> {
+            config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel.clone())).collect()
+        };
+        let others = [
+            ("api", before.api != after.api),
+            ("log", before.log != after.log),
+            ("shutdown_grace", before.shutdown_grace != after.shutdown_grace),
+        ];
+        Self {
+            channels: difference(&channels(before), &channels(after)),
+            sinks: difference(&before.sinks, &after.sinks),
+            others: others.iter().filter(|(_, changed)| *changed).map(|(name, _)| (*name).to_owned()).collect(),
+        }
+    }
+}
+
+fn difference<T: PartialEq>(before: &BTreeMap<String, T>, after: &BTreeMap<String, T>) -> Difference {
+    let missing_in = |those: &BTreeMap<String, T>, these: &BTreeMap<String, T>| {
+        these.keys().filter(|name| !those.contains_key(*name)).cloned().collect()
+    };
+    let changed = after.iter().filter(|(name, one)| before.get(*name).is_some_and(|other| other != *one));
+    Difference {
+        added: missing_in(before, after),
+        removed: missing_in(after, before),
+        changed: changed.map(|(name, _)| name.clone()).collect(),
+    }
+}

@@ -1,0 +1,48 @@
+//! The place of a value or table in the configuration.
+
+use std::fmt;
+
+use super::layers::PREFIX;
+
+/// The names from the root down to a value or table. The root itself has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(Vec<String>);
+
+impl Key {
+    /// The key `name` of this table.
+    pub(super) fn at(&self, name: &str) -> Self {
+        self.0.iter().cloned().chain([name.to_owned()]).collect()
+    }
+
+    pub(super) fn names(&self) -> &[String] {
+        &self.0
+    }
+
+    /// The last of its names.
+    pub(super) fn name(&self) -> &str {
+        self.0.last().map_or("", String::as_str)
+    }
+
+    /// The environment variable that sets it.
+    pub(super) fn variable(&self) -> String {
+        format!("{PREFIX}{}", self.0.join("__").replace('-', "_").to_ascii_uppercase())
+    }
+}
+
+impl FromIterator<String> for Key {
+    fn from_iter<I: IntoIterator<Item = String>>(names: I) -> Self {
+        Self(names.into_iter().collect())
+    }
+}
+
+/// As TOML writes it.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.0.iter().enumerate() {
+            let dot = if index == 0 { "" } else { "." };
+            let bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+            if bare { write!(f, "{dot}{name}")? } else { write!(f, "{dot}{name:?}")? }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! The keys of a file, how they are read, and which files cannot stand beside each other.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::unistd::{Group, User};
+
+use super::{Sink, SinkSettings, Target};
+use crate::config::table::{Reading, Reported, Table};
+use crate::config::values::{choice, path, positive_duration, size};
+use crate::sink::{Access, ClosedName, Compression, FileSettings, Keep, Rotation};
+
+mod shown;
+
+const COMPRESSIONS: [(&str, Option<Compression>); 3] =
+    [("none", None), ("gzip", Some(Compression::Gzip)), ("zstd", Some(Compression::Zstd))];
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What may be allowed: to read and to write.
+const PERMISSIONS: u32 = 0o666;
+
+/// What the daemon needs of its own files.
+const OWN_PERMISSIONS: u32 = 0o600;
+
+pub(super) fn read(sink: &mut Table<'_>) -> Result<Target, Reported> {
+    let path = sink.required("path", path);
+    let access = read_access(sink);
+    let rotation = read_rotation(sink, path.as_deref().ok());
+    let settings = FileSettings { path: path?, access: access?, rotation: rotation? };
+    check_link(sink, &settings)?;
+    let (shown, json) = (shown::line(&settings), shown::json(&settings));
+    Ok(Target::new(SinkSettings::File(settings), shown, json))
+}
+
+fn read_access(sink: &mut Table<'_>) -> Result<Access, Reported> {
+    // A number without quotes would be read as a decimal one.
+    let mode = sink.quoted("mode").and_then(|text| {
+        let mode = text.map(|text| mode(&text)).transpose();
+        mode.map_err(|message| sink.wrong("mode", message))
+    });
+    let owner = sink.optional("owner", |name| {
+        number(name, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
+    });
+    let group = sink.optional("group", |name| {
+        number(name, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
+    });
+    Ok(Access { mode: mode?, owner: owner?, group: group? })
+}
+
+/// `None` where neither a size nor a time is set.
+fn read_rotation(sink: &mut Table<'_>, file: Option<&Path>) -> Reading<Rotation> {
+    let rotate_size = sink.optional("rotate_size", size);
+    let every = sink.optional("rotate_every", part_of_a_day);
+    let name = sink.optional("rotated_name", ClosedName::parse);
+    let compression = sink.optional("compress", choice(&COMPRESSIONS));
+    let files = sink.optional("keep_files", files);
+    let time = sink.optional("keep_for", positive_duration);
+    let keep_size = sink.optional("keep_size", size);
+    let link = sink.optional("latest_link", path);
+
+    let (rotate_size, every, name, compression) = (rotate_size?, every?, name?, compression?.flatten());
+    let (keep, latest_link) = (Keep { files: files?, time: time?, size: keep_size? }, link?);
+    let size_key = sink.key().at("rotate_size");
+    if rotate_size.is_none() && every.is_none() {
+        let set = [
+            ("rotated_name", name.is_some()),
+            ("compress", compression.is_some()),
+            ("keep_files", keep.files.is_some()),
+            ("keep_for", keep.time.is_some()),
+            ("keep_size", keep.size.is_some()),
+            ("latest_link", latest_link.is_some()),
+        ];
+        let every_key = sink.key().at("rotate_every");
+        let message = format!("has no effect on a file that is never closed: set {size_key} or {every_key} too");
+        let wrong = set.into_iter().filter(|(_, set)| *set).map(|(key, _)| sink.wrong(key, &*message));
+        return wrong.last().map_or(Ok(None), Err);
+    }
+    if keep.size.zip(rotate_size).is_some_and(|(keep, rotate)| keep < rotate) {
+        let message = format!("must not be smaller than {size_key}, the size of one file");
+        return Err(sink.wrong("keep_size", message));
+    }
+    let Some(file) = file else { return Ok(None) };
+    let claims = |name: &ClosedName| file.file_name().is_some_and(|own| name.claims(&own.to_string_lossy()));
+    if name.as_ref().is_some_and(claims) {
+        return Err(sink.wrong("rotated_name", "must give other names than that of the file itself"));
+    }
+    let name = name.unwrap_or_else(|| ClosedName::beside(file));
+    Ok(Some(Rotation { size: rotate_size, every, name, compression, keep, latest_link }))
+}
+
+/// Refuses a link that would replace a file of the sink.
+fn check_link(sink: &mut Table<'_>, settings: &FileSettings) -> Result<(), Reported> {
+    let message = match settings.latest_link() {
+        Some(link) if settings.takes(link) => "must be another path than that of the file, and of no closed file",
+        Some(link) if link.file_name().is_none() => "must end with a name",
+        _ => return Ok(()),
+    };
+    Err(sink.wrong("latest_link", message))
+}
+
+/// Notes where the files of the sink `name` and those of another one could be mixed up.
+pub(super) fn check_conflicts(sinks: &mut Table<'_>, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
+    let SinkSettings::File(file) = &sink.target.settings else { return };
+    for (other_name, other) in others {
+        if let SinkSettings::File(other) = &other.target.settings
+            && let Some((key, message)) = conflict(file, other, &sinks.key().at(other_name).to_string())
+        {
+            sinks.table(name).wrong(key, message);
+        }
+    }
+}
+
+/// Which key of `file` is wrong beside the file `other`, whose table is `at`, and why.
+fn conflict(file: &FileSettings, other: &FileSettings, at: &str) -> Option<(&'static str, String)> {
+    if file.path == other.path {
+        return Some(("path", format!("is the file of {at} too; give each sink a file of its own")));
+    }
+    let same_directory = file.path.parent() == other.path.parent();
+    let overlap = same_directory && file.closed_name().overlaps(&other.closed_name());
+    let (link, other_link) = (file.latest_link(), other.latest_link());
+    if overlap || file.takes(&other.path) || other.takes(&file.path) {
+        // The key to change is one that the operator has set.
+        let key = if file.closed_name() == ClosedName::beside(&file.path) { "path" } else { "rotated_name" };
+        Some((key, format!("would be mixed up with files of {at}; give closed files another rotated_name")))
+    } else if link.is_some_and(|link| other_link == Some(link) || other.takes(link)) {
+        Some(("latest_link", format!("is in the way of {at}; name another path")))
+    } else if other_link.is_some_and(|link| file.takes(link)) {
+        Some(("path", format!("is in the way of {at}.latest_link")))
+    } else {
+        None
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if octal && mode & !PERMISSIONS == 0 && mode & OWN_PERMISSIONS == OWN_PERMISSIONS => Ok(mode),
+        _ => {
+            Err("must be octal permissions such as \"0640\" that let the owner read and write, and allow no execution"
+                .to_owned())
+        }
+    }
+}
+
+/// The number of a user or a group.
+fn number(name: &str, what: &str, known: impl FnOnce(&str) -> nix::Result<Option<u32>>) -> Result<u32, String> {
+    let none = || format!("must be the name or the number of a {what} of this machine");
+    match name.trim().parse() {
+        // The last number means "unchanged" to the system.
+        Ok(u32::MAX) => Err(none()),
+        Ok(number) => Ok(number),
+        Err(_) => known(name.trim()).ok().flatten().ok_or_else(none),
+    }
+}
+
+fn part_of_a_day(text: &str) -> Result<Duration, String> {
+    let every = positive_duration(text)?;
+    if every.subsec_nanos() != 0 || every > DAY || !DAY.as_secs().is_multiple_of(every.as_secs()) {
+        return Err("must be a day or divide it evenly, such as \"15m\", \"1h\" or \"24h\"".to_owned());
+    }
+    Ok(every)
+}
+
+fn files(text: &str) -> Result<NonZeroUsize, String> {
+    text.trim().parse().map_err(|_| "must be a number, at least 1: a crash may need the file closed last".to_owned())
+}

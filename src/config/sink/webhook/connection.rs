@@ -1,0 +1,88 @@
+//! How a webhook's endpoint is reached: the authorities that TLS trusts, the client's certificate, the proxy, and the
+//! addresses that are allowed.
+
+use std::path::Path;
+
+use url::Url;
+
+use super::headers::read_basic;
+use crate::config::files::read_up_to;
+use crate::config::secret::from_file;
+use crate::config::table::{Reading, Reported, Table};
+use crate::config::values::http_url;
+use crate::http::{Authorities, Connection, Identity, NamedProxy, PemError, Proxy, Reach, certificates, private_key};
+
+/// The largest file of certificates, in bytes. A system's whole list of authorities is about a fifth of this.
+const CERTIFICATES_LIMIT: usize = 1024 * 1024;
+
+/// `url` is the endpoint, where it could be read.
+pub(super) fn read(sink: &mut Table<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
+    let authorities = sink.file("ca_file", |path| pem(path, Authorities::from_pem));
+    let identity = read_identity(sink);
+    let proxy = read_proxy(sink);
+    let reach = sink.boolean("allow_private");
+    let (proxy, reach) = (proxy?, if reach?.unwrap_or(true) { Reach::Anything } else { Reach::PublicOnly });
+    if let (Reach::PublicOnly, Proxy::Named(_)) = (reach, &proxy) {
+        let message = "cannot be set where allow_private is false: the proxy would connect, and to which address is not \
+                       seen here; let the proxy refuse private addresses";
+        return Err(sink.wrong("proxy", message));
+    }
+    if let Some(Err(error)) = url.map(|url| reach.check(url)) {
+        return Err(sink.wrong("url", format!("cannot be reached: {error}")));
+    }
+    Ok(Connection { authorities: authorities?, identity: identity?, proxy, reach })
+}
+
+fn read_identity(sink: &mut Table<'_>) -> Reading<Identity> {
+    const CHAIN: &str = "client_certificate_file";
+    const KEY: &str = "client_key_file";
+    let chain = sink.file(CHAIN, |path| pem(path, certificates));
+    let key = sink.file(KEY, |path| from_file(path).and_then(|text| explain(private_key(&text))));
+    let chain_key = sink.key().at(CHAIN);
+    match (chain?, key?) {
+        (None, None) => Ok(None),
+        (Some(chain), Some(key)) => {
+            let identity = explain(Identity::new(chain, key));
+            identity.map(Some).map_err(|message| {
+                sink.wrong(KEY, format!("{message}; it must be the key of the first certificate in {chain_key}"))
+            })
+        }
+        (Some(_), None) => {
+            let message = format!("is set without {}; set both", sink.key().at(KEY));
+            Err(sink.wrong(CHAIN, message))
+        }
+        (None, Some(_)) => Err(sink.wrong(KEY, format!("is set without {chain_key}; set both"))),
+    }
+}
+
+fn pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
+    let text = read_up_to(Path::new(path), CERTIFICATES_LIMIT);
+    let text = text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))?;
+    explain(parse(&text))
+}
+
+fn explain<T>(parsed: Result<T, PemError>) -> Result<T, String> {
+    parsed.map_err(|error| format!("the file {error}"))
+}
+
+fn read_proxy(sink: &mut Table<'_>) -> Result<Proxy, Reported> {
+    let proxy = sink.optional("proxy", |text| match text.trim() {
+        "" => Ok(None),
+        text => proxy_url(text).map(Some),
+    });
+    let authorization = read_basic(sink, "proxy_username", "proxy_password");
+    match (proxy?, authorization?) {
+        (Some(Some(url)), authorization) => Ok(Proxy::Named(NamedProxy { url, authorization })),
+        (_, Some(_)) => Err(sink.wrong("proxy_username", "is set without proxy; set both")),
+        (Some(None), None) => Ok(Proxy::Direct),
+        (None, None) => Ok(Proxy::Environment),
+    }
+}
+
+fn proxy_url(text: &str) -> Result<Url, String> {
+    let url = http_url(text)?;
+    if url.path() != "/" || url.query().is_some() {
+        return Err("must be the address of a proxy without a path, such as \"http://proxy.internal:3128\"".to_owned());
+    }
+    Ok(url)
+}

@@ -1,0 +1,128 @@
+//! Headers of the operator's choice, and those that authorise requests.
+//!
+//! # Invariants
+//!
+//! * **Each header has one origin.** What the sink makes itself, or the connection needs, cannot be set, and nothing is
+//!   set twice, in whatever case its name is written.
+//! * **No value shows.** Values are marked as sensitive, those in the configuration file too.
+
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use crate::config::secret::from_file;
+use crate::config::table::{Reading, Reported, Table};
+use crate::http::{basic, sensitive};
+
+/// What the sink or the connection makes, beside all that begin with [`OWN_PREFIX`].
+const OWN: [HeaderName; 10] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_LENGTH,
+    header::CONTENT_ENCODING,
+    header::HOST,
+    header::CONNECTION,
+    header::TRANSFER_ENCODING,
+    header::TE,
+    header::TRAILER,
+    header::UPGRADE,
+    header::EXPECT,
+];
+
+const OWN_PREFIX: &str = "webhook-";
+
+/// Longer names and values are refused by many servers.
+const NAME_LIMIT: usize = 128;
+const VALUE_LIMIT: usize = 8 * 1024;
+
+const ILLEGAL_VALUE: &str = "must be visible ASCII and spaces, 8 KiB at most";
+
+/// `bearer_token`, `username` with `password`, `headers` and `header_files`.
+pub(super) fn read(sink: &mut Table<'_>) -> Result<HeaderMap, Reported> {
+    let mut headers = HeaderMap::new();
+    let mut outcome = read_authorization(sink).map(|value| {
+        headers.extend(value.map(|value| (header::AUTHORIZATION, value)));
+    });
+    for table in ["headers", "header_files"] {
+        let mut table = sink.table(table);
+        for name in table.names()? {
+            match read_header(&mut table, &name, &headers) {
+                Ok((name, value)) => drop(headers.insert(name, value)),
+                Err(reported) => outcome = Err(reported),
+            }
+        }
+    }
+    outcome.map(|()| headers)
+}
+
+fn read_header(table: &mut Table<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
+    let text = if table.key().name() == "headers" { table.quoted(key) } else { table.file(key, from_file) };
+    let text = text?.ok_or_else(|| table.missing(key))?;
+    let value = value(&text).ok_or_else(|| table.wrong(key, ILLEGAL_VALUE));
+    let name = check_name(key, others).map_err(|message| table.wrong(key, message));
+    Ok((name?, value?))
+}
+
+fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
+    let legal = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| name.as_str().len() <= NAME_LIMIT);
+    let name = legal.ok_or("is not the name of a header: letters, digits and dashes, 128 at most")?;
+    if name.as_str().starts_with(OWN_PREFIX) || OWN.contains(&name) {
+        return Err("is a header that the sink makes itself; remove it".to_owned());
+    }
+    if others.contains_key(&name) {
+        return Err(match name {
+            header::AUTHORIZATION => "is made of bearer_token, or of username and password; keep one".to_owned(),
+            _ => "is set twice, here or in the other table of headers; keep one".to_owned(),
+        });
+    }
+    Ok(name)
+}
+
+fn value(text: &str) -> Option<HeaderValue> {
+    let legal = text.len() <= VALUE_LIMIT && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    sensitive(text).filter(|_| legal)
+}
+
+fn read_authorization(sink: &mut Table<'_>) -> Reading<HeaderValue> {
+    let bearer = sink.secret("bearer_token", bearer);
+    let basic = read_basic(sink, "username", "password");
+    match (bearer?, basic?) {
+        (Some(_), Some(_)) => Err(sink.wrong("username", "is set together with a bearer token; keep one of the two")),
+        (bearer, basic) => Ok(bearer.or(basic)),
+    }
+}
+
+fn bearer(text: &str) -> Result<HeaderValue, String> {
+    let legal = !text.is_empty() && text.len() <= VALUE_LIMIT && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let value = sensitive(&format!("Bearer {text}")).filter(|_| legal);
+    value.ok_or_else(|| "must be visible ASCII without spaces; give the token alone, without \"Bearer\"".to_owned())
+}
+
+/// The header of a user's name and password, each under its own key; both or neither.
+pub(super) fn read_basic(sink: &mut Table<'_>, username: &str, password: &str) -> Reading<HeaderValue> {
+    let user = sink.optional(username, check_username);
+    let secret = sink.secret(password, check_password);
+    match (user?, secret?) {
+        (None, None) => Ok(None),
+        (Some(user), Some(secret)) => Ok(Some(basic(&user, &secret))),
+        (None, Some(_)) => Err(sink.wrong(username, format!("is missing beside {password}; set both"))),
+        (Some(_), None) => {
+            let message = format!("is set without {password}; set {password} or {password}_file");
+            Err(sink.wrong(username, message))
+        }
+    }
+}
+
+fn check_username(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("is empty; give a name".to_owned()),
+        text if text.contains(|c: char| c == ':' || c.is_control()) => {
+            Err("must not have a colon or a control character in it".to_owned())
+        }
+        text => Ok(text.to_owned()),
+    }
+}
+
+fn check_password(text: &str) -> Result<String, String> {
+    if text.contains(char::is_control) {
+        return Err("must not have a control character in it".to_owned());
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,79 @@
+//! The settings of a webhook, for people and for machines: never a value that could be a secret.
+
+use serde_json::{Map, Value, json};
+
+use crate::config::sink::map;
+use crate::http::{Proxy, Reach};
+use crate::sink::{Batching, Dispatch, WebhookSettings};
+
+pub(super) fn json(webhook: &WebhookSettings) -> Map<String, Value> {
+    let (symmetric, asymmetric) = webhook.keys.counts();
+    let connection = &webhook.connection;
+    // The address that is set: none where the environment decides, an empty one where there is to be no proxy.
+    let proxy = match &connection.proxy {
+        Proxy::Environment => None,
+        Proxy::Direct => Some(""),
+        Proxy::Named(proxy) => Some(proxy.url.as_str()),
+    };
+    let mut shown = map([
+        ("url", json!(webhook.shown_url().as_str())),
+        ("signed", json!(symmetric + asymmetric > 0)),
+        ("secrets", json!({"v1": symmetric, "v1a": asymmetric})),
+        ("headers", json!(names(webhook))),
+        ("client_certificate", json!(connection.identity.is_some())),
+        ("ca_file", json!(connection.authorities.is_some())),
+        ("proxy", json!(proxy)),
+        ("allow_private", json!(connection.reach == Reach::Anything)),
+    ]);
+    shown.extend(match webhook.dispatch {
+        Dispatch::Single { concurrency } => map([("concurrency", json!(concurrency))]),
+        Dispatch::Batches(Batching { events, bytes, wait: _ }) => {
+            map([("batch_events", json!(events)), ("batch_bytes", json!(bytes))])
+        }
+    });
+    shown
+}
+
+pub(super) fn line(webhook: &WebhookSettings) -> String {
+    let mut parts = vec![signatures(webhook)];
+    if !webhook.headers.is_empty() {
+        parts.push(format!("headers {}", names(webhook).join(" ")));
+    }
+    let connection = &webhook.connection;
+    if connection.identity.is_some() {
+        parts.push("with a client certificate".to_owned());
+    }
+    if connection.authorities.is_some() {
+        parts.push("trusting ca_file alone".to_owned());
+    }
+    match &connection.proxy {
+        Proxy::Environment => {}
+        Proxy::Direct => parts.push("no proxy".to_owned()),
+        Proxy::Named(proxy) => parts.push(format!("through {}", proxy.url)),
+    }
+    if connection.reach == Reach::PublicOnly {
+        parts.push("public addresses only".to_owned());
+    }
+    match webhook.dispatch {
+        Dispatch::Single { concurrency: 1 } => {}
+        Dispatch::Single { concurrency } => parts.push(format!("{concurrency} requests at a time")),
+        Dispatch::Batches(batching) => parts.push(format!("batches of {} at most", batching.events)),
+    }
+    format!("{} ({})", webhook.shown_url(), parts.join(", "))
+}
+
+fn signatures(webhook: &WebhookSettings) -> String {
+    let secrets = |number| if number == 1 { "1 secret".to_owned() } else { format!("{number} secrets") };
+    match webhook.keys.counts() {
+        (0, 0) => "not signed".to_owned(),
+        (symmetric, 0) => format!("signed by {} v1", secrets(symmetric)),
+        (0, asymmetric) => format!("signed by {} v1a", secrets(asymmetric)),
+        (symmetric, asymmetric) => format!("signed by {} v1 and {asymmetric} v1a", secrets(symmetric)),
+    }
+}
+
+fn names(webhook: &WebhookSettings) -> Vec<&str> {
+    let mut names: Vec<_> = webhook.headers.keys().map(reqwest::header::HeaderName::as_str).collect();
+    names.sort_unstable();
+    names
+}

@@ -1,0 +1,39 @@
+use super::*;
+
+#[test]
+fn a_malformed_record_is_still_located_by_its_offset() {
+    let json = Bytes::from_static(br#"{"event_id":7,"headers":{"offset":5,"type":null},"payload":3}"#);
+    let raw = RawEvent::locate(json.clone()).expect("the offset is readable");
+    assert_eq!((raw.offset.get(), raw.id, &raw.json), (5, None, &json));
+    assert!(Event::parse(json).is_err());
+}
+
+#[test]
+fn a_name_that_stands_there_twice_is_read_as_most_readers_do() {
+    let json = r#"{"headers":{"offset":1},"headers":{"offset":2,"offset":3,"type":"wallet.status"}}"#;
+    assert_eq!(RawEvent::locate(Bytes::from(json)).map(|raw| raw.offset.get()), Some(3));
+    assert!(Event::parse(Bytes::from(json)).is_err());
+}
+
+#[test]
+fn what_is_nested_too_deeply_to_be_an_event_is_located_all_the_same() {
+    let (open, close) = ("[".repeat(20_000), "]".repeat(20_000));
+    let json = Bytes::from(format!(r#"{{"headers":{{"type":"a","offset":4}},"payload":{open}{close}}}"#));
+    assert_eq!(RawEvent::locate(json.clone()).map(|raw| raw.offset.get()), Some(4));
+    assert_eq!(Event::parse(json).map(|_| ()), Err(Malformed::NotAnObject));
+}
+
+#[test]
+fn no_offset_no_place() {
+    for json in ["{}", "7", r#"{"headers":{}}"#, r#"{"headers":{"offset":-1}}"#, r#"{"headers":{"offset":5.0}}"#] {
+        assert_eq!(RawEvent::locate(Bytes::from(json)), None, "{json}");
+    }
+}
+
+#[test]
+fn unknown_kinds_and_fields_are_tolerated() {
+    let json = r#"{"new":[1e400],"headers":{"type":"comet.sighted","offset":1,"more":{}},"payload":{"x":1}}"#;
+    let event = Event::parse(Bytes::from(json)).expect("well formed");
+    assert_eq!(event.kind(), &EventType::Other("comet.sighted".into()));
+    assert!(!event.proof_is_due());
+}

@@ -1,0 +1,235 @@
+//! A ledger's entries as a store has them: a table, a key in it, a value.
+//!
+//! Values are JSON: small, and readable with nothing but a dump of the store. Bodies are the events' own bytes, proofs are
+//! packed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::proof::Place;
+use super::{SinkName, StateError};
+use crate::event::{EventId, Offset};
+
+const OFFSET_LENGTH: usize = 8;
+
+/// How far a lane has got: everything up to here was delivered, set aside for its late proof, quarantined, or kept as a
+/// dead letter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// `None` is before the first event.
+    pub through: Option<Offset>,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.through {
+            Some(offset) => offset.fmt(f),
+            None => f.write_str("the start"),
+        }
+    }
+}
+
+/// An event that waits for its proof, or to be delivered once more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Late {
+    /// What it is read again by. Only an event that left the quarantine has none.
+    pub event_id: Option<EventId>,
+    /// When it was first seen, Unix seconds.
+    pub first_seen: i64,
+    /// The sinks whose lanes have passed its offset and are owed it.
+    pub owed: BTreeSet<String>,
+    /// The size of its body.
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+/// What is known about a quarantined event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// Its place.
+    pub offset: Offset,
+    /// Its id, where it has one that can be read.
+    pub event_id: Option<EventId>,
+    /// The reason's constant name.
+    pub reason: String,
+    /// The reason in words.
+    pub detail: String,
+    /// When it was rejected, Unix seconds.
+    pub at: i64,
+    /// Where its proof, or other content of it, was delivered before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<Place>,
+    /// The size of its body.
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+/// An event that everything else of its channel waits for, in strict ordering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocker {
+    /// Its place.
+    pub offset: Offset,
+    /// When it was first seen, Unix seconds.
+    pub first_seen: i64,
+}
+
+/// What is known about an event that a sink gave up on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// Its place.
+    pub offset: Offset,
+    /// Its id, where it has one.
+    pub event_id: Option<EventId>,
+    /// The sink's last answer.
+    pub reason: String,
+    /// How many times it was offered.
+    pub attempts: u32,
+    /// When it was first refused, Unix seconds.
+    pub since: i64,
+    /// When the sink gave up, Unix seconds.
+    pub at: i64,
+    /// The size of its body.
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+/// Where an entry of one channel stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// How far a lane has got: an offset, or null.
+    Cursor(SinkName),
+    /// [`Late`].
+    Late(Offset),
+    /// [`Quarantined`].
+    Quarantined(Offset),
+    /// The bytes of what is late or quarantined.
+    Body(Offset),
+    /// [`GivenUp`].
+    DeadLetter(Offset, SinkName),
+    /// The bytes of a dead letter.
+    DeadBody(Offset, SinkName),
+    /// [`Blocker`].
+    Blocker,
+    /// Some proofs that were delivered one after the other, by a number that grows.
+    Proofs(u64),
+    /// How many commits there have been.
+    Version,
+}
+
+/// A kind of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumIter, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Table {
+    /// [`Key::Cursor`].
+    Cursors,
+    /// [`Key::Late`].
+    Late,
+    /// [`Key::Quarantined`].
+    Quarantine,
+    /// [`Key::Body`].
+    #[strum(serialize = "json")]
+    Bodies,
+    /// [`Key::Blocker`].
+    Blockers,
+    /// [`Key::DeadLetter`].
+    DeadLetters,
+    /// [`Key::DeadBody`].
+    DeadBodies,
+    /// [`Key::Proofs`].
+    Proofs,
+    /// [`Key::Version`].
+    Versions,
+}
+
+/// An entry's value as a claim is given it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// All of it.
+    Bytes(Bytes),
+    /// Of a body, its size alone.
+    Size(u64),
+}
+
+impl Table {
+    /// Whether its values are bodies of events.
+    #[must_use]
+    pub fn holds_bodies(self) -> bool {
+        matches!(self, Self::Bodies | Self::DeadBodies)
+    }
+}
+
+impl Key {
+    /// The table that it stands in.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        match self {
+            Self::Cursor(_) => Table::Cursors,
+            Self::Late(_) => Table::Late,
+            Self::Quarantined(_) => Table::Quarantine,
+            Self::Body(_) => Table::Bodies,
+            Self::DeadLetter(..) => Table::DeadLetters,
+            Self::DeadBody(..) => Table::DeadBodies,
+            Self::Blocker => Table::Blockers,
+            Self::Proofs(_) => Table::Proofs,
+            Self::Version => Table::Versions,
+        }
+    }
+
+    /// Its bytes within the table and the channel. Numbers are big endian, so that keys sort as offsets do.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Cursor(sink) => sink.as_bytes().to_vec(),
+            Self::Late(offset) | Self::Quarantined(offset) | Self::Body(offset) => offset.get().to_be_bytes().to_vec(),
+            Self::DeadLetter(offset, sink) | Self::DeadBody(offset, sink) => {
+                [&offset.get().to_be_bytes()[..], sink.as_bytes()].concat()
+            }
+            Self::Blocker | Self::Version => Vec::new(),
+            Self::Proofs(number) => number.to_be_bytes().to_vec(),
+        }
+    }
+
+    /// The key with these bytes.
+    ///
+    /// # Errors
+    /// If they are no key of that table.
+    pub fn parse(table: Table, bytes: &[u8]) -> Result<Self, StateError> {
+        let key = match table {
+            Table::Cursors => sink(bytes).map(Self::Cursor),
+            Table::Late => offset(bytes).map(Self::Late),
+            Table::Quarantine => offset(bytes).map(Self::Quarantined),
+            Table::Bodies => offset(bytes).map(Self::Body),
+            Table::DeadLetters => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadLetter(offset, sink)),
+            Table::DeadBodies => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadBody(offset, sink)),
+            Table::Blockers => bytes.is_empty().then_some(Self::Blocker),
+            Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
+            Table::Versions => bytes.is_empty().then_some(Self::Version),
+        };
+        key.ok_or_else(|| StateError::damaged("a key cannot be read"))
+    }
+}
+
+fn sink(bytes: &[u8]) -> Option<SinkName> {
+    std::str::from_utf8(bytes).ok().map(SinkName::from)
+}
+
+fn offset(bytes: &[u8]) -> Option<Offset> {
+    bytes.try_into().ok().map(i64::from_be_bytes).and_then(Offset::new)
+}
+
+fn offset_and_sink(bytes: &[u8]) -> Option<(Offset, SinkName)> {
+    let (number, name) = bytes.split_at_checked(OFFSET_LENGTH)?;
+    Some((offset(number)?, sink(name)?))
+}
+
+pub(super) fn encode<T: Serialize>(value: &T) -> Bytes {
+    serde_json::to_vec(value).expect("entries have text keys and no value that can fail").into()
+}
+
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StateError> {
+    serde_json::from_slice(bytes).map_err(|_| StateError::damaged("a stored value cannot be read"))
+}

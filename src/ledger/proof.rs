@@ -1,0 +1,102 @@
+//! The proofs that were delivered lately, as they are remembered across restarts.
+//!
+//! A commit's proofs are one entry. When there are more than are to be remembered, the oldest entries go.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Changes, ChunkNumbers, Key, StateError};
+use crate::event::{ChannelId, Offset};
+
+const OFFSET_LENGTH: usize = 8;
+const PROOF_LENGTH: usize = 16 + OFFSET_LENGTH;
+
+/// What a proof is known by: the first 16 bytes of the digest that was signed. By chance, two proofs never share them.
+pub type Digest = [u8; 16];
+
+/// A proof that was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// Its digest.
+    pub digest: Digest,
+    /// The place of the event that it proved.
+    pub offset: Offset,
+}
+
+/// Where an event stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// Its channel.
+    pub channel_id: ChannelId,
+    /// Its offset there.
+    pub offset: Offset,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "offset {} of channel {}", self.offset, self.channel_id)
+    }
+}
+
+/// The entries that hold a channel's proofs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chunks {
+    numbers: ChunkNumbers,
+    proofs: usize,
+    pub(super) capacity: usize,
+}
+
+impl Chunks {
+    pub(super) fn remembering(capacity: usize) -> Self {
+        Self { capacity, ..Self::default() }
+    }
+
+    pub(super) fn remember(&mut self, capacity: usize) {
+        self.capacity = capacity;
+    }
+
+    /// An entry that is in the store; entries come in the order of their numbers.
+    pub(super) fn load(&mut self, number: u64, value: &[u8]) -> Result<Vec<Proof>, StateError> {
+        let proofs = unpack(value).ok_or_else(|| StateError::damaged("delivered proofs cannot be read"))?;
+        self.numbers.push_back((number, proofs.len()));
+        self.proofs += proofs.len();
+        Ok(proofs)
+    }
+
+    pub(super) fn add(&mut self, proofs: &[Proof], changes: &mut Changes) {
+        if proofs.is_empty() {
+            return;
+        }
+        let number = self.numbers.back().map_or(0, |(last, _)| last + 1);
+        changes.push((Key::Proofs(number), Some(pack(proofs))));
+        self.numbers.push_back((number, proofs.len()));
+        self.proofs += proofs.len();
+        while let Some((oldest, count)) = self.numbers.front().copied()
+            && self.proofs - count >= self.capacity
+        {
+            self.numbers.pop_front();
+            self.proofs -= count;
+            changes.push((Key::Proofs(oldest), None));
+        }
+    }
+}
+
+fn pack(proofs: &[Proof]) -> Bytes {
+    let mut packed = Vec::with_capacity(proofs.len() * PROOF_LENGTH);
+    for Proof { digest, offset } in proofs {
+        packed.extend_from_slice(digest);
+        packed.extend_from_slice(&offset.get().to_be_bytes());
+    }
+    packed.into()
+}
+
+fn unpack(packed: &[u8]) -> Option<Vec<Proof>> {
+    let (proofs, rest) = packed.as_chunks::<PROOF_LENGTH>();
+    let proof = |packed: &[u8; PROOF_LENGTH]| {
+        let (digest, offset) = packed.split_first_chunk()?;
+        Some(Proof { digest: *digest, offset: Offset::new(i64::from_be_bytes(offset.try_into().ok()?))? })
+    };
+    if rest.is_empty() { proofs.iter().map(proof).collect() } else { None }
+}

@@ -1,0 +1,120 @@
+//! Where ledgers are kept: a store persists effects and knows nothing else.
+//!
+//! # Invariants
+//!
+//! * **Durable before it answers.** [`Outcome::Ok`] means that the effects survive a power loss.
+//! * **Fenced.** A store writes nothing for a lease that is not in force any more.
+//!
+//! # Adding a store
+//!
+//! One file beside `sled.rs` that implements [`Store`], and a line in `daemon` that opens it. Entries are opaque: a
+//! table's name, the key's bytes, the value's bytes (see [`Key`]).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::{Effects, Key, StateError, Value};
+use crate::event::ChannelId;
+
+#[cfg(test)]
+pub(crate) mod memory;
+mod sled;
+
+pub use sled::Sled;
+
+/// The right to work a channel: to deliver its events and to commit what it remembers.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// The channel.
+    pub channel: ChannelId,
+    /// Grows with each claim: of two owners the one with the larger epoch is right.
+    pub epoch: u64,
+    /// Fires when another has taken the channel over.
+    pub lost: CancellationToken,
+}
+
+impl Lease {
+    /// A lease that nothing can take away: its store has one process.
+    #[must_use]
+    pub fn for_ever(channel: ChannelId) -> Self {
+        Self { channel, epoch: 0, lost: CancellationToken::new() }
+    }
+}
+
+/// What came of one channel's effects.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// They are durable.
+    Ok,
+    /// Another owns the channel: nothing was written, and the channel's run ends.
+    Lost,
+    /// The store cannot be reached now: the same effects are tried again after a wait.
+    Unavailable(StateError),
+    /// Whether they are durable is unknown, and this process cannot find out: it ends, and the next one reads what is
+    /// there.
+    Fatal(StateError),
+}
+
+/// What was lost to a damaged store, and is known only by its number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// When the damage was found last, RFC 3339.
+    pub at: String,
+    /// Late events. None is lost: they are read again.
+    pub late: u64,
+    /// Quarantined events.
+    pub quarantined: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// Where the damaged store is kept as it was found.
+    pub kept: Option<String>,
+}
+
+/// Somewhere ledgers are kept.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Claims a channel, and gives every entry of it, with bodies by their size alone. `None` where another owns it.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Vec<(Key, Value)>)>, StateError>;
+
+    /// Persists the effects of several channels, each whole or not at all. As many answers as effects, in their order.
+    async fn commit(&self, group: Arc<[(Lease, Effects)]>) -> Vec<Outcome>;
+
+    /// The body at a key.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError>;
+
+    /// Gives a channel up.
+    async fn release(&self, lease: Lease);
+
+    /// The channels of which anything is kept.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError>;
+
+    /// Looks whether the store is still where it was.
+    ///
+    /// # Errors
+    /// Why nothing can be written.
+    async fn check(&self) -> Result<(), StateError>;
+
+    /// What was lost to damage and no operator has acknowledged.
+    fn lost(&self) -> Option<Lost>;
+
+    /// An operator has seen what was lost: what that was.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError>;
+}

@@ -1,0 +1,315 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::ledger::tests::{advance, at, offset};
+use crate::ledger::{
+    Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pending, Quarantined, QuarantinedEvent,
+};
+
+const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
+const OTHER: ChannelId = ChannelId(Uuid::from_u128(8));
+
+fn owe(sink: &str, value: i64) -> Change {
+    let event = Pending { offset: offset(value), event_id: None, first_seen: 1, json: Bytes::from_static(b"{}") };
+    Change::Owe { sink: sink.into(), event }
+}
+
+fn quarantine(value: i64, json: &'static [u8]) -> Change {
+    let (reason, detail) = ("malformed".to_owned(), "`headers` is missing".to_owned());
+    let facts = Quarantined { offset: offset(value), event_id: None, reason, detail, at: 1, original: None, bytes: 0 };
+    Change::Quarantine(QuarantinedEvent { facts, json: Bytes::from_static(json) })
+}
+
+fn give_up(value: i64) -> Change {
+    let reason = "answered 503".to_owned();
+    let facts = GivenUp { offset: offset(value), event_id: None, reason, attempts: 3, since: 1, at: 2, bytes: 0 };
+    Change::GiveUp { sink: "a".into(), letter: DeadLetter { facts, json: Bytes::from_static(b"{}") } }
+}
+
+struct Fixture {
+    directory: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.state().join(name)
+    }
+
+    /// The state directory, which opening it makes.
+    fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    /// Opens the state once what had it open before has let go of it.
+    async fn open(&self) -> Ledgers {
+        loop {
+            match Sled::open(&self.state()) {
+                Err(StateError::InUse { .. } | StateError::Database { doing: "opening", .. }) => {
+                    tokio::task::yield_now().await;
+                }
+                opened => return Ledgers::over(Arc::new(opened.unwrap())),
+            }
+        }
+    }
+
+    async fn commit(&self, changes: impl IntoIterator<Item = Change>) {
+        let ledgers = self.open().await;
+        claim(&ledgers, CHANNEL).await.commit(Commit(changes.into_iter().collect())).await.unwrap();
+        ledgers.close().await;
+    }
+
+    /// Damaged databases that were kept.
+    fn kept_aside(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.state()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("sled.damaged-")).collect()
+    }
+}
+
+async fn claim(ledgers: &Ledgers, channel: ChannelId) -> Claim {
+    ledgers.claim(channel, 1000).await.unwrap().unwrap().0
+}
+
+#[tokio::test]
+async fn a_commit_is_there_after_a_restart_as_a_whole() {
+    let fixture = Fixture::new();
+    fixture.commit([owe("a", 3), quarantine(4, b"\xff{"), advance("a", 5)]).await;
+
+    let ledgers = fixture.open().await;
+    let claim = claim(&ledgers, CHANNEL).await;
+    assert_eq!(claim.ledger().cursor("a"), Some(at(5)));
+    assert_eq!(claim.ledger().owed("a"), [offset(3)].into());
+    assert_eq!(claim.ledger().quarantined()[&offset(4)].reason, "malformed");
+    assert_eq!(claim.body(Key::Body(offset(4))).await.unwrap().unwrap(), &b"\xff{"[..]);
+    assert_eq!(claim.ledger().cursor("b"), None);
+    assert_eq!(ledgers.channels().await.unwrap(), [CHANNEL].into());
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused_and_told_which_process_holds_the_state() {
+    let fixture = Fixture::new();
+    let _ledgers = fixture.open().await;
+    let refused = Sled::open(&fixture.state()).unwrap_err().to_string();
+    assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+}
+
+#[tokio::test]
+async fn a_channel_is_claimed_once_and_again_when_the_claim_is_gone() {
+    let fixture = Fixture::new();
+    let ledgers = fixture.open().await;
+    let first = claim(&ledgers, CHANNEL).await;
+    assert!(ledgers.try_claim(CHANNEL, 1).await.unwrap().is_none());
+    assert!(ledgers.try_claim(OTHER, 1).await.unwrap().is_some());
+    drop(first);
+    assert!(ledgers.try_claim(CHANNEL, 1).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn commits_of_several_channels_are_written_together_and_a_refused_one_concerns_no_other() {
+    let fixture = Fixture::new();
+    let ledgers = fixture.open().await;
+    let (one, other) = (claim(&ledgers, CHANNEL).await, claim(&ledgers, OTHER).await);
+    one.commit(Commit(vec![advance("a", 5)])).await.unwrap();
+    let (back, on) =
+        tokio::join!(one.commit(Commit(vec![advance("a", 4)])), other.commit(Commit(vec![advance("a", 4)])));
+    assert!(matches!(back, Err(CommitError::Refused(_))), "{back:?}");
+    on.unwrap();
+}
+
+/// Ways to spoil a database, by what sled makes of them: some it refuses, some it opens as if nothing had been there.
+const DAMAGES: [(&str, Spoil); 4] = [
+    ("log overwritten", |database| fs::write(database.join("db"), "nonsense".repeat(100_000)).unwrap()),
+    ("log emptied", |database| fs::write(database.join("db"), "").unwrap()),
+    ("log not a file", |database| not_a_file(&database.join("db"))),
+    ("all gone", |database| fs::remove_dir_all(database).unwrap()),
+];
+
+type Spoil = fn(&Path);
+
+fn not_a_file(path: &Path) {
+    fs::remove_file(path).unwrap();
+    fs::create_dir(path).unwrap();
+}
+
+#[tokio::test]
+async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_counted_until_acknowledged() {
+    for (damage, spoil) in DAMAGES {
+        let fixture = Fixture::new();
+        let kept = [quarantine(1, b"{1}"), quarantine(2, b"{2}"), give_up(4)];
+        fixture.commit(kept.into_iter().chain([owe("a", 3), advance("a", 5), advance("b", 2)])).await;
+        spoil(&fixture.path("sled"));
+
+        let ledgers = fixture.open().await;
+        let claimed = claim(&ledgers, CHANNEL).await;
+        assert_eq!(claimed.ledger().cursor("a"), Some(at(2)), "{damage}: below what it is owed");
+        assert_eq!(claimed.ledger().cursor("b"), Some(at(2)), "{damage}");
+        let lost = ledgers.lost().unwrap();
+        assert_eq!((lost.late, lost.quarantined, lost.dead_letters), (1, 2, 1), "{damage}");
+        claimed.commit(Commit(vec![advance("a", 6)])).await.unwrap();
+        drop(claimed);
+        ledgers.close().await;
+
+        let ledgers = fixture.open().await;
+        assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(6)), "{damage}");
+        assert_eq!(ledgers.lost(), Some(lost.clone()), "{damage}: until it is acknowledged");
+        assert_eq!(ledgers.acknowledge_lost().await.unwrap(), Some(lost), "{damage}");
+        ledgers.close().await;
+        assert_eq!(fixture.open().await.lost(), None, "{damage}");
+    }
+}
+
+/// One flipped bit made sled cut off what stood behind it, and nothing said so.
+#[tokio::test]
+async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_as_it_was_found() {
+    let fixture = Fixture::new();
+    let quarantined = (1..=20).map(|value| quarantine(value, b"{1}"));
+    fixture.commit(quarantined.chain((21..=40).map(give_up)).chain([owe("a", 50), advance("a", 60)])).await;
+    let whole = fs::read(fixture.path("sled/db")).unwrap();
+    let mirror = fs::read(fixture.path("cursors.json")).unwrap();
+    let (mut told, mut unharmed) = (0, 0);
+    let written = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    for place in (0..written).step_by(written / 40) {
+        let mut spoilt = whole.clone();
+        spoilt[place] ^= 1;
+        fs::write(fixture.path("sled/db"), &spoilt).unwrap();
+        fs::write(fixture.path("cursors.json"), &mirror).unwrap();
+
+        let ledgers = fixture.open().await;
+        let ledger = claim(&ledgers, CHANNEL).await.ledger().clone();
+        let lost = ledgers.lost().unwrap_or_default();
+        assert_eq!(ledger.quarantined().len() as u64 + lost.quarantined, 20, "byte {place}");
+        assert_eq!(ledger.dead_letters().len() as u64 + lost.dead_letters, 20, "byte {place}");
+        let owed = ledger.owes("a", offset(50)) || ledger.cursor("a") < Some(at(50));
+        assert!(owed && ledger.cursor("a").is_some(), "byte {place}: {:?}", ledger.cursor("a"));
+        ledgers.close().await;
+        if ledgers_lost(&lost) {
+            told += 1;
+            let kept = fixture.kept_aside();
+            assert_eq!(fs::read(kept[0].join("db")).unwrap(), spoilt, "byte {place}");
+            fs::remove_dir_all(&kept[0]).unwrap();
+        } else {
+            unharmed += 1;
+            assert_eq!(fixture.kept_aside(), [] as [PathBuf; 0], "byte {place}");
+        }
+    }
+    assert!(told > 5, "{told} told, {unharmed} unharmed");
+}
+
+fn ledgers_lost(lost: &Lost) -> bool {
+    lost.kept.is_some()
+}
+
+#[tokio::test]
+async fn without_a_mirror_a_damaged_database_is_an_error_and_not_a_fresh_start() {
+    let fixture = Fixture::new();
+    fixture.commit([advance("a", 1)]).await;
+    not_a_file(&fixture.path("sled/db"));
+    fs::remove_file(fixture.path("cursors.json")).unwrap();
+    let refused = Sled::open(&fixture.state()).unwrap_err();
+    assert!(matches!(refused, StateError::Lost { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_event_too_large_for_the_log_survives_too() {
+    let fixture = Fixture::new();
+    let large: &'static [u8] = vec![b'x'; 3 << 20].leak();
+    fixture.commit([quarantine(1, large)]).await;
+    assert!(fs::read_dir(fixture.path("sled/blobs")).unwrap().count() > 0, "it is not a blob");
+    let ledgers = fixture.open().await;
+    assert_eq!(ledgers.body(CHANNEL, Key::Body(offset(1))).await.unwrap().unwrap(), large);
+    assert_eq!(claim(&ledgers, CHANNEL).await.ledger().quarantine_room().bytes, 3 << 20);
+}
+
+#[tokio::test]
+async fn after_a_write_that_failed_nothing_more_is_written() {
+    let fixture = Fixture::new();
+    let ledgers = fixture.open().await;
+    let claim = claim(&ledgers, CHANNEL).await;
+    claim.commit(Commit(vec![advance("a", 5)])).await.unwrap();
+    let mirror = || fs::read_to_string(fixture.path("cursors.json")).unwrap();
+    let before = mirror();
+    fs::rename(fixture.path("sled/blobs"), fixture.path("sled/aside")).unwrap();
+    let failed = claim.commit(Commit(vec![advance("a", 6)])).await;
+    assert!(matches!(failed, Err(CommitError::State(StateError::Io { .. }))), "{failed:?}");
+    fs::rename(fixture.path("sled/aside"), fixture.path("sled/blobs")).unwrap();
+    let failed = claim.commit(Commit(vec![advance("a", 7)])).await;
+    assert!(matches!(failed, Err(CommitError::State(StateError::Io { .. }))), "it heals by a restart only");
+    assert_eq!(mirror(), before, "the mirror is never ahead of the database");
+}
+
+#[tokio::test]
+async fn the_mirror_costs_lanes_and_not_late_events() {
+    let fixture = Fixture::new();
+    fixture.commit([owe("a", 1), advance("a", 1)]).await;
+    let few = fs::metadata(fixture.path("cursors.json")).unwrap().len();
+    fixture.commit((2..=5_000).map(|value| owe("a", value)).chain([advance("a", 5_000)])).await;
+    let many = fs::metadata(fixture.path("cursors.json")).unwrap().len();
+    assert!(many <= few + 20, "{few} bytes with one late event, {many} with 5,000");
+}
+
+/// What the operator has to be told, by what is wrong with the directory.
+#[tokio::test]
+async fn a_directory_that_is_not_the_owners_alone_is_refused_before_anything_is_opened() {
+    let refused = |fixture: &Fixture| Sled::open(&fixture.state()).unwrap_err().to_string();
+
+    let fixture = Fixture::new();
+    fixture.commit([advance("a", 1)]).await;
+    fs::set_permissions(fixture.state(), fs::Permissions::from_mode(0o750)).unwrap();
+    assert!(refused(&fixture).contains("chmod 700"), "{}", refused(&fixture));
+
+    for name in ["lock", "cursors.json", "cursors.json.new", "sled", "sled/db"] {
+        let (fixture, elsewhere) = (Fixture::new(), tempfile::tempdir().unwrap());
+        fixture.commit([advance("a", 1)]).await;
+        let target = elsewhere.path().join("target");
+        let path = fixture.path(name);
+        if path.exists() {
+            fs::rename(&path, &target).unwrap();
+        }
+        symlink(&target, &path).unwrap();
+        assert!(refused(&fixture).contains("is a symbolic link"), "{name}: {}", refused(&fixture));
+    }
+    if rustix::process::geteuid().is_root() {
+        let fixture = Fixture::new();
+        fixture.commit([advance("a", 1)]).await;
+        std::os::unix::fs::chown(fixture.state(), Some(12_345), None).unwrap();
+        assert!(refused(&fixture).contains("belongs to user 12345"), "{}", refused(&fixture));
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_has_gone_is_noticed() {
+    let fixture = Fixture::new();
+    let sled = Sled::open(&fixture.state()).unwrap();
+    sled.check().await.unwrap();
+    let elsewhere = fixture.state().with_extension("elsewhere");
+    fs::rename(fixture.state(), &elsewhere).unwrap();
+    assert!(sled.check().await.unwrap_err().to_string().contains("has gone"));
+    fs::create_dir(fixture.state()).unwrap();
+    assert!(sled.check().await.unwrap_err().to_string().contains("has gone"), "another one in its place");
+    fs::remove_dir(fixture.state()).unwrap();
+    fs::rename(&elsewhere, fixture.state()).unwrap();
+    sled.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_mirror_is_replaced_as_a_whole_and_readable_by_its_owner_alone() {
+    let fixture = Fixture::new();
+    fixture.commit([advance("a", 1)]).await;
+    // What a kill left of the next mirror, longer than the next one, so that a rest of it would show.
+    fs::write(fixture.path("cursors.json.new"), "{torn".repeat(1000)).unwrap();
+    fixture.commit([advance("a", 2)]).await;
+    let text = fs::read_to_string(fixture.path("cursors.json")).unwrap();
+    let mirror: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(mirror["channels"][CHANNEL.to_string()]["cursors"]["a"], 2);
+    assert!(!fixture.path("cursors.json.new").exists());
+    let mode = fs::metadata(fixture.path("cursors.json")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}

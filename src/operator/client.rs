@@ -1,0 +1,86 @@
+//! Asks the daemon that owns a state directory, over its control socket.
+
+use std::io;
+use std::path::Path;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{self, Method, StatusCode, header};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use url::form_urlencoded;
+
+use super::{Refusal, Request, socket};
+
+const MAX_ANSWER: usize = 256 * 1024 * 1024;
+
+/// Asks the daemon whose state is in `directory`; `None` where none listens.
+///
+/// # Errors
+/// If it does not answer. What was asked may have been done.
+pub async fn ask<R: Request>(directory: &Path, request: &R) -> io::Result<Option<Result<R::Answer, Refusal>>> {
+    use io::ErrorKind::{ConnectionRefused, InvalidInput, NotFound};
+    let daemon = match UnixStream::connect(directory.join(socket::NAME)).await {
+        Ok(daemon) => daemon,
+        Err(error) if matches!(error.kind(), NotFound | ConnectionRefused | InvalidInput) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(daemon)).await.map_err(io::Error::other)?;
+    let asking = async {
+        let answer = sender.send_request(encode(request)).await.map_err(io::Error::other)?;
+        let status = answer.status();
+        let body = to_bytes(Body::new(answer.into_body()), MAX_ANSWER).await.map_err(io::Error::other)?;
+        Ok(decode(status, &body))
+    };
+    tokio::select! {
+        answer = asking => answer.map(Some),
+        Err(error) = connection => Err(io::Error::other(error)),
+    }
+}
+
+fn encode<R: Request>(request: &R) -> http::Request<Body> {
+    let body = match R::METHOD {
+        Method::POST => serde_json::to_vec(request).expect("a request is JSON"),
+        _ => Vec::new(),
+    };
+    http::Request::builder()
+        .method(R::METHOD)
+        .uri(uri(request))
+        .header(header::HOST, "channeld")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body))
+        .expect("an encoded path and these headers are well formed")
+}
+
+/// The path. The members of a GET request stand in it, where it has places for them, or in the query.
+fn uri<R: Request>(request: &R) -> String {
+    if R::METHOD == Method::POST {
+        return R::PATH.to_owned();
+    }
+    let members = serde_urlencoded::to_string(request).expect("the members of a GET request are plain values");
+    if !R::PATH.contains('{') {
+        return format!("{}?{members}", R::PATH);
+    }
+    form_urlencoded::parse(members.as_bytes()).fold(R::PATH.to_owned(), |path, (name, value)| {
+        path.replace(&format!("{{{name}}}"), &utf8_percent_encode(&value, NON_ALPHANUMERIC).to_string())
+    })
+}
+
+fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<A, Refusal> {
+    let unexpected = |_| {
+        let text = String::from_utf8_lossy(body);
+        Refusal::Failed(format!(
+            "the running daemon answered {status}: {}: it may be of another version than this command",
+            text.trim()
+        ))
+    };
+    if status.is_success() {
+        return serde_json::from_slice(body).map_err(unexpected);
+    }
+    Err(serde_json::from_slice(body).unwrap_or_else(unexpected))
+}
+
+#[cfg(test)]
+mod tests;

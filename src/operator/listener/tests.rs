@@ -1,0 +1,62 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::operator::router::tests::sources;
+
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// Asks without an async runtime, and gives the status line and the body.
+fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let mut client = TcpStream::connect(address).unwrap();
+    write!(client, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+/// Asks until the body begins so, and gives the status line.
+fn until(address: SocketAddr, path: &str, begins: &str) -> String {
+    let asked = Instant::now();
+    loop {
+        let (status, body) = get(address, path);
+        if body.starts_with(begins) {
+            return status;
+        }
+        assert!(asked.elapsed() < MAX_WAIT, "{path}: {body}, not {begins}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
+    const WORKERS: usize = 2;
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap();
+    let sources = runtime.block_on(async { sources(&directory.path().join("state")) });
+    let liveness = sources.liveness.clone();
+    let listener = Listener::start("127.0.0.1:0".parse().unwrap(), sources).unwrap();
+    runtime.spawn(liveness.beat());
+    assert_eq!(until(listener.address(), "/livez", "ok\n"), "HTTP/1.1 200 OK");
+
+    let plugs: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            let (open, plug) = channel::<()>();
+            runtime.spawn(async move {
+                // The only message is that there will be none.
+                let _ = plug.recv();
+            });
+            open
+        })
+        .collect();
+    let stuck = "the async runtime has not turned for ";
+    assert_eq!(until(listener.address(), "/livez", stuck), "HTTP/1.1 503 Service Unavailable");
+    let (status, scrape) = get(listener.address(), "/metrics");
+    assert!(status.ends_with(" 200 OK") && scrape.contains("\nchanneld_live 0\n"), "{status}\n{scrape}");
+    assert_eq!(get(listener.address(), "/readyz").1, "no daemon runs\n");
+    drop(plugs);
+    assert_eq!(until(listener.address(), "/livez", "ok\n"), "HTTP/1.1 200 OK");
+}

@@ -1,0 +1,143 @@
+//! What is served where.
+//!
+//! | on | path | what is answered |
+//! |---|---|---|
+//! | both | `/livez` | 200 while the process makes progress, otherwise 503 and what stands still: see [`Liveness`](crate::liveness) |
+//! | both | `/readyz` | 200 when ready, otherwise 503 and the reasons, one a line; JSON for `Accept: application/json` |
+//! | both | `/metrics` | Prometheus's text format: see [`metrics`](crate::metrics) |
+//! | both | `/status` | the [`Report`] of `channeld status --json` |
+//! | socket | all of [`request`] | lists, events with their bodies, and every change |
+//!
+//! # Invariants
+//!
+//! * **The admin listener is read-only** and serves no event: GET and HEAD of these four paths, nothing else.
+//! * **One report at a time** for probes and scrapes, also where the client that asked for it has left.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{self, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use serde::Serialize;
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+use super::{Operations, Report, exposition, request};
+use crate::liveness::Liveness;
+use crate::metrics::Metrics;
+
+/// How long a report may take: it reads the state, which may not answer.
+const REPORT: Duration = Duration::from_secs(10);
+
+const PATHS: &str = "channeld serves /livez, /readyz, /status and /metrics\n";
+
+/// What the answers are made of.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// For `/livez`.
+    pub liveness: Liveness,
+    /// Those of the configuration in force.
+    pub operations: watch::Receiver<Arc<Operations>>,
+    /// Counters and histograms.
+    pub metrics: Metrics,
+}
+
+#[derive(Clone)]
+struct Served {
+    sources: Sources,
+    reporting: Arc<Mutex<()>>,
+}
+
+/// For the admin listener.
+pub(super) fn reading(sources: Sources) -> Router {
+    reports()
+        .route("/status", get(status))
+        .fallback(|| async { (StatusCode::NOT_FOUND, PATHS) })
+        .layer(middleware::from_fn(read_only))
+        .with_state(Served { sources, reporting: Arc::default() })
+}
+
+/// For the control socket.
+pub(super) fn complete(sources: Sources) -> Router {
+    let requests = request::routes(sources.operations.clone());
+    reports().with_state(Served { sources, reporting: Arc::default() }).merge(requests)
+}
+
+fn reports() -> Router<Served> {
+    Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).route("/metrics", get(metrics))
+}
+
+async fn read_only(request: extract::Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")]).into_response()
+}
+
+async fn livez(State(served): State<Served>) -> Response {
+    match served.sources.liveness.check() {
+        Ok(()) => "ok\n".into_response(),
+        Err(stuck) => (StatusCode::SERVICE_UNAVAILABLE, format!("{stuck}\n")).into_response(),
+    }
+}
+
+async fn readyz(State(served): State<Served>, headers: HeaderMap) -> Response {
+    let readiness = match served.report().await {
+        Ok(report) => Readiness { ready: report.ready, reasons: report.reasons },
+        Err(why) => Readiness { ready: false, reasons: vec![why] },
+    };
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if wants_json(&headers) {
+        return (status, Json(readiness)).into_response();
+    }
+    let text = if readiness.ready { "ready".to_owned() } else { readiness.reasons.join("\n") };
+    (status, text + "\n").into_response()
+}
+
+#[derive(Serialize)]
+struct Readiness {
+    ready: bool,
+    reasons: Vec<String>,
+}
+
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with("application/json"))
+}
+
+async fn status(State(served): State<Served>) -> Result<Json<Report>, Unavailable> {
+    served.report().await.map(Json).map_err(unavailable)
+}
+
+async fn metrics(State(served): State<Served>) -> Result<Response, Unavailable> {
+    let report = served.report().await.map_err(unavailable)?;
+    let live = served.sources.liveness.check().is_ok();
+    let text = exposition::text(&served.sources.metrics, &report, live).map_err(unavailable)?;
+    Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
+}
+
+type Unavailable = (StatusCode, String);
+
+fn unavailable(why: impl Display) -> Unavailable {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+}
+
+impl Served {
+    /// The report of this moment or, where the state does not answer, why there is none.
+    async fn report(&self) -> Result<Report, String> {
+        let operations = self.sources.operations.borrow().clone();
+        let report = async {
+            let _reporting = self.reporting.lock().await;
+            operations.report().await.map_err(|refusal| refusal.to_string())
+        };
+        timeout(REPORT, report).await.unwrap_or_else(|_| Err("the state does not answer".to_owned()))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

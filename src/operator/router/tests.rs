@@ -1,0 +1,53 @@
+use axum::body::Body;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+
+use super::*;
+use crate::ledger::Ledgers;
+use crate::ledger::store::Sled;
+use crate::operator::Refusal;
+use crate::operator::request::ALL;
+
+/// What a daemon that reads nothing answers with.
+pub(in crate::operator) fn sources(state: &std::path::Path) -> Sources {
+    let ledgers = Arc::new(Ledgers::over(Arc::new(Sled::open(state).unwrap())));
+    let liveness = Liveness::hasty(Arc::default(), ledgers.writes());
+    let operations = watch::Sender::new(Arc::new(Operations::offline(ledgers, []))).subscribe();
+    Sources { liveness, operations, metrics: Metrics::default() }
+}
+
+async fn ask(router: &Router, method: &Method, path: &str) -> StatusCode {
+    let path = path.replace("{channel}", "c").replace("{sink}", "s").replace("{offset}", "1");
+    let request = extract::Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+    let answer = TowerToHyperService::new(router.clone()).call(request.body(Body::from("{}")).unwrap()).await;
+    answer.unwrap().status()
+}
+
+#[tokio::test]
+async fn the_socket_serves_every_request_and_the_listener_neither_changes_nor_events() {
+    let directory = tempfile::tempdir().unwrap();
+    let sources = sources(&directory.path().join("state"));
+    let (listener, socket) = (reading(sources.clone()), complete(sources));
+    for (method, path) in ALL {
+        let refused = match *method {
+            _ if *path == "/status" => StatusCode::OK,
+            Method::GET => StatusCode::NOT_FOUND,
+            _ => StatusCode::METHOD_NOT_ALLOWED,
+        };
+        assert_eq!(ask(&listener, method, path).await, refused, "{method} {path}");
+        let served = ask(&socket, method, path).await;
+        assert!(!matches!(served.as_u16(), 404 | 405), "{method} {path}: {served}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_says_by_its_status_what_kind_it_is() {
+    let says = [
+        (Refusal::Usage(String::new()), StatusCode::BAD_REQUEST),
+        (Refusal::Config(String::new()), StatusCode::UNPROCESSABLE_ENTITY),
+        (Refusal::Failed(String::new()), StatusCode::INTERNAL_SERVER_ERROR),
+    ];
+    for (refusal, status) in says {
+        assert_eq!(refusal.into_response().status(), status);
+    }
+}

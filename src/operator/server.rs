@@ -1,0 +1,114 @@
+//! HTTP/1.1 connections, bounded in every way that a slow or hostile client could stretch them.
+//!
+//! # Invariants
+//!
+//! * **One request a connection,** and a bound for each part of it: see [`Bounds`].
+//! * **A client that leaves cancels nothing.** A request that was read is carried out.
+
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+/// How large a request's head may be, in bytes.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// The pause after a connection could not be accepted.
+const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the clients of one listener may take. What the work itself may take is the router's to say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Connections at a time. Further ones wait to be accepted.
+    pub(super) clients: usize,
+    /// The size of a request's body, in bytes.
+    pub(super) body: usize,
+    /// How long a client may take to send a request's head, and then its body.
+    pub(super) ask: Duration,
+    /// How long a client may take to read its answer.
+    pub(super) answer: Duration,
+}
+
+/// Serves until it is dropped.
+pub(super) async fn serve<C>(
+    mut accept: impl AsyncFnMut() -> io::Result<C>,
+    router: Router,
+    bounds: Bounds,
+) -> Infallible
+where
+    C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut clients = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = accept(), if clients.len() < bounds.clients => match accepted {
+                Ok(client) => {
+                    clients.spawn(converse(client, router.clone(), bounds));
+                }
+                Err(error) => {
+                    warn!(%error, "a connection of an operator could not be accepted");
+                    sleep(ACCEPT_AGAIN).await;
+                }
+            },
+            Some(_) = clients.join_next() => {}
+        }
+    }
+}
+
+async fn converse(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Router, bounds: Bounds) {
+    let (router, answered) = (&TowerToHyperService::new(router), &CancellationToken::new());
+    let conversation = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.ask)
+        .max_buf_size(MAX_HEAD)
+        .keep_alive(false)
+        .half_close(true)
+        .serve_connection(
+            TokioIo::new(client),
+            service_fn(async |request| {
+                let answer = answer(request, router, bounds).await;
+                answered.cancel();
+                Ok::<_, Infallible>(answer)
+            }),
+        );
+    let too_slow = async {
+        answered.cancelled().await;
+        sleep(bounds.answer).await;
+    };
+    tokio::select! {
+        ended = conversation => if let Err(error) = ended {
+            debug!(%error, "a connection of an operator failed");
+        },
+        () = too_slow => debug!("an operator's client did not read its answer in time"),
+    }
+}
+
+/// Reads the whole request before the router sees it.
+async fn answer(request: Request<Incoming>, router: &TowerToHyperService<Router>, bounds: Bounds) -> Response {
+    let (head, body) = request.into_parts();
+    match timeout(bounds.ask, to_bytes(Body::new(body), bounds.body)).await {
+        Ok(Ok(body)) => {
+            let answer = router.call(Request::from_parts(head, Body::from(body))).await;
+            answer.unwrap_or_else(|never| match never {})
+        }
+        Ok(Err(error)) => (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).into_response(),
+        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

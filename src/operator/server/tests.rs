@@ -1,0 +1,104 @@
+use std::sync::Arc;
+
+use axum::extract::Path;
+use axum::routing::post;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+
+use super::*;
+
+const BOUNDS: Bounds =
+    Bounds { clients: 1, body: 10, ask: Duration::from_millis(200), answer: Duration::from_millis(200) };
+
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// More than the buffers of a socket hold.
+const LARGE: usize = 16 * 1024 * 1024;
+
+struct Client {
+    directory: TempDir,
+    worked: Arc<Notify>,
+}
+
+/// Runs a test against a server.
+async fn served(test: impl AsyncFnOnce(Client)) {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join("s")).unwrap();
+    let worked = Arc::new(Notify::new());
+    let done = worked.clone();
+    // Longer than a client may take.
+    let work = async move || {
+        sleep(2 * BOUNDS.ask).await;
+        done.notify_one();
+    };
+    let answer = async |Path(size): Path<usize>| vec![b'x'; size];
+    let router = Router::new().route("/work", post(work)).route("/answer/{size}", post(answer));
+    let accept = async || listener.accept().await.map(|(client, _)| client);
+    tokio::select! {
+        never = serve(accept, router, BOUNDS) => match never {},
+        () = test(Client { directory, worked }) => {}
+    }
+}
+
+impl Client {
+    /// Sends, and reads until the server ends the connection.
+    async fn ask(&self, request: &str) -> String {
+        let mut client = self.connect(request).await;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    async fn connect(&self, request: &str) -> UnixStream {
+        let mut client = UnixStream::connect(self.directory.path().join("s")).await.unwrap();
+        client.write_all(request.as_bytes()).await.unwrap();
+        client
+    }
+}
+
+fn request(path: &str, body: usize) -> String {
+    format!("POST {path} HTTP/1.1\r\nHost: here\r\nContent-Length: {body}\r\n\r\n")
+}
+
+#[tokio::test]
+async fn work_may_take_longer_than_a_client_may() {
+    served(async |client| assert!(client.ask(&request("/work", 0)).await.starts_with("HTTP/1.1 200 "))).await;
+}
+
+#[tokio::test]
+async fn a_client_that_sends_nothing_too_slowly_or_too_much_is_refused() {
+    served(async |client| {
+        for (sent, answered) in [
+            (String::new(), ""),
+            ("POST /answer".to_owned(), ""),
+            (request("/answer/1", 5) + "1234", "HTTP/1.1 408 "),
+            (request("/answer/1", 11) + "12345678901", "HTTP/1.1 413 "),
+            (request("/answer/1", 10) + "1234567890", "HTTP/1.1 200 "),
+        ] {
+            let answer = timeout(MAX_WAIT, client.ask(&sent)).await.expect("it is bounded");
+            assert!(answer.starts_with(answered) && answer.is_empty() == answered.is_empty(), "{sent}: {answer}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_answer_gives_way_to_the_next() {
+    served(async |client| {
+        let _deaf = client.connect(&request(&format!("/answer/{LARGE}"), 0)).await;
+        let next = timeout(MAX_WAIT, client.ask(&request("/answer/1", 0))).await.expect("it is bounded");
+        assert!(next.starts_with("HTTP/1.1 200 "), "{next}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_asked_is_carried_out_though_the_client_has_left() {
+    served(async |client| {
+        drop(client.connect(&request("/work", 0)).await);
+        timeout(MAX_WAIT, client.worked.notified()).await.expect("it is carried out");
+    })
+    .await;
+}

@@ -1,0 +1,91 @@
+//! The control socket: the whole operator API over a Unix socket in the state directory.
+//!
+//! # Invariants
+//!
+//! * **The owner's alone.** The socket has mode 0600 before it has its name.
+//! * **Bounded:** see [`BOUNDS`].
+//! * **Optional.** A daemon whose state path is too long for a socket runs without one, and says so.
+//!
+//! # Cancellation
+//!
+//! Dropping [`Socket::serve`] drops what its clients asked for: see [`Operations`](super::Operations) for what that leaves.
+
+use std::convert::Infallible;
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tracing::debug;
+
+use super::router::{self, Sources};
+use super::server::{self, Bounds};
+
+pub(super) const NAME: &str = "control.sock";
+
+/// The directory in which the socket is made before it has its name. A killed process may leave it; the next removes it.
+const CLOSED: &str = ".control";
+
+/// What the address of a socket can hold, less its end.
+const MAX_PATH: usize = 107;
+
+const BOUNDS: Bounds =
+    Bounds { clients: 16, body: 1024 * 1024, ask: Duration::from_secs(10), answer: Duration::from_secs(10) };
+
+/// A listening socket. Its file goes with it.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Listens in a state directory that this process has locked, in place of whatever an earlier process left there.
+    ///
+    /// # Errors
+    /// If the path is too long for a socket, or the file system refuses.
+    pub fn listen(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(NAME);
+        if path.as_os_str().len() > MAX_PATH {
+            let message = format!("{} is longer than {MAX_PATH} bytes: choose a shorter state.path", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        // Others cannot enter a directory that is the owner's alone, so that nothing connects before the mode is right.
+        let closed = directory.join(CLOSED);
+        remove(&closed)?;
+        DirBuilder::new().mode(0o700).create(&closed)?;
+        let unnamed = closed.join("s");
+        let listener = UnixListener::bind(&unnamed)?;
+        std::fs::set_permissions(&unnamed, Permissions::from_mode(0o600))?;
+        std::fs::rename(&unnamed, &path)?;
+        std::fs::remove_dir(&closed)?;
+        Ok(Self { listener, path })
+    }
+
+    /// Serves until it is dropped.
+    pub async fn serve(self, sources: Sources) -> Infallible {
+        let accept = async || self.listener.accept().await.map(|(client, _)| client);
+        server::serve(accept, router::complete(sources), BOUNDS).await
+    }
+}
+
+/// Removes a directory, if there is one.
+fn remove(directory: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            debug!(%error, "the control socket could not be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,22 @@
+//! What was lost to a damaged state, acknowledged.
+
+use tracing::warn;
+
+use super::api::AcknowledgeLost;
+use super::{Operations, Refusal};
+use crate::ledger::Lost;
+use crate::telemetry::ALWAYS;
+
+impl Operations {
+    /// Notes that an operator has seen what was lost: what that was.
+    ///
+    /// # Errors
+    /// If the state cannot be written.
+    pub async fn acknowledge_lost(&self, _: &AcknowledgeLost) -> Result<Option<Lost>, Refusal> {
+        let lost = self.ledgers.acknowledge_lost().await?;
+        if let Some(Lost { quarantined, dead_letters, kept, .. }) = &lost {
+            warn!(target: ALWAYS, quarantined, dead_letters, kept, "loss acknowledged by an operator");
+        }
+        Ok(lost)
+    }
+}

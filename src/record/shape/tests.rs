@@ -1,0 +1,46 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::record::tests::{notice, proved};
+
+fn shaped(record: Record, format: Format, include_proof: bool) -> (Message, Value) {
+    let message = Message::new(&Arc::new(record), Shape { format, include_proof });
+    let value = serde_json::from_slice(message.body()).unwrap();
+    (message, value)
+}
+
+#[test]
+fn a_cloud_event_has_the_record_as_its_data() {
+    let record = proved(r#""watcher_id":"W","timestamp":1715688015"#, r#"{"name":"Transfer"}"#);
+    let (plain, _) = shaped(record.clone(), Format::Json, false);
+    let (message, event) = shaped(record, Format::CloudEvents, false);
+    assert_eq!(message.content_type(), "application/cloudevents+json");
+    let data: Value = serde_json::from_slice(plain.body()).unwrap();
+    let expected = json!({
+        "specversion": "1.0",
+        "id": "00000000-0000-0000-0000-000000000002",
+        "source": "urn:uuid:00000000-0000-0000-0000-000000000001",
+        "type": "watcher.event",
+        "subject": "watcher/W",
+        "time": "2024-05-14T12:00:15Z",
+        "datacontenttype": "application/json",
+        "data": data,
+    });
+    assert_eq!(event, expected);
+}
+
+#[test]
+fn raw_is_the_services_event_alone() {
+    let record = notice("wallet.status", r#"{"status":"deployed"}"#);
+    let event = record.event();
+    assert_eq!(shaped(record, Format::Raw, false).0.body(), &event);
+}
+
+#[test]
+fn a_proof_stands_beside_its_event_and_a_notice_has_none() {
+    let proof = json!({"report": "0x01", "context": "0x02", "signatures": ["0x03", "0x04"]});
+    let record = proved(r#""watcher_id":"W""#, "{}");
+    assert_eq!(shaped(record.clone(), Format::Json, true).1["proof"], proof);
+    assert_eq!(shaped(record, Format::CloudEvents, true).1["data"]["proof"], proof);
+    assert_eq!(shaped(notice("wallet.status", "{}"), Format::Json, true).1["proof"], Value::Null);
+}

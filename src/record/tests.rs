@@ -1,0 +1,72 @@
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use uuid::Uuid;
+
+use super::*;
+
+fn channel() -> ChannelRef {
+    ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(1)) }
+}
+
+fn event(kind: &str, proofs: &str, payload: &str) -> Event {
+    let id = Uuid::from_u128(2);
+    let headers = format!(r#"{{"type":"{kind}","offset":5,"proofs":[{proofs}]}}"#);
+    Event::parse(format!(r#"{{"event_id":"{id}","headers":{headers},"payload":{payload}}}"#).into()).unwrap()
+}
+
+fn assembled(event: &Event, status: &'static str) -> Record {
+    let digest = (status == line::VERIFIED).then_some(Hash([7; 32]));
+    Record { digest, ..Record::new(&channel(), event, Verification::status(status), &mut Lines::default()) }
+}
+
+/// The record of a notice of that kind.
+pub(crate) fn notice(kind: &str, payload: &str) -> Record {
+    assembled(&event(kind, "", payload), line::UNSIGNED)
+}
+
+/// The record of a `watcher.event` as if it were proved, with members of its payload, and with what is signed.
+pub(crate) fn proved(members: &str, signed: &str) -> Record {
+    let proof = r#"{"alg":"a","ocr_report":"0x01","ocr_context":"0x02","signatures":["0x03","0x04"]}"#;
+    let payload = format!(r#"{{{members},"verifiable_event":"{}"}}"#, STANDARD.encode(signed));
+    let event = event("watcher.event", proof, &payload);
+    assembled(&event, line::VERIFIED)
+}
+
+#[test]
+fn the_event_stands_in_its_record_byte_for_byte_but_for_line_breaks() {
+    let json = "{\"headers\":{\"type\":\"a\",\"offset\":5},\n\"payload\":{\"n\":1.50}}";
+    let event = Event::parse(json.into()).unwrap();
+    let record = assembled(&event, line::UNSIGNED);
+    assert_eq!(record.event(), json.replace('\n', " "));
+    assert_eq!(record.key(), "00000000-0000-0000-0000-000000000001:5", "without an id, its place");
+}
+
+#[test]
+fn what_is_signed_stands_in_its_record_on_one_line_without_the_space_around_it() {
+    for (signed, decoded) in [
+        ("{\"n\":1.50}", Some("{\"n\":1.50}")),
+        ("\n {\"n\":\r\n1.50}\t\n", Some("{\"n\":  1.50}")),
+        ("{\"n\":\"a\nb\"}", None),
+        ("{\"n\":1.50", None),
+        ("", None),
+    ] {
+        let record = proved(r#""watcher_id":"W""#, signed);
+        let member = decoded.map(|decoded| format!(r#","decoded":{decoded}"#)).unwrap_or_default();
+        let verification = r#""type":"watcher.event","verification":{"status":"verified"}"#;
+        let expected = format!("{verification}{member},\"event\":{}}}", text(&record.event()));
+        assert!(text(record.json()).ends_with(&expected), "{}", text(record.json()));
+    }
+}
+
+#[test]
+fn what_stands_beside_the_signed_text_of_its_kind_is_not_taken_for_signed() {
+    let [forged, honest] = ["forged", "honest"].map(|name| STANDARD.encode(format!(r#"{{"service":"{name}"}}"#)));
+    let payload = format!(r#"{{"verifiable_event":"{forged}","verifiable_result":"{honest}"}}"#);
+    let event = event("query.status", "", &payload);
+    let record = assembled(&event, line::VERIFIED);
+    assert_eq!(record.facts().get(Field::Service), Some("honest"));
+}
+
+fn text(json: &[u8]) -> &str {
+    std::str::from_utf8(json).unwrap()
+}

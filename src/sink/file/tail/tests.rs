@@ -1,0 +1,142 @@
+//! Faults at every step of an append, and what stays in memory of a file.
+
+use std::cell::{Cell, RefCell};
+use std::io::{IoSliceMut, Read, Seek};
+
+use rustix::io::{ReadWriteFlags, preadv2};
+
+use super::*;
+
+/// A disk whose operations fail where the bits of `faults` say so, the first operation being the lowest bit.
+struct Faulty {
+    bytes: RefCell<Vec<u8>>,
+    synced: RefCell<Vec<u8>>,
+    faults: u32,
+    operations: Cell<u32>,
+}
+
+impl Faulty {
+    fn new(faults: u32) -> Self {
+        let held = b"held\n".to_vec();
+        Self { bytes: held.clone().into(), synced: held.into(), faults, operations: Cell::new(0) }
+    }
+
+    fn operate(&self) -> io::Result<()> {
+        let number = self.operations.replace(self.operations.get() + 1);
+        if number < u32::BITS && self.faults & (1 << number) != 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+impl Disk for Faulty {
+    fn length(&self) -> io::Result<u64> {
+        self.operate()?;
+        Ok(self.bytes.borrow().len() as u64)
+    }
+
+    fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
+        let (fault, bytes) = (self.operate(), pieces.concat());
+        let fits = if fault.is_ok() { bytes.len() } else { bytes.len() / 2 };
+        self.bytes.borrow_mut().extend_from_slice(&bytes[..fits]);
+        fault
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.operate()?;
+        self.synced.replace(self.bytes.borrow().clone());
+        Ok(())
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        self.operate()?;
+        self.bytes.borrow_mut().truncate(usize::try_from(length).unwrap());
+        Ok(())
+    }
+}
+
+#[test]
+fn whichever_steps_fail_what_was_accepted_is_there_once_and_synced() {
+    for faults in 0..1 << 12 {
+        let mut tail = Tail::new(Faulty::new(faults));
+        let mut expected = b"held\n".to_vec();
+        for batch in [&b"one\ntwo\n"[..], b"three\n"] {
+            while tail.append(&[batch]).is_err() {}
+            expected.extend_from_slice(batch);
+            assert_eq!(*tail.disk.synced.borrow(), expected, "{faults:b}");
+            assert_eq!(*tail.disk.bytes.borrow(), expected, "{faults:b}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_batch_is_cut_off_at_once_where_possible() {
+    // The operations: length, append, sync, and then length and cut to settle.
+    for fault in [0b10, 0b100] {
+        let mut tail = Tail::new(Faulty::new(fault));
+        tail.append(&[b"batch\n"]).unwrap_err();
+        assert_eq!(*tail.disk.bytes.borrow(), b"held\n");
+    }
+}
+
+#[test]
+fn cutting_never_makes_a_file_longer() {
+    // Appending fails, and so does settling, so that the cut is still due when the file is empty.
+    let mut tail = Tail::new(Faulty::new(0b110));
+    tail.append(&[b"batch\n"]).unwrap_err();
+    tail.disk.bytes.borrow_mut().clear();
+    tail.append(&[b"batch\n"]).unwrap();
+    assert_eq!(*tail.disk.bytes.borrow(), b"batch\n");
+}
+
+/// More than the system takes at a time.
+#[test]
+fn what_comes_in_many_pieces_is_written_as_one() {
+    let mut file = tempfile::tempfile().unwrap();
+    let pieces: Vec<_> = (0..5000_u32).map(|number| number.to_string().into_bytes()).collect();
+    let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
+    Disk::append(&mut file, &pieces).unwrap();
+    let mut written = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut written).unwrap();
+    assert_eq!(written, pieces.concat());
+}
+
+#[test]
+fn every_piece_is_passed_once_and_the_end_never() {
+    let mut through = 0;
+    for length in (0..100 << 20).step_by(700_001) {
+        let passed = passed(length..length + 700_001);
+        assert_eq!(passed.start, through);
+        through = passed.end;
+        assert!(through + CACHED <= length + 700_001 || through == 0, "{length}");
+        assert!(through + CACHED + PIECE > length + 700_001, "{length}");
+    }
+}
+
+#[test]
+fn what_was_passed_is_in_memory_no_more_and_the_end_is() {
+    // Beside the test, because what is kept for a while only is often kept in nothing but memory.
+    let place = std::env::current_exe().unwrap();
+    let mut file = tempfile::tempfile_in(place.parent().unwrap()).unwrap();
+    let (batch, mut length) = (vec![b'x'; 1_000_003], 0);
+    while length < CACHED + 3 * PIECE {
+        file.write_all(&batch).unwrap();
+        file.sync_data().unwrap();
+        release(&file, length..length + batch.len() as u64);
+        length += batch.len() as u64;
+    }
+    let is_in_memory = |offset| {
+        let byte = &mut [0];
+        match preadv2(&file, &mut [IoSliceMut::new(byte)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(read) => read == 1,
+            Err(error) => {
+                assert_eq!(std::io::Error::from(error).kind(), io::ErrorKind::WouldBlock);
+                false
+            }
+        }
+    };
+    assert!((0..2 * PIECE).step_by(4096).all(|offset| !is_in_memory(offset)));
+    assert!((length - CACHED..length).step_by(4096).all(is_in_memory));
+}

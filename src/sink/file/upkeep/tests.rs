@@ -1,0 +1,63 @@
+//! Which closed files are deleted, and where the link leads.
+
+use std::num::NonZeroUsize;
+
+use super::*;
+
+/// Five files of ten bytes, an hour apart; of the one at `marked` an operator wants to keep it.
+fn files(marked: Option<usize>) -> Vec<Closed> {
+    let file = |number: usize| Closed {
+        time: Timestamp::from_second(i64::try_from(number).unwrap() * 3600).unwrap(),
+        name: number.to_string(),
+        forms: [(None, 10)].into(),
+        marked: marked == Some(number),
+    };
+    (0..5).map(file).collect()
+}
+
+#[test]
+fn each_bound_holds_and_the_last_and_the_marked_stay() {
+    let now = Timestamp::from_second(5 * 3600).unwrap();
+    let none = Keep::default();
+    let count = |files| Keep { files: NonZeroUsize::new(files), ..none };
+    let hours = |hours: u64| Keep { time: Some(Duration::from_secs(hours * 3600)), ..none };
+    let bytes = |size| Keep { size: Some(size), ..none };
+    for (keep, marked, expected) in [
+        (none, None, ""),
+        (count(2), None, "012"),
+        (count(5), None, ""),
+        (count(2), Some(3), "01"),
+        (count(1), Some(4), "012"),
+        (hours(3), None, "01"),
+        (hours(0), None, "0123"),
+        (hours(3), Some(0), "1"),
+        (bytes(35), None, "01"),
+        (bytes(1), None, "0123"),
+        (bytes(35), Some(3), "0"),
+        (Keep { files: NonZeroUsize::new(4), size: Some(25), ..none }, None, "012"),
+    ] {
+        let files = files(marked);
+        let past: String = past(&files, &keep, now).iter().map(|closed| &*closed.name).collect();
+        assert_eq!(past, expected, "{keep:?} {marked:?}");
+    }
+}
+
+#[test]
+fn a_link_is_replaced_and_nothing_else_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let real = fs::canonicalize(directory.path()).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    for (link, expected) in
+        [(directory.path().join("latest"), PathBuf::from("two")), (other.path().join("latest"), real.join("two"))]
+    {
+        point(&link, &real.join("one")).unwrap();
+        point(&link, &real.join("two")).unwrap();
+        point(&link, &real.join("two")).unwrap();
+        assert_eq!(fs::read_link(link).unwrap(), expected);
+    }
+    let file = directory.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    let error = point(&file, &real.join("one")).unwrap_err();
+    assert!(error.to_string().contains("no symbolic link"), "{error}");
+    assert_eq!(fs::read_to_string(file).unwrap(), "mine");
+}

@@ -1,0 +1,75 @@
+//! Lanes and records for the tests of sinks.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::record::{ChannelRef, Format, Lines, Message, Record, Shape};
+use crate::sink::{Delivery, LaneRef, Sink, Undelivered};
+use crate::verify::{Address, SignerSet, Verdict, Verifier};
+
+/// A channel; the same number gives the same channel.
+pub(super) fn channel(number: u128) -> ChannelRef {
+    ChannelRef { name: format!("channel-{number}").into(), id: ChannelId(Uuid::from_u128(number)) }
+}
+
+/// A lane of that channel.
+pub(super) fn lane(channel: &ChannelRef) -> LaneRef {
+    LaneRef { channel: channel.clone(), sink: "sink".into() }
+}
+
+/// Offers these messages to a sink.
+pub(super) async fn deliver(sink: &dyn Sink, channel: &ChannelRef, messages: &[Message]) -> Result<(), Undelivered> {
+    let (lane, through) = (lane(channel), messages.last().expect("a delivery is never empty").offset());
+    sink.deliver(&Delivery { lane: &lane, epoch: 1, through, messages }).await
+}
+
+/// The record of a notice at `offset`. No two channels and offsets share an event id.
+pub(super) fn record(channel: &ChannelRef, offset: i64) -> Message {
+    let id = EventId(Uuid::from_u128((channel.id.0.as_u128() << 64) | u128::from(offset.unsigned_abs())));
+    notice(channel, offset, &format!(r#""event_id":"{id}","#), "{}")
+}
+
+/// The record of a notice about a wallet.
+pub(super) fn record_about(channel: &ChannelRef, offset: i64, wallet: &str) -> Message {
+    notice(channel, offset, "", &format!(r#"{{"wallet_id":"{wallet}"}}"#))
+}
+
+/// The same record in another shape.
+pub(super) fn shaped(message: &Message, format: Format) -> Message {
+    Message::new(&Arc::new(message.record().clone()), Shape { format, ..Shape::default() })
+}
+
+/// The record of a notice to which the service gave no id.
+pub(super) fn record_without_id(channel: &ChannelRef, offset: i64) -> Message {
+    notice(channel, offset, "", "{}")
+}
+
+/// The records of notices at `offsets`.
+pub(super) fn records(channel: &ChannelRef, offsets: impl IntoIterator<Item = i64>) -> Vec<Message> {
+    offsets.into_iter().map(|offset| record(channel, offset)).collect()
+}
+
+/// The offset of that number.
+pub(super) fn offset(number: i64) -> Offset {
+    Offset::new(number).expect("tests use no negative offsets")
+}
+
+/// The records as lines, each with its line break.
+pub(super) fn lines<'a>(records: impl IntoIterator<Item = &'a Message>) -> Vec<u8> {
+    records.into_iter().flat_map(|record| [record.body(), &b"\n"[..]].concat()).collect()
+}
+
+fn notice(channel: &ChannelRef, offset: i64, id: &str, payload: &str) -> Message {
+    let json =
+        format!(r#"{{{id}"headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{payload}}}"#);
+    let raw = RawEvent::locate(json.into()).expect("a notice has an offset");
+    let signers = SignerSet::new(vec![Address([1; 20])], 1).expect("one of one is a signer set");
+    match Verifier::new(signers, Address([2; 20])).judge(raw) {
+        Verdict::Unsigned(unsigned) => {
+            Message::new(&Arc::new(Record::unsigned(channel, &unsigned, &mut Lines::default())), Shape::default())
+        }
+        other => panic!("a notice is {}", other.name()),
+    }
+}

@@ -1,0 +1,218 @@
+//! The export of spans to a collector, by OTLP over HTTP.
+//!
+//! # Invariants
+//!
+//! * **A collector that is down or slow costs nothing but spans.** A span that ends goes into a queue of [`QUEUED`], or is
+//!   lost where the queue is full. Lost spans are counted, and logged once until that changes.
+//! * **One at a time.** An export ends within [`TIMEOUT`], with all retries of the exporter.
+//!
+//! # Cancellation
+//!
+//! `stop` ends it once the queue has been exported. It may be dropped at any point: the rest is lost.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider;
+use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanExporter as _, SpanProcessor};
+use prometheus::IntCounter;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use url::Url;
+
+use crate::http;
+use crate::secret::Secret;
+
+use super::Traces;
+
+/// Spans that wait to be exported: about ten a batch, so those of a busy minute.
+const QUEUED: usize = 8_192;
+
+/// Spans of one request.
+const AT_ONCE: usize = 512;
+
+/// How long a span waits for others.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The longest wait for a collector's answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Below the collector's address.
+const PATH: &str = "v1/traces";
+
+/// Which collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Otlp {
+    /// Its address, without the path that spans go to.
+    pub endpoint: Url,
+    /// Headers of each request.
+    pub headers: Headers,
+}
+
+/// Headers by their names. The values may be secrets.
+pub type Headers = Vec<(String, Secret)>;
+
+/// Why nothing can be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The system's certificates cannot be used.
+    #[error("TLS to the collector of traces could not be set up")]
+    Tls(#[from] rustls::Error),
+    /// The client could not be made.
+    #[error("the client of the collector of traces could not be made")]
+    Client(#[from] reqwest::Error),
+    /// The exporter refuses its settings.
+    #[error("traces cannot be exported")]
+    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
+}
+
+/// Exports spans as they end.
+#[derive(Debug)]
+pub struct Export {
+    exporter: SpanExporter,
+    headers: watch::Receiver<Headers>,
+    otlp: Otlp,
+    resource: Resource,
+    queue: mpsc::Receiver<SpanData>,
+    lost: IntCounter,
+    is_failing: bool,
+}
+
+impl Export {
+    /// Nothing is sent yet. Lost spans are counted in `lost`; `headers` may change.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn new(otlp: Otlp, headers: watch::Receiver<Headers>, lost: IntCounter) -> Result<(Traces, Self), SetupError> {
+        let (sender, queue) = mpsc::channel(QUEUED);
+        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        let resource = Resource::builder().with_service_name("channeld").with_attribute(version).build();
+        let queueing = Queue { sender, lost: lost.clone(), is_full: AtomicBool::new(false) };
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(Sampler::AlwaysOn)
+            .with_resource(resource.clone())
+            .with_span_processor(queueing)
+            .build();
+        let tracer = provider.tracer_with_scope(InstrumentationScope::builder("channeld").build());
+        let exporter = exporter(&otlp, &resource)?;
+        Ok((Traces(Some(tracer)), Self { exporter, headers, otlp, resource, queue, lost, is_failing: false }))
+    }
+
+    /// Exports until `stop` fires, and then the rest of the queue.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut spans = Vec::with_capacity(AT_ONCE);
+        while self.gather(&mut spans, &stop).await {
+            self.export(std::mem::take(&mut spans)).await;
+        }
+    }
+
+    /// Waits for a span, and [`LINGER`] for more of them; `false` at the end.
+    async fn gather(&mut self, spans: &mut Vec<SpanData>, stop: &CancellationToken) -> bool {
+        let Self { queue, .. } = self;
+        tokio::select! {
+            biased;
+            () = stop.cancelled(), if !queue.is_closed() => queue.close(),
+            gathered = async {
+                queue.recv_many(spans, AT_ONCE).await;
+                let more = async { while spans.len() < AT_ONCE && queue.recv_many(spans, AT_ONCE - spans.len()).await > 0 {} };
+                let _ = timeout(LINGER, more).await;
+            } => gathered,
+        }
+        // A closed queue may still hold spans.
+        !spans.is_empty() || !queue.is_empty() || !queue.is_closed()
+    }
+
+    async fn export(&mut self, spans: Vec<SpanData>) {
+        if spans.is_empty() {
+            return;
+        }
+        let count = u64::try_from(spans.len()).unwrap_or(u64::MAX);
+        self.follow_headers();
+        let error = match timeout(TIMEOUT, self.exporter.export(spans)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {} s", TIMEOUT.as_secs())),
+        };
+        let (lost, collector) = (self.lost.get(), self.otlp.endpoint.authority());
+        match error {
+            None if std::mem::take(&mut self.is_failing) => info!(lost, "traces are exported again"),
+            None => {}
+            Some(error) => {
+                self.lost.inc_by(count);
+                if std::mem::replace(&mut self.is_failing, true) {
+                    debug!(collector, spans = count, error, "traces could not be exported");
+                } else {
+                    warn!(
+                        collector,
+                        spans = count,
+                        error,
+                        "traces could not be exported: they are lost, and events go on without"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Uses changed headers from this export on.
+    fn follow_headers(&mut self) {
+        if !self.headers.has_changed().unwrap_or(false) {
+            return;
+        }
+        self.otlp.headers.clone_from(&self.headers.borrow_and_update());
+        match exporter(&self.otlp, &self.resource) {
+            Ok(exporter) => self.exporter = exporter,
+            Err(error) => warn!(%error, "traces go on with the headers from before"),
+        }
+    }
+}
+
+fn exporter(otlp: &Otlp, resource: &Resource) -> Result<SpanExporter, SetupError> {
+    let headers = otlp.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    let mut exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(http::client_for(&otlp.endpoint)?.timeout(TIMEOUT).build()?)
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(format!("{}/{PATH}", otlp.endpoint.as_str().trim_end_matches('/')))
+        .with_timeout(TIMEOUT)
+        .with_headers(headers.collect::<HashMap<_, _>>())
+        .build()?;
+    exporter.set_resource(resource);
+    Ok(exporter)
+}
+
+/// Puts spans that end into the queue.
+#[derive(Debug)]
+struct Queue {
+    sender: mpsc::Sender<SpanData>,
+    lost: IntCounter,
+    is_full: AtomicBool,
+}
+
+impl SpanProcessor for Queue {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        let is_lost = self.sender.try_send(span).is_err();
+        if is_lost {
+            self.lost.inc();
+        }
+        if self.is_full.swap(is_lost, Ordering::Relaxed) != is_lost && is_lost {
+            warn!("traces come faster than they can be exported: some are lost, and events go on without");
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}

@@ -1,0 +1,316 @@
+//! Another configuration for a daemon that runs: a valid one takes effect as a whole, an invalid one not at all, and
+//! what did not change does not notice.
+
+use std::path::PathBuf;
+
+use channeld::simulator::{Options, Simulator};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{Daemon, Delivered, Receiver, Reply, Setup, deliverable, offsets};
+
+const IN_FORCE: &str = "configuration read again: in force";
+const REJECTED: &str = "configuration rejected: nothing changes";
+
+async fn service() -> Simulator {
+    Simulator::start(Options { channels: 2, events: 10, unsigned: 0.2, ..Options::default() }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_channel_and_a_sink_can_be_added_and_another_file_chosen() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator);
+    let second = simulator.announcement().channels[1].to_string();
+    setup.remove("channels.c1");
+    let mut daemon = setup.start();
+    daemon.until("the first channel arrives", |_| setup.lines() == 10).await;
+
+    let other = setup.path("other.jsonl");
+    setup.define_webhook("hook", &receiver);
+    setup.set("channels.c1.id", second);
+    setup.set("channels.c1.sinks", vec!["hook"]);
+    setup.set("sinks.file.path", other.display().to_string());
+    setup.write();
+    daemon.signal(Signal::HUP);
+
+    daemon.until_logged(IN_FORCE).await;
+    daemon.until("the second channel arrives", |_| receiver.received() == 10).await;
+    simulator.publish(0, 5);
+    let lines = || std::fs::read_to_string(&other).map_or(0, |text| text.lines().count());
+    daemon.until("what is new goes to the other file", |_| lines() == 5).await;
+    daemon.stop().await;
+
+    let expected = deliverable(&simulator, 0);
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 1));
+    assert_eq!([setup.offsets("c0"), offsets(&Delivered::read(&other))].concat(), expected, "each event once");
+}
+
+#[tokio::test]
+async fn an_invalid_one_changes_nothing_and_is_said() {
+    let simulator = service().await;
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
+
+    let mistakes = [
+        ("api.page_limit", json!(1000)),
+        ("channels.c0.sinks", json!(["nowhere"])),
+        ("state.path", json!(setup.path("elsewhere").display().to_string())),
+        ("api.api_key_file", json!("/nowhere/at/all")),
+    ];
+    for (done, (key, value)) in mistakes.iter().enumerate() {
+        setup.write_but(key, value.clone());
+        daemon.signal(Signal::HUP);
+        daemon.until("it is said", |daemon| daemon.log().lines(REJECTED).len() == done + 1).await;
+        simulator.publish(0, 1);
+        daemon.until("it goes on as before", |_| setup.lines() == 21 + done).await;
+    }
+    std::fs::remove_file(setup.path("channeld.toml")).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.until("it is said", |daemon| daemon.log().lines(REJECTED).len() == 5).await;
+
+    let log = daemon.stop().await;
+    let rejected = log.lines(REJECTED);
+    for (line, (key, _)) in rejected.iter().zip(&mistakes) {
+        assert!(line["level"] == "ERROR" && line["error"].as_str().unwrap().contains(key), "{key}: {line}");
+    }
+    assert!(log.lines(IN_FORCE).is_empty());
+    assert!(!setup.path("elsewhere").exists());
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+}
+
+/// A daemon that has read everything with a key from a file, of which the service knows no more.
+async fn with_an_old_key(simulator: &Simulator) -> (Setup, PathBuf, Daemon) {
+    let mut setup = Setup::reading(simulator);
+    let key_file = setup.path("api-key");
+    std::fs::write(&key_file, format!("{}\n", simulator.announcement().api_key)).unwrap();
+    setup.remove("api.api_key");
+    setup.set("api.api_key_file", key_file.display().to_string());
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
+    simulator.set_api_key("rotated-key");
+    setup.keep_secret("rotated-key");
+    (setup, key_file, daemon)
+}
+
+#[tokio::test]
+async fn a_rotated_key_is_read_from_its_file() {
+    let simulator = service().await;
+    let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
+    simulator.publish(0, 1);
+    daemon.until_logged("failed: somebody must act; trying again meanwhile").await;
+    std::fs::write(&key_file, "rotated-key\n").unwrap();
+    daemon.signal(Signal::HUP);
+
+    daemon.until("what is new arrives", |_| setup.lines() == 21).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn many_at_once_lose_and_repeat_nothing() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 3);
+    simulator.publish(0, 100);
+    let mut daemon = setup.start();
+    for step in 1..=6 {
+        daemon.until("some arrive", |_| receiver.received() >= step * 15).await;
+        daemon.signal(Signal::HUP);
+    }
+    daemon.until("everything arrives", |_| setup.lines() == 120 && receiver.received() == 120).await;
+    let log = daemon.stop().await;
+
+    assert!(!log.lines(IN_FORCE).is_empty());
+    for (number, channel) in ["c0", "c1"].into_iter().enumerate() {
+        let expected = deliverable(&simulator, number);
+        let posted: Vec<_> = receiver.delivered().into_iter().filter(|posted| posted.channel == channel).collect();
+        assert_eq!((setup.offsets(channel), offsets(&posted)), (expected.clone(), expected), "{channel}");
+    }
+}
+
+/// The second configuration has another timeout for the sink that hangs.
+#[tokio::test]
+async fn a_lane_that_does_not_end_within_the_grace_is_followed_all_the_same() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("shutdown_grace", "100ms");
+    receiver.always(Some(Reply::Hang));
+    let mut daemon = setup.start();
+    daemon.until("it hangs", |_| receiver.requests() == 2).await;
+    setup.set("sinks.hook.timeout", "1s");
+    setup.write();
+    daemon.signal(Signal::HUP);
+    daemon.until_logged("lane did not end in time: what it had in hand is offered again").await;
+
+    receiver.always(None);
+    let distinct = || receiver.ids().into_iter().collect::<std::collections::BTreeSet<_>>().len();
+    daemon.until("everything arrives", |_| setup.lines() == 20 && distinct() == 20).await;
+    daemon.stop().await;
+    for (number, channel) in ["c0", "c1"].into_iter().enumerate() {
+        assert_eq!(setup.offsets(channel), deliverable(&simulator, number));
+    }
+}
+
+#[tokio::test]
+async fn the_last_one_holds_where_one_follows_another() {
+    let simulator = service().await;
+    let mut setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
+    let other = |number: usize| setup.path(&format!("other-{number}.jsonl"));
+    let paths: Vec<_> = (0..4).map(other).collect();
+    for path in &paths {
+        setup.set("sinks.file.path", path.display().to_string());
+        setup.write();
+        daemon.signal(Signal::HUP);
+    }
+    let holds = json!("sinks ~file");
+    daemon
+        .until("the last is in force", |daemon| {
+            daemon.log().lines(IN_FORCE).iter().any(|line| line["changes"] == holds)
+        })
+        .await;
+    assert_eq!(setup.tell(&["reload", "--json"]).await.json()[0]["sinks"]["changed"], json!([]));
+    simulator.publish(0, 5);
+    let lines = || std::fs::read_to_string(&paths[3]).map_or(0, |text| text.lines().count());
+    daemon.until("what is new goes to the file chosen last", |_| lines() == 5).await;
+    daemon.stop().await;
+}
+
+/// The request that hangs would be made anew if its lane had been, and so would the wait of the one that was refused.
+#[tokio::test]
+async fn what_did_not_change_does_not_notice() {
+    let simulator = service().await;
+    let (hangs, refuses, changes) = (Receiver::start().await, Receiver::start().await, Receiver::start().await);
+    let mut setup = Setup::reading(&simulator).with_webhook("hangs", &hangs).with_webhook("refuses", &refuses);
+    setup = setup.with_webhook("changes", &changes).with("sinks.hangs.timeout", "60s");
+    for key in ["retry_wait", "retry_wait_max"] {
+        setup.set(&format!("sinks.refuses.{key}"), "1h");
+    }
+    setup.remove("channels.c1");
+    hangs.always(Some(Reply::Hang));
+    refuses.always(Some(Reply::Refuse(503, None)));
+    let mut daemon = setup.start();
+    daemon
+        .until("two are stuck, and two are not", |_| {
+            (hangs.requests(), refuses.requests(), changes.received(), setup.lines()) == (1, 1, 10, 10)
+        })
+        .await;
+
+    let elsewhere = Receiver::start().await;
+    setup.define_webhook("changes", &elsewhere);
+    setup.set("api.page_limit", 3);
+    setup.set("log.level", "info");
+    setup.write();
+    assert_eq!(
+        setup.tell(&["reload", "--json"]).await.json(),
+        [json!({"channels": {"added": [], "removed": [], "changed": []},
+                "sinks": {"added": [], "removed": [], "changed": ["changes"]}, "others": ["api", "log"]})]
+    );
+    simulator.publish(0, 5);
+    daemon.until("what is new arrives where it goes now", |_| elsewhere.received() == 5 && setup.lines() == 15).await;
+    assert_eq!((hangs.requests(), refuses.requests(), changes.received()), (1, 1, 10));
+    assert_eq!(offsets(&elsewhere.delivered()), deliverable(&simulator, 0)[10..]);
+
+    setup.remove("sinks.hangs");
+    setup.set("channels.c0.sinks", vec!["file", "refuses", "changes"]);
+    setup.set("shutdown_grace", "100ms");
+    setup.write();
+    let told = setup.tell(&["reload"]).await;
+    assert_eq!(String::from_utf8(told.out).unwrap(), "in force: channels ~c0, sinks -hangs, ~shutdown_grace\n");
+    simulator.publish(0, 1);
+    daemon.until("it goes on without the one that hung", |_| elsewhere.received() == 6).await;
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let lanes = report["channels"][0]["lanes"].as_array().unwrap().iter().map(|lane| lane["sink"].as_str().unwrap());
+    assert_eq!(lanes.collect::<Vec<_>>(), ["file", "refuses", "changes"]);
+    daemon.stop().await;
+    assert_eq!((hangs.requests(), refuses.requests()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_sink_that_wanted_no_more_is_asked_again_where_it_is_another() {
+    let simulator = service().await;
+    let (gone, elsewhere) = (Receiver::start().await, Receiver::start().await);
+    gone.always(Some(Reply::Refuse(410, None)));
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &gone);
+    setup.remove("channels.c1");
+    let mut daemon = setup.start();
+    daemon.until_logged("sink wants no more: its events wait until an operator resumes it").await;
+
+    setup.define_webhook("hook", &elsewhere);
+    setup.write();
+    daemon.signal(Signal::HUP);
+    daemon.until("everything goes elsewhere", |_| elsewhere.received() == 10).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn secrets_that_change_on_the_disk_are_noticed_and_the_file_is_not() {
+    let simulator = service().await;
+    let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
+    setup.write_but("api.page_limit", json!("half a chan"));
+    std::fs::write(&key_file, "").unwrap();
+    daemon.until_logged("files of the configuration changed and cannot be used: nothing changes").await;
+    // As a mounted secret is replaced: by another file under its name.
+    let next = setup.path("next");
+    std::fs::write(&next, "rotated-key\n").unwrap();
+    std::fs::rename(&next, &key_file).unwrap();
+    daemon.until_logged("files of the configuration changed: in force").await;
+    simulator.publish(0, 1);
+    daemon.until("what is new arrives", |_| setup.lines() == 21).await;
+    let log = daemon.stop().await;
+    assert!(log.lines(REJECTED).is_empty(), "the file itself was not read again");
+}
+
+#[tokio::test]
+async fn signers_old_and_new_overlap_until_the_old_are_removed() {
+    let old = service().await;
+    let new = Simulator::start(Options { seed: 99, ..Options::default() }).await.unwrap();
+    let signers = |simulator: &Simulator| -> Vec<String> {
+        simulator.announcement().valid_signers.iter().map(ToString::to_string).collect()
+    };
+    let mut setup = Setup::reading(&old);
+    setup.remove("channels.c1");
+    setup.set("verification.valid_signers", signers(&new));
+    let mut daemon = setup.start();
+    daemon
+        .until("their signers are not accepted", |daemon| {
+            daemon.log().lines("event rejected: quarantined, not delivered").len() + setup.lines() == 10
+        })
+        .await;
+
+    setup.set("verification.valid_signers", [signers(&old), signers(&new)].concat());
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    let before = setup.lines();
+    old.publish(0, 3);
+    daemon.until("both sets count", |_| setup.lines() >= before + 3).await;
+    setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
+    daemon.until("what was rejected holds now", |_| setup.lines() == 13).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_says_what_is_wrong_and_what_cannot_change() {
+    let simulator = service().await;
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let told = setup.tell(&["reload"]).await;
+    assert_eq!(told.code, Some(1), "nothing runs: {told:?}");
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
+    for (key, value) in [("admin.listen", "127.0.0.1:9"), ("log.format", "text")] {
+        setup.write_but(key, value);
+        let told = setup.tell(&["reload"]).await;
+        assert_eq!(told.code, Some(78), "{told:?}");
+        assert!(told.errors.contains(&format!("{key} cannot change while channeld runs")), "{told:?}");
+    }
+    setup.write_but("api.page_limit", 1000);
+    let told = setup.tell(&["reload"]).await;
+    assert!(told.code == Some(78) && told.errors.contains("api.page_limit"), "{told:?}");
+    simulator.publish(0, 1);
+    daemon.until("it goes on as before", |_| setup.lines() == 21).await;
+    daemon.stop().await;
+}

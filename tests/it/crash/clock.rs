@@ -1,0 +1,183 @@
+//! The clock of the machine is stepped while the daemon runs: set back, nothing times out early; set forward, what waits
+//! for its proof is quarantined and can be had back. Nothing is lost, and nothing comes twice.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::SystemTime;
+
+use channeld::event::Offset;
+use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::support::{Daemon, Receiver, Setup, deliverable, offsets, skip};
+
+const HOUR: i64 = 60 * 60;
+const DAY: i64 = 24 * HOUR;
+const LATE: EventSpec = EventSpec::Late(Kind::WatcherEvent);
+const REJECTED: &str = "event rejected: quarantined, not delivered";
+
+/// A clock of the daemon's own.
+struct Clock {
+    offset: PathBuf,
+}
+
+impl Clock {
+    /// Gives the setup's daemons a clock; `None` where the test is skipped.
+    fn of(setup: &mut Setup) -> Option<Self> {
+        let (library, offset) = (setup.path("clock.so"), setup.path("clock"));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/clock.c");
+        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output();
+        if !built.is_ok_and(|built| built.status.success()) {
+            skip("a C compiler named cc, and glibc");
+            return None;
+        }
+        setup.set_environment("LD_PRELOAD", &library);
+        setup.set_environment("STEPPED_CLOCK", &offset);
+        Some(Self { offset })
+    }
+
+    /// Sets it so many seconds ahead of the machine's.
+    fn set(&self, seconds: i64) {
+        let new = self.offset.with_extension("new");
+        std::fs::write(&new, seconds.to_string()).unwrap();
+        std::fs::rename(new, &self.offset).unwrap();
+    }
+}
+
+/// A service, and a machine that reads it into a file and a webhook.
+struct Rig {
+    simulator: Simulator,
+    receiver: Receiver,
+    setup: Setup,
+    clock: Clock,
+    late: Vec<i64>,
+}
+
+impl Rig {
+    async fn new() -> Option<Self> {
+        let simulator = Simulator::start(Options { unsigned: 0.2, ..Options::default() }).await.unwrap();
+        let receiver = Receiver::start().await;
+        let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 5);
+        let mut setup = setup.with("verification.proof_timeout", "12h");
+        let clock = Clock::of(&mut setup)?;
+        Some(Self { simulator, receiver, setup, clock, late: Vec::new() })
+    }
+
+    /// Events, one of them to be proved later.
+    fn publish(&mut self) {
+        self.simulator.publish(0, 4);
+        self.late.push(self.simulator.publish_one(0, LATE));
+        self.simulator.publish(0, 4);
+    }
+
+    fn prove(&self, number: usize) {
+        self.simulator.prove(0, self.late[number]);
+    }
+
+    /// Until both sinks have what can be delivered, and it is recorded.
+    async fn until_all(&self, daemon: &mut Daemon, what: &str) {
+        let all = deliverable(&self.simulator, 0).len();
+        daemon.until(what, |_| self.setup.lines() >= all && self.receiver.received() >= all).await;
+        let last = self.simulator.offsets(0).last().unwrap().0;
+        let recorded = |mirror: &str| ["file", "hook"].iter().all(|s| mirror.contains(&format!(r#""{s}": {last}"#)));
+        let mirror = self.setup.path("state/cursors.json");
+        daemon.until("it is recorded", |_| recorded(&std::fs::read_to_string(&mirror).unwrap_or_default())).await;
+    }
+
+    /// Until the daemon's clock, by its log, is so many seconds ahead of ours.
+    async fn until_clock(&self, daemon: &mut Daemon, seconds: i64) {
+        let shows = |daemon: &Daemon| {
+            let log = daemon.log().0;
+            let last = log.lines().rev().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            let Some(last) = last else { return false };
+            let shown: Timestamp = last["timestamp"].as_str().unwrap().parse().unwrap();
+            let ahead = shown.duration_since(Timestamp::try_from(SystemTime::now()).unwrap());
+            (ahead - SignedDuration::from_secs(seconds)).abs() < SignedDuration::from_secs(60)
+        };
+        daemon.until("its clock is stepped", shows).await;
+    }
+
+    /// Holds both sinks and the state against the service, with nothing waiting and nothing quarantined.
+    async fn assert_whole(&self) {
+        let expected = deliverable(&self.simulator, 0);
+        for mut delivered in [self.setup.offsets("c0"), offsets(&self.receiver.delivered())] {
+            assert!(delivered.iter().filter(|offset| !self.late.contains(offset)).is_sorted(), "{delivered:?}");
+            delivered.sort_unstable();
+            assert_eq!(delivered, expected, "everything, and nothing twice");
+        }
+        let ledger = self.setup.ledger(self.simulator.announcement().channels[0]).await;
+        assert!(ledger.late().is_empty() && ledger.quarantined().is_empty());
+        let last = expected.last().copied();
+        let cursors = ledger.cursors();
+        assert!(cursors.len() == 2 && cursors.values().all(|cursor| cursor.through.map(Offset::get) == last));
+    }
+}
+
+#[tokio::test]
+async fn a_clock_set_back_by_a_day_loses_nothing_and_times_nothing_out() {
+    let Some(mut rig) = Rig::new().await else { return };
+    rig.publish();
+    rig.publish();
+    let mut daemon = rig.setup.start();
+    rig.until_all(&mut daemon, "the first events arrive").await;
+
+    rig.clock.set(-DAY);
+    rig.publish();
+    rig.until_all(&mut daemon, "events arrive after the step").await;
+    rig.until_clock(&mut daemon, -DAY).await;
+    rig.prove(0);
+    rig.until_all(&mut daemon, "a proof comes after the step").await;
+    let log = daemon.stop().await;
+    assert_eq!(log.lines(REJECTED), [] as [serde_json::Value; 0]);
+
+    let mut daemon = rig.setup.start();
+    rig.publish();
+    rig.until_all(&mut daemon, "events arrive after a restart").await;
+    rig.until_clock(&mut daemon, -DAY).await;
+    for number in 1..rig.late.len() {
+        rig.prove(number);
+    }
+    rig.until_all(&mut daemon, "the other proofs come after a restart").await;
+    let log = daemon.stop().await;
+    assert_eq!(log.lines(REJECTED), [] as [serde_json::Value; 0]);
+    rig.assert_whole().await;
+}
+
+#[tokio::test]
+async fn a_clock_set_forward_by_two_days_quarantines_what_waits_and_a_retry_brings_it() {
+    let Some(mut rig) = Rig::new().await else { return };
+    rig.publish();
+    let mut daemon = rig.setup.start();
+    rig.until_all(&mut daemon, "the first events arrive").await;
+
+    rig.clock.set(2 * DAY);
+    daemon.until_logged(REJECTED).await;
+    let rejected = daemon.log().lines(REJECTED);
+    assert_eq!(
+        (&rejected[0]["reason"], &rejected[0]["offset"]),
+        (&"proof-timeout".into(), &rig.late[0].to_string().into())
+    );
+    rig.until_clock(&mut daemon, 2 * DAY).await;
+    rig.publish();
+    rig.until_all(&mut daemon, "the others arrive after the step").await;
+    let list = ["quarantine", "list", "--json"];
+    assert_eq!(rig.setup.tell(&list).await.each("offset"), [rig.late[0]]);
+
+    // Its proof may still come: it waits anew, from now on.
+    assert_eq!(rig.setup.tell(&["quarantine", "retry", "c0", "--all"]).await.code, Some(0));
+    assert!(rig.setup.tell(&list).await.json().is_empty());
+    daemon.stop().await;
+
+    // What waits has been seen in a future that is two days away again.
+    rig.clock.set(0);
+    let mut daemon = rig.setup.start();
+    rig.publish();
+    rig.until_all(&mut daemon, "events arrive with the clock put right").await;
+    rig.until_clock(&mut daemon, 0).await;
+    for number in 0..rig.late.len() {
+        rig.prove(number);
+    }
+    rig.until_all(&mut daemon, "the proofs come").await;
+    assert!(daemon.stop().await.lines(REJECTED).is_empty());
+    rig.assert_whole().await;
+}

@@ -1,0 +1,287 @@
+//! Every write, sync and rename that the daemon makes is a numbered point. Killed at each in turn, or with the file system
+//! frozen or failing there, it loses nothing, repeats at most one batch, and the file has everything exactly once.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{EventSpec, Honesty, Kind, LateProofs, Options, Simulator, Tampering};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use rand::Rng;
+use tokio::task::JoinSet;
+
+use crate::support::{
+    Files, Receiver, Setup, Strike, Traced, Traces, can_trace, deliverable, eventually, everything, offsets, random,
+};
+
+const PAGE: usize = 10;
+
+/// What a webhook's lane has in hand: requests between two records of what has arrived.
+const IN_HAND: usize = 8;
+
+/// Runs at the same time.
+const AT_ONCE: u64 = 3;
+
+/// Points that are tried where not everything is asked for, spread over all of them.
+const SAMPLE: u64 = 24;
+
+/// As many of those where files are closed and compressed, for each way to strike.
+const SAMPLE_ROTATING: u64 = 5;
+
+/// A daemon that is struck and does not end must have said so, and may wait; for no longer than this is it watched.
+const WAITS: Duration = Duration::from_secs(5);
+
+/// What becomes of the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Plain,
+    /// Closed after each page or so, compressed, linked to.
+    Rotating,
+}
+
+/// A service with every kind of event, and a machine that reads it into a file and a webhook.
+struct Rig {
+    simulator: Simulator,
+    receiver: Receiver,
+    setup: Setup,
+    files: Files,
+    life: Life,
+    late: i64,
+    forged: i64,
+}
+
+impl Rig {
+    async fn new(life: Life) -> Self {
+        let simulator = Simulator::start(Options { unsigned: 0.2, ..Options::default() }).await.unwrap();
+        simulator.publish(0, 4);
+        let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
+        simulator.publish(0, 8);
+        let forged = simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
+        simulator.publish(0, 16);
+        let receiver = Receiver::start().await;
+        let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
+        if life == Life::Rotating {
+            setup.set("sinks.file.rotate_size", "16KiB");
+            setup.set("sinks.file.compress", "zstd");
+            setup.set("sinks.file.latest_link", setup.path("latest").display().to_string());
+        }
+        let files = Files::of(setup.path("events.jsonl"));
+        Self { simulator, receiver, setup, files, life, late, forged }
+    }
+
+    /// Whether both sinks have everything that can be delivered now, and closed files are as they stay.
+    fn has_all(&self) -> bool {
+        let expected = deliverable(&self.simulator, 0).len();
+        let distinct: BTreeSet<_> = self.receiver.ids().into_iter().collect();
+        let lines = if self.life == Life::Plain { self.setup.lines() } else { self.files.lines() };
+        lines >= expected && distinct.len() >= expected && self.is_kept()
+    }
+
+    fn is_kept(&self) -> bool {
+        let closed = self.files.closed();
+        let linked = || {
+            std::fs::canonicalize(self.setup.path("latest")).ok()
+                == std::fs::canonicalize(&closed[closed.len() - 1]).ok()
+        };
+        self.life == Life::Plain
+            || (closed.len() > 1 && closed.iter().all(|path| path.to_string_lossy().ends_with(".zst")) && linked())
+    }
+
+    /// Runs the daemon to a clean end, unless it is struck before.
+    async fn run(&self, strike: Option<(u64, Strike)>) -> Traces {
+        let daemon = Traced::start(&self.setup, strike);
+        let mut struck = None;
+        let (mut proved, mut told) = (false, false);
+        let watched = || {
+            if daemon.has_ended() {
+                return Some(());
+            }
+            if let Some((at, Strike::Freeze(_) | Strike::Fail(_))) = strike
+                && daemon.points() >= at
+                && struck.get_or_insert_with(Instant::now).elapsed() > WAITS
+            {
+                daemon.signal(Signal::SIGKILL);
+            }
+            if self.has_all() && !proved {
+                self.simulator.prove(0, self.late);
+                proved = true;
+            } else if self.has_all() && !told {
+                told = true;
+                daemon.signal(Signal::SIGTERM);
+            }
+            None
+        };
+        eventually("the traced daemon ends", watched).await;
+        daemon.traces()
+    }
+
+    /// Starts it again, unstruck, and holds what has arrived in all against the service. Gives the number of repeats.
+    async fn recover(&self, what: &str) -> usize {
+        self.simulator.prove(0, self.late);
+        let mut daemon = self.setup.start();
+        daemon.until_logged("channel started").await;
+        daemon.until(what, |_| self.has_all()).await;
+        daemon.stop().await;
+
+        let expected = deliverable(&self.simulator, 0);
+        let in_time = |offsets: Vec<i64>| offsets.into_iter().filter(|offset| *offset != self.late).collect::<Vec<_>>();
+        let mut in_file = self.files.offsets_of("c0");
+        let ascending = in_time(in_file.clone());
+        assert!(ascending.is_sorted(), "{what}: {in_file:?}");
+        in_file.sort_unstable();
+        assert_eq!(in_file, expected, "{what}: each exactly once");
+        let posted = offsets(&self.receiver.delivered());
+        assert_eq!(posted.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), expected, "{what}");
+        let ledger = self.setup.ledger(self.simulator.announcement().channels[0]).await;
+        assert_eq!(ledger.quarantined().keys().map(|offset| offset.get()).collect::<Vec<_>>(), [self.forged], "{what}");
+        let repeats = posted.len() - expected.len();
+        assert!(repeats <= IN_HAND, "{what}: {repeats} repeats are more than a batch: {posted:?}");
+        repeats
+    }
+}
+
+/// What a sweep over the points came to.
+#[derive(Default)]
+struct Sweep {
+    struck: usize,
+    repeats: usize,
+}
+
+/// Strikes at the points in turn, each time in a rig of its own.
+async fn sweep(life: Life, strikes: &[Strike], sample: u64) {
+    if !can_trace() {
+        return;
+    }
+    let rig = Rig::new(life).await;
+    let whole = rig.run(None).await;
+    assert_eq!(whole.code, Some(0), "{}", whole.log.0);
+    rig.recover("after a run that nothing struck").await;
+
+    for &strike in strikes {
+        let points = chosen(whole.points, sample);
+        let mut sweep = Sweep::default();
+        let mut running = JoinSet::new();
+        for (number, point) in points.iter().copied().enumerate() {
+            running.spawn(struck(life, point, strike));
+            if running.len() as u64 >= AT_ONCE || number + 1 == points.len() {
+                while let Some(ended) = running.join_next().await {
+                    let (struck, repeats) = ended.unwrap();
+                    sweep.struck += usize::from(struck);
+                    sweep.repeats += repeats;
+                }
+            }
+        }
+        println!("{strike:?}: struck at {} of {} points, {} repeats", sweep.struck, whole.points, sweep.repeats);
+        // Commits that meet share their syncs, so that no two runs have quite the same number of points.
+        assert!(sweep.struck * 10 >= points.len() * 8, "{} of {}", sweep.struck, points.len());
+    }
+}
+
+/// All points, or a sample of them.
+fn chosen(points: u64, sample: u64) -> Vec<u64> {
+    if everything() {
+        return (1..=points).collect();
+    }
+    let step = points.div_ceil(sample).max(1);
+    let mut drawn = random(11);
+    (0..points).step_by(usize::try_from(step).unwrap()).map(|from| drawn.random_range(from..from + step) + 1).collect()
+}
+
+/// A run that is struck at a point, and the one after it. Whether it was struck, and the repeats.
+async fn struck(life: Life, point: u64, strike: Strike) -> (bool, usize) {
+    let what = format!("{strike:?} at point {point}");
+    let rig = Rig::new(life).await;
+    let traces = rig.run(Some((point, strike))).await;
+    let struck = traces.points >= point;
+    match strike {
+        Strike::Kill | Strike::KillHalfway => assert_eq!(traces.code.is_none(), struck, "{what}:\n{}", traces.log.0),
+        Strike::Freeze(errno) | Strike::Fail(errno) if struck && traces.code != Some(0) => {
+            assert_ne!(traces.code, Some(101), "{what}: it panicked\n{}", traces.log.0);
+            let troubles = [traces.log.at("ERROR"), traces.log.at("WARN")].concat();
+            let why = std::io::Error::from(errno).to_string();
+            let why = why.split(" (os").next().unwrap();
+            let says = |line: &serde_json::Value| line["error"].as_str().is_some_and(|error| error.contains(why));
+            assert!(troubles.iter().any(says), "{what}: it does not say why\n{}", traces.log.0);
+        }
+        Strike::Freeze(_) | Strike::Fail(_) => {}
+    }
+    let repeats = rig.recover(&what).await;
+    (struck, repeats)
+}
+
+#[tokio::test]
+async fn killed_before_each_change_of_a_file_it_loses_nothing() {
+    sweep(Life::Plain, &[Strike::Kill], SAMPLE).await;
+}
+
+#[tokio::test]
+async fn killed_in_the_middle_of_each_change_of_a_file_it_loses_nothing() {
+    sweep(Life::Plain, &[Strike::KillHalfway], SAMPLE).await;
+}
+
+#[tokio::test]
+async fn with_the_file_system_frozen_from_any_point_on_it_says_so_and_loses_nothing() {
+    sweep(Life::Plain, &[Strike::Freeze(Errno::EIO)], SAMPLE).await;
+}
+
+#[tokio::test]
+async fn with_the_disk_full_from_any_point_on_it_says_so_and_loses_nothing() {
+    sweep(Life::Plain, &[Strike::Freeze(Errno::ENOSPC)], SAMPLE).await;
+}
+
+#[tokio::test]
+async fn one_change_of_a_file_that_fails_costs_nothing() {
+    sweep(Life::Plain, &[Strike::Fail(Errno::EIO)], SAMPLE).await;
+}
+
+#[tokio::test]
+async fn killed_or_refused_at_any_change_while_files_are_closed_and_compressed_it_loses_and_repeats_nothing() {
+    let strikes = [Strike::Kill, Strike::KillHalfway, Strike::Fail(Errno::ENOSPC)];
+    sweep(Life::Rotating, &strikes, SAMPLE_ROTATING).await;
+}
+
+/// A backlog with late events: the same to the byte in each service that is made from it. Their proofs come so late.
+async fn backlog_with_late_events(delay: Duration) -> Simulator {
+    let late_proofs = Some(LateProofs { share: 0.2, delay });
+    Simulator::start(Options { events: 20, late_proofs, ends_at: Some(1_750_000_000), ..Options::default() })
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_late_event_that_was_written_before_a_kill_is_not_written_again_in_the_life_after_next() {
+    let simulator = backlog_with_late_events(Duration::from_secs(1_000_000)).await;
+    let setup = Setup::reading(&simulator).with("api.page_limit", PAGE);
+    setup.run_until_lines(deliverable(&simulator, 0).len()).await;
+
+    // The first life ends by a kill between writing a late event to the file and recording that.
+    let proved = backlog_with_late_events(Duration::ZERO).await;
+    let elsewhere = Setup::reading(&proved);
+    elsewhere.run_until_lines(20).await;
+    let late = simulator.offsets(0).into_iter().find(|(_, honesty)| *honesty == Honesty::Pending).unwrap().0;
+    let lines = elsewhere.delivered();
+    let line = &lines.iter().find(|delivered| delivered.offset == late).unwrap().json;
+    let mut file = std::fs::OpenOptions::new().append(true).open(setup.path("events.jsonl")).unwrap();
+    writeln!(file, "{line}").unwrap();
+
+    // The second writes others behind it, and ends before that event is offered again.
+    simulator.publish(0, 5);
+    setup.run_until_lines(deliverable(&simulator, 0).len() + 1).await;
+
+    // In the third it is offered.
+    simulator.prove(0, late);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    daemon
+        .until("it has been settled", |_| {
+            let mirror = std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
+            !mirror.contains(&format!(r#""{late}": "#))
+        })
+        .await;
+    daemon.stop().await;
+
+    let mut in_file = setup.offsets("c0");
+    in_file.sort_unstable();
+    assert_eq!(in_file, deliverable(&simulator, 0), "each exactly once");
+}

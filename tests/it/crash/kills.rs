@@ -1,0 +1,290 @@
+//! kill -9 in the large: a backlog flows through a service full of faults into a file and a webhook that keeps failing,
+//! and the daemon is killed at random moments all the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{Fault, Honesty, LateProofs, Options, Requests, Route, Simulator};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::support::{Receiver, Reply, Setup, deliverable, everything, random};
+
+const PAGE: usize = 50;
+
+/// What a webhook's lane has in hand: requests between two records of what has arrived.
+const IN_HAND: usize = 8;
+
+/// Events, and kills.
+const SAMPLE: (usize, usize) = (2_000, 12);
+const FULL: (usize, usize) = (50_000, 60);
+
+/// Every so many kills one comes while the daemon is starting.
+const EARLY: usize = 6;
+const STARTING: Duration = Duration::from_millis(60);
+
+/// Longer than this takes: proofs come when it says so.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+
+/// Where a life ends.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    /// So long after its beginning, whatever it does.
+    Early(Duration),
+    /// When the file holds so many lines.
+    Written(usize),
+    /// When the webhook has accepted so many requests.
+    Posted(usize),
+}
+
+/// Everything but the daemon.
+struct Rig {
+    simulator: Simulator,
+    receiver: Receiver,
+    setup: Setup,
+    written: Lines,
+    /// The events that are to arrive, in the end.
+    expected: usize,
+    /// Those whose proof has not come.
+    unproved: BTreeSet<i64>,
+    moments: StdRng,
+    /// Apart, because how often it is asked depends on the machine.
+    troubles: StdRng,
+    asked: Requests,
+    posts: usize,
+}
+
+impl Rig {
+    async fn new(events: usize) -> Self {
+        let late_proofs = Some(LateProofs { share: 0.02, delay: NEVER });
+        let backlog = u64::try_from(events).unwrap();
+        let options = Options { events: backlog, unsigned: 0.2, forged: 0.01, late_proofs, ..Options::default() };
+        let simulator = Simulator::start(options).await.unwrap();
+        let receiver = Receiver::start().await;
+        let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
+        let setup = setup.with("log.level", "info");
+        let truth = simulator.offsets(0);
+        let unproved: BTreeSet<_> = of(&truth, Honesty::Pending).collect();
+        let expected = events - of(&truth, Honesty::Forged).count();
+        let written = Lines::of(setup.path("events.jsonl"));
+        let (moments, troubles) = (random(23), random(29));
+        let (asked, posts) = (simulator.requests(), 0);
+        Self { simulator, receiver, setup, written, expected, unproved, moments, troubles, asked, posts }
+    }
+
+    /// Draws where the next life ends, so that the kills that are left are spread over the way that is left to go: that of
+    /// the file and that of the webhook by turns, because the webhook goes more slowly.
+    fn moment(&mut self, kill: usize, kills: usize) -> Moment {
+        let (written, posted) = (self.written.count(), self.receiver.received());
+        let all = self.expected - self.unproved.len();
+        if kill.is_multiple_of(EARLY) || posted >= all {
+            return Moment::Early(self.moments.random_range(Duration::ZERO..STARTING));
+        }
+        let mut draw = |done: usize| {
+            let share = (all - done).div_ceil(kills - kill + 2);
+            (done + self.moments.random_range(1..=2 * share)).min(all)
+        };
+        if kill.is_multiple_of(2) && written < all {
+            Moment::Written(draw(written))
+        } else {
+            Moment::Posted(draw(posted))
+        }
+    }
+
+    fn has_come(&mut self, moment: Moment) -> bool {
+        match moment {
+            Moment::Early(_) => true,
+            Moment::Written(lines) => self.written.count() >= lines,
+            Moment::Posted(requests) => self.receiver.received() >= requests,
+        }
+    }
+
+    /// What the service does instead of answering, and what the webhook answers, every now and then.
+    fn make_trouble(&mut self) {
+        let faults = [
+            Fault::Reset,
+            Fault::Status(500),
+            Fault::TruncatedJson,
+            Fault::ResetMidway,
+            Fault::WrongShape,
+            Fault::Html,
+            Fault::EmptyBody,
+            Fault::RateLimited { retry_after: Some("0".to_owned()) },
+        ];
+        let asked = self.simulator.requests();
+        let posts = self.receiver.requests();
+        let random = &mut self.troubles;
+        // Only where something was asked meanwhile: faults that no request meets would gather.
+        for (route, was_asked) in
+            [(Route::Poll, asked.poll > self.asked.poll), (Route::Event, asked.event > self.asked.event)]
+        {
+            if was_asked && random.random_bool(0.05) {
+                let fault = faults[random.random_range(0..faults.len())].clone();
+                self.simulator.fail_next_on(route, fault, 1);
+            }
+        }
+        if posts > self.posts && random.random_bool(0.04) {
+            let status = [500, 503, 400, 429][random.random_range(0..4)];
+            self.receiver.reply(Reply::Refuse(status, None), random.random_range(1..3));
+        }
+        (self.asked, self.posts) = (asked, posts);
+    }
+
+    /// Lets some of the proofs come that are waited for by now.
+    fn prove_some(&mut self) {
+        let read = i64::try_from(self.receiver.received()).unwrap();
+        let come: Vec<_> = self.unproved.range(..read).copied().filter(|_| self.moments.random_bool(0.5)).collect();
+        for offset in come {
+            self.prove(offset);
+        }
+    }
+
+    fn prove(&mut self, offset: i64) {
+        self.simulator.prove(0, offset);
+        self.unproved.remove(&offset);
+    }
+
+    fn moved(&mut self) -> usize {
+        self.written.count() + self.receiver.requests()
+    }
+
+    fn has_all(&mut self, last: i64) -> bool {
+        let posted = || self.receiver.ids().into_iter().collect::<BTreeSet<_>>().len();
+        self.written.count() >= self.expected
+            && self.receiver.received() >= self.expected
+            && posted() >= self.expected
+            && self.has_recorded(last)
+    }
+
+    /// Whether both lanes have recorded everything: what is quarantined is, once the batch that it came in is.
+    fn has_recorded(&self, last: i64) -> bool {
+        let mirror = std::fs::read_to_string(self.setup.path("state/cursors.json")).unwrap_or_default();
+        ["file", "hook"].iter().all(|sink| mirror.contains(&format!(r#""{sink}": {last}"#)))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_again_and_again_under_load_it_loses_nothing_and_repeats_no_more_than_a_batch_a_kill() {
+    let began = Instant::now();
+    let (events, kills) = if everything() { FULL } else { SAMPLE };
+    let mut rig = Rig::new(events).await;
+    let late = rig.unproved.clone();
+    // Where each life began, by the requests accepted by then.
+    let mut lives = vec![0];
+    let mut at = Vec::new();
+    for kill in 1..=kills {
+        let moment = rig.moment(kill, kills);
+
+        let mut daemon = rig.setup.start();
+        if let Moment::Early(after) = moment {
+            // Nothing is waited for: this is the moment.
+            tokio::time::sleep(after).await;
+        }
+        daemon
+            .while_it_moves("the moment comes", |_| {
+                rig.make_trouble();
+                if rig.has_come(moment) { None } else { Some(rig.moved()) }
+            })
+            .await;
+        daemon.kill().await;
+        lives.push(rig.receiver.received());
+        at.push((rig.written.count(), rig.receiver.received()));
+        rig.prove_some();
+    }
+
+    for offset in rig.unproved.clone() {
+        rig.prove(offset);
+    }
+    let truth = rig.simulator.offsets(0);
+    let last = truth.last().unwrap().0;
+    let mut daemon = rig.setup.start();
+    daemon
+        .while_it_moves("everything arrives", |_| {
+            rig.make_trouble();
+            if rig.has_all(last) { None } else { Some(rig.moved()) }
+        })
+        .await;
+    let log = daemon.stop().await;
+    assert!(log.lines("channel failed by a defect: starting it again").is_empty());
+
+    let expected = deliverable(&rig.simulator, 0);
+    assert!(!late.is_empty() && expected.len() < events, "late and forged events were there");
+    in_the_file(&rig.setup, &expected, &late);
+    let repeats = in_the_webhook(&rig.receiver, &expected, &lives);
+    let ledger = rig.setup.ledger(rig.simulator.announcement().channels[0]).await;
+    let quarantined: Vec<_> = ledger.quarantined().keys().map(|offset| offset.get()).collect();
+    assert_eq!(quarantined, of(&truth, Honesty::Forged).collect::<Vec<_>>(), "the forged ones, no other");
+    println!("killed at (lines, posts): {at:?}");
+    println!(
+        "{events} events, {} of them late, {kills} kills, {} repeats at the webhook, at most {} after one kill; {:?}",
+        late.len(),
+        repeats.iter().sum::<usize>(),
+        repeats.iter().max().unwrap(),
+        began.elapsed()
+    );
+}
+
+/// The offsets of one kind.
+fn of(truth: &[(i64, Honesty)], kind: Honesty) -> impl Iterator<Item = i64> {
+    truth.iter().filter(move |(_, honesty)| *honesty == kind).map(|(offset, _)| *offset)
+}
+
+fn in_the_file(setup: &Setup, expected: &[i64], late: &BTreeSet<i64>) {
+    let mut in_file = setup.offsets("c0");
+    let in_time: Vec<_> = in_file.iter().filter(|offset| !late.contains(*offset)).collect();
+    assert!(in_time.is_sorted(), "ascending apart from late events");
+    in_file.sort_unstable();
+    assert_eq!(in_file, expected, "each exactly once");
+}
+
+/// Everything came, each repeat with its first id, in another life, and no more than a batch of them for each kill.
+fn in_the_webhook(receiver: &Receiver, expected: &[i64], lives: &[usize]) -> Vec<usize> {
+    let (posted, ids) = (receiver.delivered(), receiver.ids());
+    let mut seen: BTreeMap<i64, (&str, usize)> = BTreeMap::new();
+    let mut repeats = vec![0; lives.len()];
+    for (place, (delivered, id)) in posted.iter().zip(&ids).enumerate() {
+        if let Some((first, before)) = seen.insert(delivered.offset, (id, place)) {
+            assert_eq!(first, id, "a repeat has the same id");
+            let life = |place| lives.partition_point(|began| *began <= place);
+            let mut life_before = life(before);
+            if life_before == life(place) {
+                // What was on its way when the daemon was killed may be written down a moment later, as a life's first.
+                assert_eq!(before, lives[life_before - 1], "twice in one life: {id}");
+                life_before -= 1;
+            }
+            repeats[life_before] += 1;
+        }
+    }
+    assert_eq!(seen.into_keys().collect::<Vec<_>>(), expected, "each at least once");
+    assert!(repeats.iter().all(|repeats| *repeats <= IN_HAND), "more than a batch after a kill: {repeats:?}");
+    repeats
+}
+
+/// The lines of a growing file, counted without reading it anew each time.
+struct Lines {
+    path: PathBuf,
+    read: u64,
+    whole: usize,
+}
+
+impl Lines {
+    fn of(path: PathBuf) -> Self {
+        Self { path, read: 0, whole: 0 }
+    }
+
+    fn count(&mut self) -> usize {
+        let Ok(mut file) = File::open(&self.path) else { return 0 };
+        file.seek(SeekFrom::Start(self.read)).unwrap();
+        let mut more = Vec::new();
+        file.read_to_end(&mut more).unwrap();
+        // What follows the last line break may be the rest of a kill, and be cut off.
+        let ends = more.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        let (lines, end) = ends.fold((0, 0), |(lines, _), end| (lines + 1, end));
+        self.whole += lines;
+        self.read += end as u64;
+        self.whole
+    }
+}

@@ -1,0 +1,6 @@
+//! What the service has arrives: complete, in order, once, at the sinks that want it.
+
+mod backlog;
+mod isolation;
+mod routing;
+mod start;

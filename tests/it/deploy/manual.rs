@@ -1,0 +1,96 @@
+//! What is made of the command definitions: manual pages that `man` renders, completions that a shell takes.
+
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::{programs, run};
+
+fn channeld(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    command.args(arguments).env_clear();
+    command
+}
+
+/// The pages, in a directory that is made for them.
+fn pages() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    run(&mut channeld(&["man", directory.path().join("man").to_str().unwrap()]));
+    directory
+}
+
+#[test]
+fn every_page_is_rendered_without_a_warning() {
+    if !programs(&["man"]) {
+        return;
+    }
+    let directory = pages();
+    let mut count = 0;
+    for page in std::fs::read_dir(directory.path().join("man")).unwrap() {
+        let page = page.unwrap().path();
+        let output = Command::new("man").args(["--warnings", "-E", "UTF-8", "-l"]).arg(&page).output().unwrap();
+        let warnings = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("NAME") && text.contains("SEE ALSO"), "{}:\n{text}", page.display());
+        count += 1;
+    }
+    assert!(count > 20, "{count} pages");
+}
+
+#[test]
+fn every_command_that_is_listed_has_a_page_and_no_other() {
+    let directory = pages();
+    let page = |name: &str| std::fs::read_to_string(directory.path().join("man").join(name)).ok();
+    let about = page("channeld.1").unwrap().replace('\\', "");
+    let help = String::from_utf8(run(&mut channeld(&["--help"]))).unwrap();
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // What is indented more goes on with what is said of the one before.
+    let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let names: Vec<_> = names.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help").collect();
+    assert!(names.contains(&"run") && names.contains(&"status"), "{help}");
+    for name in names {
+        assert!(page(&format!("channeld-{name}.1")).is_some_and(|page| page.contains(name)), "{name}");
+        assert!(about.contains(&format!("channeld-{name}(1)")), "{name}");
+    }
+    assert!(page("channeld-man.1").is_none(), "it is for making packages");
+}
+
+#[test]
+fn bash_completes_commands_and_options() {
+    if !programs(&["bash"]) {
+        return;
+    }
+    let script = r#"
+        source <("$1" completions bash)
+        complete_it() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+            _channeld channeld "${!#}" "${*: -2:1}"
+            echo "${COMPREPLY[*]}"
+        }
+        complete_it channeld quar
+        complete_it channeld quarantine re
+        complete_it channeld verify --min
+    "#;
+    let mut bash = Command::new("bash");
+    let out = run(bash.args(["-euc", script, "bash", env!("CARGO_BIN_EXE_channeld")]));
+    assert_eq!(String::from_utf8(out).unwrap(), "quarantine\nretry\n--min-required-signatures\n");
+}
+
+#[test]
+fn every_shell_is_given_something_and_an_unknown_one_an_error() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = String::from_utf8(run(&mut channeld(&["completions", shell]))).unwrap();
+        assert!(script.contains("dead-letters"), "{shell}");
+    }
+    let refused = channeld(&["completions", "tcsh"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(64));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let mut child = channeld(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}

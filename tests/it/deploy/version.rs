@@ -1,0 +1,107 @@
+//! The version names the commit where there is one, and a build never fails for want of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{programs, run};
+
+/// The build script, as a program that can be run anywhere.
+struct Script {
+    directory: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Script {
+    fn build() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("build");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/build.rs");
+        run(Command::new("rustc").args(["--edition", "2024", script, "-o"]).arg(&program));
+        Self { directory, program }
+    }
+
+    /// A directory with what the script looks at.
+    fn package(&self, name: &str) -> PathBuf {
+        let package = self.directory.path().join(name);
+        std::fs::create_dir_all(package.join("src")).unwrap();
+        for file in ["src/main.rs", "Cargo.toml", "notes"] {
+            std::fs::write(package.join(file), "").unwrap();
+        }
+        package
+    }
+
+    /// The variables that it hands to the compiler.
+    fn tells(&self, package: &Path, variables: &[(&str, &str)]) -> Vec<String> {
+        let mut command = Command::new(&self.program);
+        command.current_dir(package).env("CARGO_MANIFEST_DIR", package).env_remove("SOURCE_DATE_EPOCH");
+        let said = String::from_utf8(run(command.envs(variables.iter().copied()))).unwrap();
+        said.lines().filter_map(|line| line.strip_prefix("cargo::rustc-env=")).map(str::to_owned).collect()
+    }
+}
+
+fn git(package: &Path, arguments: &[&str]) -> String {
+    let author = ["-c", "user.name=a", "-c", "user.email=a@b"];
+    let mut command = Command::new("git");
+    command.current_dir(package).args(author).args(arguments).env("GIT_COMMITTER_DATE", "1795132800 +0000");
+    String::from_utf8(run(&mut command)).unwrap().trim_end().to_owned()
+}
+
+/// Makes a repository with one commit, and gives what is shown of it.
+fn repository(package: &Path) -> String {
+    git(package, &["init", "--quiet"]);
+    git(package, &["add", "."]);
+    git(package, &["commit", "--quiet", "--message", "first"]);
+    git(package, &["rev-parse", "HEAD"])[..7].to_owned()
+}
+
+#[test]
+fn the_commit_and_its_time_are_told_and_whether_the_sources_differ() {
+    if !programs(&["git", "rustc"]) {
+        return;
+    }
+    let script = Script::build();
+    let package = script.package("package");
+    let commit = repository(&package);
+    let told = |commit: &str, time: &str| [format!("BUILD_COMMIT={commit}"), format!("BUILD_COMMIT_TIME={time}")];
+    assert_eq!(script.tells(&package, &[]), told(&commit, "1795132800"));
+    assert_eq!(script.tells(&package, &[("SOURCE_DATE_EPOCH", "86400")]), told(&commit, "86400"));
+    assert_eq!(script.tells(&package, &[("SOURCE_DATE_EPOCH", "soon")]), told(&commit, "1795132800"));
+
+    std::fs::write(package.join("notes"), "the program is not made of these").unwrap();
+    assert_eq!(script.tells(&package, &[]), told(&commit, "1795132800"));
+    std::fs::write(package.join("src/more.rs"), "").unwrap();
+    assert_eq!(script.tells(&package, &[]), told(&format!("{commit}-dirty"), "1795132800"));
+}
+
+#[test]
+fn without_a_repository_of_its_own_or_without_git_nothing_is_told_and_nothing_fails() {
+    if !programs(&["git", "rustc"]) {
+        return;
+    }
+    let script = Script::build();
+    let package = script.package("around");
+    assert_eq!(script.tells(&package, &[]), [""; 0], "a tarball");
+    git(&package, &["init", "--quiet"]);
+    assert_eq!(script.tells(&package, &[]), [""; 0], "no commit yet");
+    repository(&package);
+    assert_eq!(script.tells(&package, &[("PATH", "/nowhere")]), [""; 0], "no git");
+    let inner = script.package("around/target/package");
+    assert_eq!(script.tells(&inner, &[]), [""; 0], "another project's repository");
+}
+
+#[test]
+fn the_program_names_its_own_commit() {
+    if !programs(&["git"]) {
+        return;
+    }
+    let said = run(Command::new(env!("CARGO_BIN_EXE_channeld")).arg("--version"));
+    let said = String::from_utf8(said).unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let version = concat!("channeld ", env!("CARGO_PKG_VERSION"));
+    if here.join(".git").exists() {
+        let commit = &git(here, &["rev-parse", "HEAD"])[..7];
+        assert!(said.starts_with(&format!("{version} ({commit}")), "{said}");
+    } else {
+        assert_eq!(said, format!("{version}\n"));
+    }
+}

@@ -1,0 +1,8 @@
+//! What the daemon says about itself is true: status, probes, metrics, logs, traces.
+
+mod health;
+mod logs;
+mod metrics;
+mod probes;
+mod status;
+mod traces;

@@ -1,0 +1,98 @@
+//! What an operator reads: every line one line, and no line a thousand times.
+
+use std::collections::BTreeSet;
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use serde_json::Value;
+
+use crate::support::{Daemon, Receiver, Reply, Setup};
+
+const REJECTED: &str = "event rejected: quarantined, not delivered";
+const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
+
+#[tokio::test]
+async fn what_goes_wrong_again_and_again_is_a_few_lines_and_a_count_for_each_channel() {
+    let options = Options { events: 150, channels: 2, forged: 1.0, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    for channel in [0, 1] {
+        simulator.publish_one(channel, PROVED);
+    }
+    let setup = Setup::reading(&simulator).with("log.level", "info");
+    let mut daemon = setup.start();
+    daemon.until("what is proved arrives", |_| setup.lines() == 2).await;
+    let log = daemon.stop().await;
+
+    for channel in ["c0", "c1"] {
+        let of_channel = |message: &str| {
+            let lines = log.lines(message);
+            lines.into_iter().filter(|line| line["channel"] == channel).collect::<Vec<_>>()
+        };
+        let told = of_channel("more lines like this were not written");
+        assert_eq!((of_channel(REJECTED).len(), told.len()), (20, 1), "{told:?}");
+        let told = [&told[0]["level"], &told[0]["like"], &told[0]["lines"]];
+        assert_eq!(told, [&"ERROR".into(), &REJECTED.into(), &Value::from(130)]);
+    }
+    for once in ["channeld starts", "stopping: the batch in hand is finished and recorded first", "channeld ends"] {
+        assert_eq!(log.lines(once).len(), 1, "{once}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it() {
+    let simulator = Simulator::start(Options { events: 12, ..Options::default() }).await.unwrap();
+    let forged = simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
+    simulator.publish_one(0, PROVED);
+    let receiver = Receiver::start().await;
+    receiver.reply(Reply::Refuse(503, None), 1);
+    let setup = Setup::reading(&simulator).with("api.page_limit", 5).with_webhook("hook", &receiver);
+    let mut daemon = setup.start();
+    let last = simulator.offsets(0).last().unwrap().0.to_string();
+    let recorded = |daemon: &Daemon, sink: &str| {
+        let lines = daemon.log().lines("batch recorded");
+        lines.iter().any(|line| line["sink"] == sink && line["offset"] == last.as_str())
+    };
+    daemon.until("all is recorded", |daemon| recorded(daemon, "file") && recorded(daemon, "hook")).await;
+    let log = daemon.stop().await;
+
+    let pages = log.lines("batch verified");
+    let id = |line: &Value| line["trace_id"].as_str().unwrap().to_owned();
+    let page_with = |offset: i64| {
+        let bound = |page: &Value, end: &str| page[end].as_str().unwrap().parse::<i64>().unwrap();
+        let page = pages.iter().find(|page| bound(page, "first") <= offset && offset <= bound(page, "last"));
+        id(page.unwrap())
+    };
+    let ids: BTreeSet<_> = pages.iter().map(id).collect();
+    assert!(pages.len() >= 3 && ids.len() == pages.len(), "{pages:?}");
+    assert!(ids.iter().all(|id| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit())), "{ids:?}");
+
+    assert_eq!(id(&log.lines(REJECTED)[0]), page_with(forged));
+    let first = page_with(simulator.offsets(0)[0].0);
+    assert_eq!(id(&log.lines("sink refused: its events wait and are offered again")[0]), first);
+    assert_eq!(id(&log.lines("sink accepts again")[0]), first);
+    for message in ["batch handed on", "batch recorded"] {
+        let lines = log.lines(message);
+        let offset = |line: &Value| line["offset"].as_str().unwrap().parse().unwrap();
+        assert!(lines.len() >= 3 && lines.iter().all(|line| id(line) == page_with(offset(line))), "{lines:?}");
+    }
+    let offered = [log.lines("events offered"), log.lines("batch offered with another")].concat();
+    assert!(offered.iter().map(id).collect::<BTreeSet<_>>() == ids, "{offered:?}");
+}
+
+#[tokio::test]
+async fn a_line_for_people_is_one_line_whatever_a_file_is_called() {
+    let simulator = Simulator::start(Options { events: 20, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator).with("log.format", "text").with("sinks.file.rotate_size", "4KiB");
+    let path = setup.path("nasty\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{202e}.jsonl");
+    let setup = setup.with("sinks.file.path", path.to_str().unwrap()).with("api.page_limit", 5);
+    let mut daemon = setup.start();
+    daemon.until("a file is closed", |daemon| daemon.log().0.contains("file closed, going on in a new one")).await;
+    let log = daemon.stop().await.0;
+
+    assert!(log.contains(r"nasty\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{202e}"), "{log}");
+    assert!(
+        !log.chars().any(|character| character.is_control() && character != '\n' || character == '\u{202e}'),
+        "{log:?}"
+    );
+    let begins = |line: &str| line.split_once("Z ").is_some_and(|(at, _)| at.parse::<jiff::civil::DateTime>().is_ok());
+    assert!(log.lines().all(begins), "{log}");
+}

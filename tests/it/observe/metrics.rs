@@ -1,0 +1,231 @@
+//! What is measured is what happened, under the names that are documented, in a form that Prometheus takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use rustix::process::Signal;
+
+use crate::support::{Admin, Answered, Daemon, Prometheus, Receiver, Reply, Setup, programs, value};
+
+/// The documentation that the table of metrics stands in.
+const DOCUMENTED: &str = include_str!("../../../src/metrics.rs");
+
+const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
+
+async fn service(specs: &[EventSpec]) -> Simulator {
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    for spec in specs {
+        simulator.publish_one(0, *spec);
+    }
+    simulator
+}
+
+/// Waits for a sample to have a value, and gives the scrape.
+async fn until(admin: &Admin, daemon: &mut Daemon, sample: &str, expected: f64) -> String {
+    let holds = |answer: &Answered| value(&answer.text, sample) == Some(expected);
+    admin.until(daemon, "/metrics", &format!("{sample} {expected}"), holds).await.text
+}
+
+/// A daemon that has met everything once: verified, unsigned, late and rejected events, two sinks.
+async fn seasoned(simulator: &Simulator, setup: &Setup) -> (Daemon, Admin) {
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    daemon.until("what holds arrives", |_| setup.lines() == 4).await;
+    until(&admin, &mut daemon, r#"channeld_processed_offset{channel="c0"}"#, 7.0).await;
+    simulator.prove(0, 6);
+    daemon.until("the late one arrives", |_| setup.lines() == 5).await;
+    until(&admin, &mut daemon, r#"channeld_late_proofs{channel="c0"}"#, 0.0).await;
+    (daemon, admin)
+}
+
+const SEASON: [EventSpec; 7] = [
+    PROVED,
+    EventSpec::Honest(Kind::WalletStatus),
+    EventSpec::Honest(Kind::Unknown),
+    EventSpec::Forged(Tampering::ContentChanged),
+    EventSpec::Forged(Tampering::Strangers),
+    EventSpec::Late(Kind::QueryCompleted),
+    PROVED,
+];
+
+#[tokio::test]
+async fn what_happened_is_what_is_counted() {
+    let (simulator, receiver) = (service(&SEASON).await, Receiver::start().await);
+    receiver.reply(Reply::Refuse(503, None), 2);
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
+    let (mut daemon, admin) = seasoned(&simulator, &setup).await;
+    let sample = r#"channeld_events_delivered_total{channel="c0",sink="hook"}"#;
+    let scrape = until(&admin, &mut daemon, sample, 5.0).await;
+    for (sample, expected) in [
+        (r#"channeld_events_total{channel="c0",type="watcher.event",verdict="verified"}"#, 2.0),
+        (r#"channeld_events_total{channel="c0",type="watcher.event",verdict="rejected"}"#, 2.0),
+        (r#"channeld_events_total{channel="c0",type="wallet.status",verdict="unsigned"}"#, 1.0),
+        (r#"channeld_events_total{channel="c0",type="other",verdict="unsigned"}"#, 1.0),
+        (r#"channeld_events_total{channel="c0",type="query.status",verdict="pending"}"#, 1.0),
+        (r#"channeld_events_total{channel="c0",type="query.status",verdict="verified"}"#, 1.0),
+        (r#"channeld_events_rejected_total{channel="c0",reason="event-hash-mismatch"}"#, 1.0),
+        (r#"channeld_events_rejected_total{channel="c0",reason="too-few-signatures"}"#, 1.0),
+        (r#"channeld_events_rejected_total{channel="c0",reason="duplicate-proof"}"#, 0.0),
+        (r#"channeld_events_delivered_total{channel="c0",sink="file"}"#, 5.0),
+        (r#"channeld_deliveries_total{channel="c0",outcome="refused",sink="hook"}"#, 2.0),
+        (r#"channeld_quarantined_events{channel="c0"}"#, 2.0),
+        (r#"channeld_channel_quarantine_full{channel="c0"}"#, 0.0),
+        (r#"channeld_channel_late_full{channel="c0"}"#, 0.0),
+        (r#"channeld_channel_dead_letters_full{channel="c0"}"#, 0.0),
+        ("channeld_quarantine_events", 2.0),
+        ("channeld_quarantine_full", 0.0),
+        ("channeld_state_writable", 1.0),
+        (r#"channeld_state_lost_events{kind="quarantined"}"#, 0.0),
+        (r#"channeld_state_lost_events{kind="dead_letter"}"#, 0.0),
+        (r#"channeld_newest_offset{channel="c0"}"#, 7.0),
+        (r#"channeld_lag_events{channel="c0"}"#, 0.0),
+        (r#"channeld_oldest_undelivered_age_seconds{channel="c0"}"#, 0.0),
+        (r#"channeld_lane_state{channel="c0",sink="file",state="ok"}"#, 1.0),
+        (r#"channeld_lane_state{channel="c0",sink="file",state="blocked"}"#, 0.0),
+        ("channeld_ready", 1.0),
+        ("channeld_live", 1.0),
+    ] {
+        assert_eq!(value(&scrape, sample), Some(expected), "{sample}\n{scrape}");
+    }
+    let strangers = value(&scrape, r#"channeld_unknown_signer_signatures_total{channel="c0"}"#).unwrap();
+    assert!(strangers >= 4.0, "{strangers}");
+    let polls = value(&scrape, r#"channeld_api_requests_total{channel="c0",endpoint="poll",outcome="ok"}"#).unwrap();
+    assert!(polls >= 2.0 && value(&scrape, "channeld_state_commit_duration_seconds_count").unwrap() >= 2.0);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_documented_metrics_are_those_that_there_are() {
+    let (simulator, receiver) = (service(&SEASON).await, Receiver::start().await);
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
+    let (daemon, admin) = seasoned(&simulator, &setup).await;
+    let scrape = admin.get("/metrics").await;
+    assert_eq!(scrape.kind, "text/plain; version=0.0.4");
+    let (documented, served) = (documented(), served(&scrape.text));
+    assert!(documented.len() > 30, "{documented:?}");
+    assert_eq!(documented.keys().collect::<BTreeSet<_>>(), served.keys().collect::<BTreeSet<_>>());
+    for (name, shape) in documented {
+        assert_eq!(shape, served[&name], "{name}");
+    }
+    daemon.stop().await;
+}
+
+/// A type, and labels.
+type Shape = (String, BTreeSet<String>);
+
+/// The rows of the table.
+fn documented() -> BTreeMap<String, Shape> {
+    let rows = DOCUMENTED.lines().filter_map(|line| line.strip_prefix("//! | `"));
+    let row = |row: &str| {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let labels = cells[2].split(',').map(str::trim).filter(|label| !label.is_empty());
+        (cells[0].trim_matches('`').to_owned(), (cells[1].to_owned(), labels.map(str::to_owned).collect()))
+    };
+    rows.map(row).collect()
+}
+
+/// The families of a scrape.
+fn served(scrape: &str) -> BTreeMap<String, Shape> {
+    let types = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let shape = |(name, kind): (&str, &str)| {
+        let sample = if kind == "histogram" { format!("{name}_sum") } else { name.to_owned() };
+        let sample = scrape.lines().find_map(|line| line.strip_prefix(&*sample)).unwrap();
+        let labels = sample.split_once('}').map_or("", |(labels, _)| labels).trim_start_matches('{');
+        let labels = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
+        (name.to_owned(), (kind.to_owned(), labels.collect()))
+    };
+    types.map(shape).collect()
+}
+
+#[tokio::test]
+async fn what_is_counted_survives_a_reload_and_what_is_configured_no_more_is_not_shown() {
+    let simulator = Simulator::start(Options { channels: 2, events: 10, ..Options::default() }).await.unwrap();
+    let mut setup = Setup::reading(&simulator).with_admin();
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    let delivered = |channel: &str| format!(r#"channeld_events_delivered_total{{channel="{channel}",sink="file"}}"#);
+    for channel in ["c0", "c1"] {
+        until(&admin, &mut daemon, &delivered(channel), 10.0).await;
+    }
+    setup.remove("channels.c1");
+    setup.write();
+    daemon.signal(Signal::HUP);
+    daemon.until_logged("configuration read again: in force").await;
+    simulator.publish(0, 5);
+    let scrape = until(&admin, &mut daemon, &delivered("c0"), 15.0).await;
+    assert!(!scrape.contains(r#"channel="c1""#), "{scrape}");
+    let judged: f64 = scrape
+        .lines()
+        .filter(|line| line.starts_with(r#"channeld_events_total{channel="c0""#))
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap())
+        .sum();
+    assert!((judged - 15.0).abs() < 0.5, "each event once: {judged}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn how_far_a_sink_is_behind_shows_in_events_and_in_time_across_a_restart() {
+    let (simulator, receiver) = (service(&[PROVED; 5]).await, Receiver::start().await);
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
+    receiver.always(Some(Reply::Refuse(503, None)));
+    for run in 0..2 {
+        let mut daemon = setup.start();
+        let admin = Admin::of(&mut daemon).await;
+        let retrying = r#"channeld_lane_state{channel="c0",sink="hook",state="retrying"}"#;
+        until(&admin, &mut daemon, retrying, 1.0).await;
+        let scrape =
+            until(&admin, &mut daemon, r#"channeld_lane_processed_offset{channel="c0",sink="file"}"#, 5.0).await;
+        let of = |metric: &str, sink| value(&scrape, &format!(r#"{metric}{{channel="c0",sink="{sink}"}}"#)).unwrap();
+        assert!(of("channeld_lane_lag_events", "hook") >= 5.0 && of("channeld_lane_lag_events", "file") < 0.5, "{run}");
+        // By the event's own time: no restart makes it young.
+        let age = age_of_first(&setup);
+        let measured = of("channeld_lane_oldest_undelivered_age_seconds", "hook");
+        assert!((measured - age).abs() <= 5.0, "{run}: {measured} s, {age} s");
+        daemon.stop().await;
+    }
+}
+
+/// How long ago the first event happened, by its own word.
+fn age_of_first(setup: &Setup) -> f64 {
+    let happened: jiff::Timestamp = setup.delivered()[0].time.parse().unwrap();
+    jiff::Timestamp::now().duration_since(happened).as_secs_f64()
+}
+
+#[tokio::test]
+async fn promtool_finds_nothing_to_complain_about() {
+    if !programs(&["promtool"]) {
+        return;
+    }
+    let (simulator, receiver) = (service(&SEASON).await, Receiver::start().await);
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
+    let (daemon, admin) = seasoned(&simulator, &setup).await;
+    let scrape = setup.path("scrape.txt");
+    std::fs::write(&scrape, admin.get("/metrics").await.text).unwrap();
+    let mut check = std::process::Command::new("promtool");
+    let checked = check.args(["check", "metrics"]).stdin(std::fs::File::open(&scrape).unwrap()).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&checked.stdout), String::from_utf8_lossy(&checked.stderr));
+    assert!(checked.status.success() && said.is_empty(), "{said}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_prometheus_that_scrapes_the_daemon_knows_what_was_delivered() {
+    if !programs(&["prometheus"]) {
+        return;
+    }
+    let simulator = Simulator::start(Options { events: 30, unsigned: 0.2, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator).with_admin();
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    daemon.until("all arrive", |_| setup.lines() == 30).await;
+    let prometheus = Prometheus::scraping(&setup, &admin);
+    for (query, expected) in [
+        (r#"channeld_events_delivered_total{channel="c0",sink="file"}"#, "30"),
+        (r#"sum(channeld_events_total{job="channeld"})"#, "30"),
+        ("channeld_ready and on(instance) up == 1", "1"),
+        (r#"count(channeld_channel_state{channel="c0"} == 1)"#, "1"),
+    ] {
+        prometheus.until(query, expected).await;
+    }
+    daemon.stop().await;
+}

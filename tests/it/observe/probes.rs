@@ -1,0 +1,279 @@
+//! What probes are told: a daemon in order is ready, one in trouble says why it is not, and neither looks dead.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{EventSpec, Fault, Kind, Options, Route, Simulator, Tampering, Window};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::support::{Admin, Answered, Daemon, Receiver, Reply, Setup, fill_quarantine};
+
+async fn service(events: u64) -> Simulator {
+    Simulator::start(Options { events, ..Options::default() }).await.unwrap()
+}
+
+/// Starts a daemon that listens.
+async fn start(setup: &Setup) -> (Daemon, Admin) {
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    (daemon, admin)
+}
+
+#[tokio::test]
+async fn what_is_served_says_what_status_says_and_takes_no_orders() {
+    let simulator = service(10).await;
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    let ready = admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
+    assert_eq!((&*ready.text, &*ready.kind), ("ready\n", "text/plain; charset=utf-8"));
+    let ready = admin.ask(Method::GET, "/readyz", "application/json").await;
+    assert_eq!(ready.json(), json!({"ready": true, "reasons": []}));
+    assert_eq!(admin.get("/livez").await.text, "ok\n");
+
+    let done = |answer: &Answered| {
+        let channel = &answer.json()["channels"][0];
+        channel["processed"] == 10 && channel["state"] == "idle"
+    };
+    let mut served = admin.until(&mut daemon, "/status", "all is processed", done).await.json();
+    let mut told = setup.tell(&["status", "--json"]).await.json().remove(0);
+    for report in [&mut served, &mut told] {
+        // These go on meanwhile.
+        for member in ["last_poll", "state"] {
+            report["channels"][0][member].take();
+        }
+    }
+    assert_eq!(served, told);
+
+    let only_on_the_socket = ["/quarantine", "/quarantine/c0/1", "/dead-letters", "/cursors", "/reload", "/pause"];
+    let paths = ["/livez", "/readyz", "/status", "/metrics", "/", "/nowhere"];
+    for path in paths.into_iter().chain(only_on_the_socket) {
+        for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH] {
+            assert_eq!(admin.ask(method, path, "*/*").await.status, 405, "{path}");
+        }
+        let (get, head) = (admin.get(path).await, admin.ask(Method::HEAD, path, "*/*").await);
+        assert_eq!((get.status, &*head.text), (head.status, ""), "{path}");
+    }
+    for path in ["/"].into_iter().chain(only_on_the_socket) {
+        assert_eq!(admin.get(path).await.status, 404, "{path}");
+    }
+    daemon.stop().await;
+    assert!(TcpStream::connect(admin.address).is_err(), "it listens no more");
+}
+
+#[tokio::test]
+async fn each_kind_of_trouble_is_a_reason_not_to_be_ready_and_none_looks_like_a_hang() {
+    for (trouble, said) in [
+        (Trouble::KeyRefused, "channel c0: reading events: "),
+        (Trouble::Gone, "channel c0: does not exist or is archived"),
+        (Trouble::SinkBlocked, "channel c0, sink hook: answered 404"),
+        (Trouble::QuarantineFull, "channel c0: its quarantine is full (1000 events, "),
+        (Trouble::InDoubt, "channel c0: reading events: whether there are events above offset "),
+        (Trouble::ServiceDown, "channel c0: has not been read yet"),
+    ] {
+        let (simulator, receiver) = (trouble.service().await, Receiver::start().await);
+        let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin().with("api.page_limit", 20);
+        trouble.begins(&simulator, &receiver, &setup).await;
+        let (mut daemon, admin) = start(&setup).await;
+        let is_said =
+            |answer: &Answered| answer.status == 503 && answer.text.lines().any(|reason| reason.starts_with(said));
+        trouble.grows(&simulator, &setup, &mut daemon).await;
+        admin.until(&mut daemon, "/readyz", said, is_said).await;
+        let so_is_status = |answer: &Answered| {
+            let report = answer.json();
+            let reasons = report["reasons"].as_array().unwrap();
+            report["ready"] == false && reasons.iter().any(|reason| reason.as_str().unwrap().starts_with(said))
+        };
+        admin.until(&mut daemon, "/status", "so does the status", so_is_status).await;
+        assert_eq!(admin.sample("channeld_ready").await, Some(0.0), "{said}");
+        assert_eq!(admin.get("/livez").await.text, "ok\n", "{said}");
+        assert_eq!(admin.sample("channeld_live").await, Some(1.0), "{said}");
+        // A channel that is gone is the only one: the daemon ends with it.
+        if trouble == Trouble::Gone { drop(daemon.kill().await) } else { drop(daemon.stop().await) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    KeyRefused,
+    Gone,
+    SinkBlocked,
+    QuarantineFull,
+    InDoubt,
+    ServiceDown,
+}
+
+impl Trouble {
+    async fn service(self) -> Simulator {
+        let options = match self {
+            Self::InDoubt => Options { events: 1, window: Window::Newest, ..Options::default() },
+            // One channel goes on, so that the daemon does.
+            Self::Gone => Options { events: 3, channels: 2, ..Options::default() },
+            _ => Options { events: 3, ..Options::default() },
+        };
+        Simulator::start(options).await.unwrap()
+    }
+
+    async fn begins(self, simulator: &Simulator, receiver: &Receiver, setup: &Setup) {
+        match self {
+            Self::KeyRefused => simulator.fail_next_on(Route::Poll, Fault::Status(401), usize::MAX),
+            Self::Gone => simulator.archive(0),
+            Self::SinkBlocked => receiver.always(Some(Reply::Refuse(404, None))),
+            Self::QuarantineFull => fill_quarantine(setup, simulator.announcement().channels[0]).await,
+            Self::ServiceDown => simulator.fail_next_on(Route::Poll, Fault::Status(503), usize::MAX),
+            Self::InDoubt => {}
+        }
+    }
+
+    async fn grows(self, simulator: &Simulator, setup: &Setup, daemon: &mut Daemon) {
+        if self == Self::InDoubt {
+            daemon.until("the first event arrives", |_| setup.lines() == 1).await;
+            // More in a second than search gives at once.
+            simulator.publish(0, 5000);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_quarantine_is_said_of_its_channel_alone() {
+    let simulator = Simulator::start(Options { events: 3, channels: 2, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator).with_admin();
+    fill_quarantine(&setup, simulator.announcement().channels[1]).await;
+    let (mut daemon, admin) = start(&setup).await;
+    let is_said = |answer: &Answered| {
+        answer.text.lines().eq(["channel c1: its quarantine is full (1000 events, 2000 \
+                                                               bytes): reading stops before the next event that would \
+                                                               be rejected"])
+    };
+    admin.until(&mut daemon, "/readyz", "that is the only reason", is_said).await;
+    for (sample, expected) in [
+        (r#"channeld_channel_quarantine_full{channel="c0"}"#, 0.0),
+        (r#"channeld_channel_quarantine_full{channel="c1"}"#, 1.0),
+        (r#"channeld_quarantined_events{channel="c0"}"#, 0.0),
+        (r#"channeld_quarantined_events{channel="c1"}"#, 1000.0),
+        (r#"channeld_quarantined_bytes{channel="c1"}"#, 2000.0),
+        ("channeld_quarantine_events", 1000.0),
+        ("channeld_quarantine_full", 1.0),
+    ] {
+        assert_eq!(admin.sample(sample).await, Some(expected), "{sample}");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_state_directory_that_is_removed_is_a_reason_and_no_hang() {
+    let simulator = service(3).await;
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    // A daemon that has something to record ends.
+    let recorded = |answer: &Answered| answer.json()["channels"][0]["processed"] == 3;
+    admin.until(&mut daemon, "/status", "all is recorded", recorded).await;
+    assert_eq!(
+        (admin.get("/readyz").await.text.as_str(), admin.sample("channeld_state_writable").await),
+        ("ready\n", Some(1.0))
+    );
+    std::fs::remove_dir_all(setup.path("state")).unwrap();
+    let is_said = |answer: &Answered| answer.text.starts_with("the state cannot be written: ");
+    admin.until(&mut daemon, "/readyz", "the directory has gone", is_said).await;
+    assert_eq!(admin.sample("channeld_state_writable").await, Some(0.0));
+    assert_eq!(admin.get("/livez").await.text, "ok\n");
+    daemon.kill().await;
+}
+
+#[tokio::test]
+async fn what_a_damaged_database_has_lost_is_a_reason_until_an_operator_acknowledges_it() {
+    let simulator = service(3).await;
+    simulator.publish_one(0, EventSpec::Forged(Tampering::Strangers));
+    simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    let quarantined = |answer: &Answered| answer.json()["channels"][0]["quarantined"] == 1;
+    admin.until(&mut daemon, "/status", "one is quarantined", quarantined).await;
+    daemon.stop().await;
+    std::fs::write(setup.path("state/sled/db"), "").unwrap();
+
+    let (mut daemon, admin) = start(&setup).await;
+    let said = "1 quarantined events and 0 dead letters were lost to a damaged state";
+    let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
+    admin.until(&mut daemon, "/readyz", said, is_said).await;
+    let lost = |kind: &str| format!(r#"channeld_state_lost_events{{kind="{kind}"}}"#);
+    assert_eq!(admin.sample(&lost("quarantined")).await, Some(1.0));
+    assert_eq!(admin.sample(&lost("dead_letter")).await, Some(0.0));
+    assert_eq!(setup.tell(&["state", "acknowledge"]).await.code, Some(0));
+    admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
+    assert_eq!(admin.sample(&lost("quarantined")).await, Some(0.0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn clients_that_never_finish_hold_up_neither_the_others_nor_the_end() {
+    let simulator = service(3).await;
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    let silent: Vec<_> = (0..80).map(|_| TcpStream::connect(admin.address).unwrap()).collect();
+    for mut client in &silent {
+        client.write_all(b"GET /livez HT").unwrap();
+    }
+    assert_eq!(admin.get("/livez").await.text, "ok\n", "connections that take too long are closed");
+    simulator.publish(0, 3);
+    daemon.until("events arrive meanwhile", |_| setup.lines() == 6).await;
+
+    let again: Vec<_> = (0..80).map(|_| TcpStream::connect(admin.address).unwrap()).collect();
+    let ends = Instant::now();
+    daemon.stop().await;
+    assert!(ends.elapsed() < Duration::from_secs(4), "{:?}", ends.elapsed());
+    drop((silent, again));
+}
+
+#[tokio::test]
+async fn a_request_without_end_is_refused() {
+    use std::io::Read;
+    let simulator = service(0).await;
+    let setup = Setup::reading(&simulator).with_admin();
+    let (daemon, admin) = start(&setup).await;
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut client = TcpStream::connect(admin.address).unwrap();
+        let mut answer = Vec::new();
+        client.write_all(b"GET /livez HTTP/1.1\r\nHost: here\r\nX-Padding: ").unwrap();
+        // It may be shown out while it still writes.
+        while client.write_all(&[b'x'; 4096]).is_ok() && answer.len() < 256 {
+            answer.push(0);
+        }
+        answer.clear();
+        let _ = client.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    });
+    let answer = answer.await.unwrap();
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_said_with_its_key_and_nothing_is_started() {
+    let simulator = service(3).await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let setup = Setup::reading(&simulator).with("admin.listen", address.as_str());
+    let ended = setup.start().ended().await;
+    assert_eq!(ended.code, Some(1), "it may well be free again, where a wrong configuration would not be right again");
+    let said = ended.log.lines("channeld could not start").remove(0)["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("admin.listen") && said.contains(&address) && said.contains("in use"), "{said}");
+    assert_eq!((setup.lines(), simulator.requests().poll), (0, 0));
+}
+
+#[tokio::test]
+async fn the_address_stays_what_it_was_and_another_one_is_rejected() {
+    let simulator = service(3).await;
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    setup.write_but("admin.listen", "127.0.0.1:1");
+    daemon.signal(rustix::process::Signal::HUP);
+    daemon.until_logged("configuration rejected: nothing changes").await;
+    assert_eq!(admin.sample("channeld_config_last_reload_successful").await, Some(0.0));
+    setup.write();
+    daemon.signal(rustix::process::Signal::HUP);
+    daemon.until_logged("configuration read again: in force").await;
+    assert_eq!(admin.sample("channeld_config_last_reload_successful").await, Some(1.0));
+    daemon.stop().await;
+}

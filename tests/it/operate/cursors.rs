@@ -1,0 +1,45 @@
+//! Positions are shown and moved by an operator: what is repeated or passed over is announced first.
+
+use super::{PROVED, service};
+use crate::support::{Receiver, Setup, offsets};
+
+#[tokio::test]
+async fn a_cursor_put_back_repeats_what_was_announced_and_only_there() {
+    let simulator = service(&[PROVED; 6]).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| setup.lines() == 6 && receiver.received() == 6).await;
+    daemon.stop().await;
+    assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [6, 6]);
+
+    let set = ["cursor", "set", "c0", "--sink", "hook", "--to", "4", "--json"];
+    let asked = setup.tell(&set).await;
+    assert_eq!(asked.code, Some(64), "{asked:?}");
+    assert!(asked.errors.contains("--yes"), "{asked:?}");
+    assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [6, 6]);
+    let done = setup.tell(&[&set[..], &["--yes"]].concat()).await;
+    assert_eq!(done.each("repeated"), [2]);
+    assert!(done.errors.contains("cursor set by an operator"), "{done:?}");
+    assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [6, 4]);
+
+    let mut daemon = setup.start();
+    daemon.until("they arrive again", |_| receiver.received() == 8).await;
+    daemon.stop().await;
+    assert_eq!(offsets(&receiver.delivered()), [1, 2, 3, 4, 5, 6, 5, 6]);
+    assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 6]);
+}
+
+#[tokio::test]
+async fn a_cursor_put_on_latest_passes_over_what_was_there() {
+    let simulator = service(&[PROVED; 2]).await;
+    let setup = Setup::reading(&simulator);
+    setup.run_until_lines(2).await;
+    simulator.publish(0, 3);
+
+    let done = setup.tell(&["cursor", "set", "c0", "--to", "latest", "--yes", "--json"]).await;
+    assert_eq!((done.each("passed_over"), done.each("to")), (vec![3.into()], vec![5.into()]));
+    simulator.publish_one(0, PROVED);
+    setup.run_until_lines(3).await;
+    assert_eq!(setup.offsets("c0"), [1, 2, 6]);
+}

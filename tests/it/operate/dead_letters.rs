@@ -1,0 +1,74 @@
+//! What a sink gives up on is kept, shown and delivered once more, or dropped.
+
+use channeld::simulator::Simulator;
+
+use super::{PROVED, service};
+use crate::support::{Receiver, Reply, Setup, offsets, records};
+
+const GIVEN_UP: &str = "given up: it is a dead letter now, see `channeld dead-letters list`";
+
+/// The webhook gives up after a second of refusals.
+fn giving_up_soon(simulator: &Simulator, receiver: &Receiver) -> Setup {
+    Setup::reading(simulator).with_webhook("hook", receiver).with("sinks.hook.give_up_after", "1s")
+}
+
+#[tokio::test]
+async fn what_is_refused_for_too_long_is_a_dead_letter_and_comes_with_its_id_when_it_is_delivered_again() {
+    let simulator = service(&[PROVED; 3]).await;
+    let receiver = Receiver::start().await;
+    let setup = giving_up_soon(&simulator, &receiver);
+    receiver.always(Some(Reply::Refuse(422, None)));
+    let mut daemon = setup.start();
+    daemon.until("all are given up", |daemon| daemon.log().lines(GIVEN_UP).len() == 3).await;
+    assert_eq!((setup.lines(), receiver.received()), (3, 0), "the other sink has them");
+
+    let listed = setup.tell(&["dead-letters", "list", "--json"]).await;
+    assert_eq!(listed.each("offset"), [1, 2, 3]);
+    assert_eq!(listed.each("reason"), ["answered 422"; 3]);
+    assert!(listed.each("attempts").iter().all(|attempts| attempts.as_u64() > Some(1)), "{listed:?}");
+    let ids = listed.each("event_id");
+    let truth = records(&simulator, 0).await;
+    let shown = setup.tell(&["dead-letters", "show", "c0", "2", "--sink", "hook"]).await;
+    assert!(String::from_utf8(shown.out).unwrap().contains(&truth[&2]));
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    assert_eq!(report["dead_letters"]["events"], 3);
+    assert_eq!(report["channels"][0]["lanes"][1]["cursor"], 3, "the lane has gone on");
+
+    receiver.always(None);
+    let replay = ["dead-letters", "replay", "c0", "--sink", "hook"];
+    assert_eq!(setup.tell(&[&replay[..], &["2"]].concat()).await.code, Some(0));
+    daemon.until("it arrives", |_| receiver.received() == 1).await;
+    assert_eq!(setup.tell(&["dead-letters", "list", "--json"]).await.each("offset"), [1, 3]);
+    assert_eq!(setup.tell(&[&replay[..], &["--since", "2020-01-01T00:00:00Z"]].concat()).await.code, Some(0));
+    daemon.until("all arrive", |_| receiver.received() == 3).await;
+    daemon.stop().await;
+
+    assert_eq!(offsets(&receiver.delivered()), [2, 1, 3]);
+    assert_eq!(receiver.ids(), [&ids[1], &ids[0], &ids[2]].map(|id| id.as_str().unwrap()));
+    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
+}
+
+#[tokio::test]
+async fn one_event_that_is_always_refused_holds_up_no_other_and_is_dropped_only_when_confirmed() {
+    let simulator = service(&[PROVED; 3]).await;
+    let receiver = Receiver::start().await;
+    let setup = giving_up_soon(&simulator, &receiver);
+    let poison = id_of(&simulator, 2).await;
+    receiver.refuse(Some(Box::new(move |body| body.contains(&poison))));
+    let mut daemon = setup.start();
+    daemon.until("the others arrive", |_| receiver.received() == 2).await;
+    daemon.stop().await;
+    assert_eq!(offsets(&receiver.delivered()), [1, 3]);
+
+    // The daemon is stopped now: the command opens the state itself.
+    let drop = ["dead-letters", "drop", "c0", "--sink", "hook", "--all"];
+    assert_eq!(setup.tell(&drop).await.code, Some(64));
+    assert_eq!(setup.tell(&["dead-letters", "list", "c0", "--sink", "hook", "--json"]).await.each("offset"), [2]);
+    assert_eq!(setup.tell(&[&drop[..], &["--yes"]].concat()).await.code, Some(0));
+    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
+}
+
+async fn id_of(simulator: &Simulator, offset: i64) -> String {
+    let record: serde_json::Value = serde_json::from_str(&records(simulator, 0).await[&offset]).unwrap();
+    record["event_id"].as_str().unwrap().to_owned()
+}

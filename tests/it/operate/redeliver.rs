@@ -1,0 +1,64 @@
+//! What was delivered can be delivered again on purpose: to one sink, with the same ids, across a crash.
+
+use super::{PROVED, service};
+use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
+
+fn has_recorded(daemon: &Daemon, sink: &str, offset: &str) -> bool {
+    let recorded = daemon.log().lines("batch recorded");
+    recorded.iter().any(|line| line["sink"] == sink && line["offset"] == offset)
+}
+
+#[tokio::test]
+async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
+    let simulator = service(&[PROVED; 30]).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 7);
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| setup.lines() == 30 && receiver.received() == 30).await;
+    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", "30")).await;
+    let (first, cursors) = (receiver.ids(), setup.tell(&["cursor", "show", "--json"]).await.each("cursor"));
+
+    let range = ["replay", "--channel", "c0", "--sink", "hook", "--from", "5", "--to", "20"];
+    let told = setup.tell(&range).await;
+    assert!(String::from_utf8_lossy(&told.out).ends_with("16 events in all\n"), "{told:?}");
+    daemon.until("they arrive again", |_| receiver.received() == 46).await;
+    let beyond = setup.tell(&["replay", "--channel", "c0", "--sink", "hook", "--from", "31", "--to", "40"]).await;
+    assert!(String::from_utf8_lossy(&beyond.out).ends_with("0 events in all\n"), "{beyond:?}");
+    assert_eq!(
+        setup.tell(&["replay", "--channel", "c0", "--sink", "gone", "--from", "1", "--to", "2"]).await.code,
+        Some(64)
+    );
+    assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), cursors);
+    daemon.stop().await;
+
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "the other sink gets nothing again");
+    let mut again = receiver.ids().split_off(30);
+    again.sort();
+    let mut expected = first[4..20].to_vec();
+    expected.sort();
+    assert_eq!(again, expected, "with the ids that they had");
+}
+
+#[tokio::test]
+async fn a_redelivery_that_was_asked_for_outlasts_a_crash() {
+    let simulator = service(&[PROVED; 4]).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| setup.lines() == 4 && receiver.received() == 4).await;
+    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", "4")).await;
+    receiver.always(Some(Reply::Refuse(503, None)));
+    let range = ["replay", "--channel", "c0", "--sink", "hook", "--from", "2", "--to", "3"];
+    assert_eq!(setup.tell(&range).await.code, Some(0));
+    let requests = receiver.requests();
+    daemon.until("one is offered", |_| receiver.requests() > requests).await;
+    daemon.kill().await;
+
+    receiver.always(None);
+    let mut daemon = setup.start();
+    daemon.until("they arrive", |_| receiver.received() == 6).await;
+    daemon.stop().await;
+    let mut again = offsets(&receiver.delivered()).split_off(4);
+    again.sort_unstable();
+    assert_eq!(again, [2, 3]);
+}

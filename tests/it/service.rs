@@ -1,0 +1,6 @@
+//! Whatever the service answers, nothing is lost, and nothing grows without end.
+
+mod faults;
+mod gone;
+mod nonsense;
+mod window;

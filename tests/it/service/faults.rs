@@ -1,0 +1,108 @@
+//! Whatever the service answers, nothing is lost: it is said, waited out, and read again.
+
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{Fault, Options, Route, Simulator};
+
+use crate::support::{Setup, deliverable};
+
+const HEALS: &str = "failed: trying again, said once until it changes";
+const SOMEBODY_MUST_ACT: &str = "failed: somebody must act; trying again meanwhile";
+const OVER: &str = "works again";
+
+async fn service(events: u64) -> Simulator {
+    Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
+}
+
+#[tokio::test]
+async fn each_fault_is_survived_and_everything_arrives() {
+    let limited = |retry_after: &str| Fault::RateLimited { retry_after: Some(retry_after.to_owned()) };
+    for (fault, message, kind) in [
+        (Fault::Status(400), SOMEBODY_MUST_ACT, "refused"),
+        (Fault::Status(401), SOMEBODY_MUST_ACT, "refused"),
+        (Fault::Status(403), SOMEBODY_MUST_ACT, "refused"),
+        (Fault::RateLimited { retry_after: None }, HEALS, "rate-limited"),
+        (limited("0"), HEALS, "rate-limited"),
+        (limited("soon"), HEALS, "rate-limited"),
+        (Fault::Status(500), HEALS, "transient"),
+        (Fault::Status(503), HEALS, "transient"),
+        (Fault::Html, HEALS, "transient"),
+        (Fault::HtmlOk, HEALS, "malformed"),
+        (Fault::EmptyBody, HEALS, "malformed"),
+        (Fault::TruncatedJson, HEALS, "malformed"),
+        (Fault::WrongShape, HEALS, "malformed"),
+        (Fault::NotDescending, HEALS, "malformed"),
+        (Fault::WithoutOffset, HEALS, "malformed"),
+        (Fault::Reset, HEALS, "transient"),
+        (Fault::ResetMidway, HEALS, "transient"),
+        (Fault::Slow(Duration::from_millis(800)), HEALS, "transient"),
+    ] {
+        let simulator = service(40).await;
+        let setup = Setup::reading(&simulator).with("api.page_limit", 15).with("api.request_timeout", "300ms");
+        simulator.fail_next(fault.clone(), 2);
+        let mut daemon = setup.start();
+        daemon.until("the backlog arrives", |_| setup.lines() == 40).await;
+        simulator.fail_next_on(Route::Poll, fault.clone(), 2);
+        simulator.publish(0, 20);
+        daemon
+            .until("everything arrives and works again", |daemon| {
+                setup.lines() == 60 && daemon.log().lines(OVER).len() >= 2
+            })
+            .await;
+        let log = daemon.stop().await;
+
+        assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "{fault:?}");
+        let said = log.lines(message);
+        assert!(said.len() == 2 && said.iter().all(|line| line["kind"] == kind), "{fault:?}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_wait_that_the_service_asks_for_is_kept() {
+    let simulator = service(5).await;
+    let setup = Setup::reading(&simulator);
+    simulator.fail_next(Fault::RateLimited { retry_after: Some("2".to_owned()) }, 1);
+    let mut daemon = setup.start();
+    daemon.until("the first request", |_| simulator.requests().poll == 1).await;
+    let refused = Instant::now();
+    daemon.until("the second request", |_| simulator.requests().poll >= 2).await;
+    assert!(refused.elapsed() >= Duration::from_millis(1900), "{:?}", refused.elapsed());
+    daemon.until("everything arrives", |_| setup.lines() == 5).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_said_once_and_never_printed() {
+    let simulator = service(10).await;
+    let mut setup = Setup::reading(&simulator).with("log.level", "trace");
+    let key = simulator.announcement().api_key.clone();
+    simulator.set_api_key("the-key-that-the-service-wants");
+    setup.keep_secret("the-key-that-the-service-wants");
+    let mut daemon = setup.start();
+    daemon.until("it is tried again and again", |_| simulator.requests().poll > 20).await;
+
+    simulator.set_api_key(&key);
+
+    daemon.until("everything arrives", |_| setup.lines() == 10).await;
+    daemon.until_logged(OVER).await;
+    let log = daemon.stop().await;
+    let said = log.at("ERROR");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0]["error"].as_str().unwrap().contains("HTTP 401"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_yet_is_waited_for() {
+    let first = service(0).await;
+    let setup = Setup::reading(&first);
+    let listen = first.announcement().base_url.trim_start_matches("http://").trim_end_matches("/v1").parse().unwrap();
+    first.stop().await;
+    let mut daemon = setup.start();
+    daemon.until_logged(HEALS).await;
+
+    let options = Options { listen, events: 10, ..Options::default() };
+    let _second = Simulator::start(options).await.unwrap();
+
+    daemon.until("everything arrives", |_| setup.lines() == 10).await;
+    daemon.stop().await;
+}

@@ -1,0 +1,40 @@
+//! A channel that is gone stops alone; where all are gone, the daemon ends and says so.
+
+use crate::support::{Setup, deliverable, eventually};
+use channeld::simulator::{Options, Simulator};
+
+const GONE: &str = "channel does not exist or is archived: stopped, the others go on";
+
+#[tokio::test]
+async fn a_channel_that_is_gone_stops_alone() {
+    let options = Options { channels: 3, events: 10, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    simulator.archive(1);
+    let mut daemon = setup.start();
+    daemon.until("the others arrive", |daemon| setup.lines() == 20 && daemon.has_logged(GONE)).await;
+
+    simulator.archive(2);
+    daemon.until("another is gone", |daemon| daemon.log().lines(GONE).len() == 2).await;
+    simulator.publish(0, 5);
+    daemon.until("the last goes on", |_| setup.lines() == 25).await;
+    let log = daemon.stop().await;
+
+    let gone: Vec<_> = log.lines(GONE).into_iter().map(|line| line["channel"].clone()).collect();
+    assert_eq!(gone, ["c1", "c2"]);
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+    assert!(setup.offsets("c1").is_empty());
+}
+
+#[tokio::test]
+async fn when_every_channel_is_gone_it_ends_and_says_so_by_its_exit_code() {
+    let simulator = Simulator::start(Options { channels: 2, events: 3, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    let daemon = setup.start();
+    eventually("everything arrives", || (setup.lines() == 6).then_some(())).await;
+
+    simulator.archive(0);
+    simulator.archive(1);
+
+    assert_eq!(daemon.ended().await.code, Some(69));
+}

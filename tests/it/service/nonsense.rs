@@ -1,0 +1,138 @@
+//! A service that answers nonsense costs time, but no memory without bound, no busy loop and no event.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::response::IntoResponse;
+use channeld::event::ChannelId;
+use uuid::Uuid;
+
+use crate::support::{Daemon, Scripted, Setup};
+
+const HUGE: usize = 70 * 1024 * 1024;
+
+/// What the daemon may use at its worst: an answer is read up to 64 MiB, into a buffer that doubles.
+const MOST_MEMORY_KB: u64 = 256 * 1024;
+
+fn notice(offset: i64) -> String {
+    let id = Uuid::from_u128(u128::try_from(offset).unwrap());
+    format!(
+        r#"{{"event_id":"{id}","headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{{"status":"deployed","status_reason":"","wallet_id":"{id}","address":"0x01","chain_selector":"1","timestamp":1750000000}}}}"#
+    )
+}
+
+fn page(events: &[i64], has_more: bool) -> String {
+    let events: Vec<_> = events.iter().map(|offset| notice(*offset)).collect();
+    format!(r#"{{"events":[{}],"has_more":{has_more}}}"#, events.join(","))
+}
+
+fn reading(service: &Scripted) -> Setup {
+    Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))])
+}
+
+fn most_memory_kb(daemon: &Daemon) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_refused_in_bounded_memory() {
+    let sane = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&sane);
+    let service = Scripted::answering(move |asked| match (switch.load(Ordering::Relaxed), asked.offset) {
+        (false, _) => format!(r#"{{"events":[],"padding":"{}","has_more":false}}"#, "x".repeat(HUGE)).into_response(),
+        (true, Some(0)) => page(&[1], false).into_response(),
+        (true, _) => page(&[], false).into_response(),
+    })
+    .await;
+    let setup = reading(&service).with("log.level", "info");
+    let mut daemon = setup.start();
+    daemon.until("it is refused, and asked again", |_| service.requests() >= 3).await;
+    assert!(daemon.log().0.contains("longer than"), "{}", daemon.log().0);
+    assert!(most_memory_kb(&daemon) < MOST_MEMORY_KB, "{} kB", most_memory_kb(&daemon));
+
+    sane.store(true, Ordering::Relaxed);
+    daemon.until("what comes after it arrives", |_| setup.lines() == 1).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_empty_page_that_claims_more_is_no_busy_loop() {
+    let service = Scripted::answering(|asked| match asked.offset {
+        Some(0) => page(&[1], true).into_response(),
+        _ => page(&[], true).into_response(),
+    })
+    .await;
+    let setup = reading(&service).with("api.idle_wait", "100ms");
+    let mut daemon = setup.start();
+    daemon.until("what there is arrives", |_| setup.lines() == 1).await;
+    let (began, before) = (Instant::now(), service.requests());
+    daemon.until("it idles", |_| service.requests() >= before + 10).await;
+    assert!(began.elapsed() > Duration::from_millis(800), "ten requests in {:?}", began.elapsed());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_service_that_repeats_itself_is_no_busy_loop_and_repeats_nothing() {
+    let service = Scripted::answering(|asked| {
+        let oldest = 3_usize.saturating_sub(asked.limit.unwrap_or_default());
+        page(&[3, 2, 1][oldest..], true).into_response()
+    })
+    .await;
+    let setup = reading(&service).with("api.idle_wait", "100ms").with("api.page_limit", 3);
+    let mut daemon = setup.start();
+    daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+    let (began, before) = (Instant::now(), service.requests());
+    daemon.until("it idles", |_| service.requests() >= before + 10).await;
+    assert!(began.elapsed() > Duration::from_millis(800), "ten requests in {:?}", began.elapsed());
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn offsets_at_the_end_of_their_range_are_offsets() {
+    let last = i64::MAX;
+    let service = Scripted::answering(move |asked| match asked.offset {
+        Some(from) if from < last - 1 => page(&[last - 1], true).into_response(),
+        Some(from) if from < last => page(&[last], false).into_response(),
+        _ => page(&[], false).into_response(),
+    })
+    .await;
+    let setup = reading(&service);
+    setup.run_until_lines(2).await;
+    assert_eq!(setup.offsets("c0"), [last - 1, last]);
+    setup.run_until_lines(2).await;
+    assert_eq!(setup.lines(), 2);
+}
+
+#[tokio::test]
+async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
+    let newest = Arc::new(AtomicI64::new(3));
+    let published = Arc::clone(&newest);
+    let service = Scripted::answering(move |asked| {
+        let Some(limit) = asked.limit else { return axum::http::StatusCode::NOT_FOUND.into_response() };
+        let offset = asked.offset.unwrap_or(0);
+        let nonsense = r#"{"headers":{"type":"watcher.event","offset":9000000000000000000},"payload":7}"#.to_owned();
+        let above = (offset + 1..=published.load(Ordering::Relaxed)).map(notice);
+        let mut events: Vec<_> = above.chain([nonsense]).take(limit).collect();
+        events.reverse();
+        format!(r#"{{"events":[{}],"has_more":true}}"#, events.join(",")).into_response()
+    })
+    .await;
+    let setup = reading(&service).with("api.idle_wait", "100ms");
+    let mut daemon = setup.start();
+    daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+    daemon.until_logged("event rejected: quarantined, not delivered").await;
+    assert_eq!(setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["newest"], 3, "it is not believed");
+    let (began, before) = (Instant::now(), service.requests());
+    daemon.until("it idles", |_| service.requests() >= before + 12).await;
+    assert!(began.elapsed() > Duration::from_millis(300), "twelve requests in {:?}", began.elapsed());
+
+    newest.store(6, Ordering::Relaxed);
+    daemon.until("what comes after it arrives", |_| setup.lines() == 6).await;
+    let ended = daemon.stop().await;
+    let said = ended.lines("event rejected: quarantined, not delivered");
+    assert_eq!(said.len(), 1, "said once: {said:?}");
+}

@@ -1,0 +1,197 @@
+//! A file sink in production: rotated, compressed, deleted, taken away by other programs, on a full disk. Over all files
+//! there are, each event is there exactly once.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use channeld::simulator::{Options, Simulator};
+use rand::Rng;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{Daemon, Files, Mount, Setup, deliverable, fill, place, programs, random, run};
+
+const PAGE: usize = 10;
+
+/// About what one page takes.
+const SMALL: &str = "24KiB";
+
+const NEGLECTED: &str = "closed files cannot be looked after: trying again, events are not affected";
+const IN_FORCE: &str = "configuration read again: in force";
+
+async fn service(events: u64) -> Simulator {
+    Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
+}
+
+fn rotating(simulator: &Simulator) -> (Setup, Files) {
+    let setup = Setup::reading(simulator).with("api.page_limit", PAGE).with("sinks.file.rotate_size", SMALL);
+    let files = Files::of(setup.path("events.jsonl"));
+    (setup, files)
+}
+
+/// Waits until everything is in the files, and closed ones are as they stay.
+async fn until_kept(daemon: &mut Daemon, files: &Files, lines: usize, ending: &str) {
+    daemon
+        .until("everything is there, compressed", |_| {
+            files.lines() == lines && files.closed().iter().all(|path| path.to_str().unwrap().ends_with(ending))
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn closed_files_are_what_gzip_and_zstd_take_and_hold_each_event_once() {
+    if !programs(&["gzip", "zstd"]) {
+        return;
+    }
+    for (compress, ending, program) in [("gzip", ".gz", "gzip"), ("zstd", ".zst", "zstd")] {
+        let simulator = service(100).await;
+        let (mut setup, files) = rotating(&simulator);
+        let link = setup.path("latest");
+        setup.set("sinks.file.compress", compress);
+        setup.set("sinks.file.mode", "0604");
+        setup.set("sinks.file.latest_link", link.display().to_string());
+        let mut daemon = setup.start();
+        until_kept(&mut daemon, &files, 100, ending).await;
+        daemon.stop().await;
+
+        let closed = files.closed();
+        assert!(closed.len() >= 5, "{closed:?}");
+        let mut lines = Vec::new();
+        for path in &closed {
+            run(Command::new(program).arg("-t").arg(path));
+            lines.extend(run(Command::new(program).arg("-dc").arg(path)));
+            assert_eq!(std::fs::metadata(path).unwrap().mode() & 0o777, 0o604);
+        }
+        lines.extend(std::fs::read(&files.active).unwrap());
+        let offsets: Vec<_> = String::from_utf8(lines).unwrap().lines().map(|line| place(line).1).collect();
+        assert_eq!(offsets, deliverable(&simulator, 0));
+        assert_eq!(std::fs::canonicalize(link).unwrap(), std::fs::canonicalize(closed.last().unwrap()).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_each_format_has_each_event_once_over_all_files() {
+    let mut moments = random(5);
+    for (format, compress) in [("json", "zstd"), ("cloudevents", "gzip"), ("raw", "zstd")] {
+        let simulator = service(150).await;
+        let (mut setup, files) = rotating(&simulator);
+        setup.set("sinks.file.format", format);
+        setup.set("sinks.file.compress", compress);
+        for kill in 0..4 {
+            let mut daemon = setup.start();
+            let enough = kill * 30 + moments.random_range(0..30);
+            daemon.until("some events have arrived", |_| files.lines() >= enough).await;
+            daemon.kill().await;
+        }
+        let mut daemon = setup.start();
+        until_kept(&mut daemon, &files, 150, if compress == "zstd" { ".zst" } else { ".gz" }).await;
+        daemon.stop().await;
+        assert_eq!(files.offsets(), deliverable(&simulator, 0), "{format}");
+        let left: Vec<_> = std::fs::read_dir(setup.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let unfinished = |name: &&std::ffi::OsString| name.to_string_lossy().ends_with(".tmp");
+        assert_eq!(left.iter().find(unfinished), None, "{left:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_bounds_do_not_keep_is_deleted_and_what_is_marked_is_not() {
+    let simulator = service(100).await;
+    let (mut setup, files) = rotating(&simulator);
+    setup.run_until(&files, 100).await;
+    let closed = files.closed();
+    std::fs::write(format!("{}.keep", closed[1].display()), "").unwrap();
+    setup.set("sinks.file.keep_files", 2);
+    let mut daemon = setup.start();
+    let kept = |files: &Files| files.closed().into_iter().filter(|path| path.extension().unwrap() == "jsonl").collect();
+    let expected: Vec<PathBuf> = [&closed[1..2], &closed[closed.len() - 2..]].concat();
+    daemon.until("the others are deleted", |_| Vec::<PathBuf>::len(&kept(&files)) == 3).await;
+    assert_eq!(kept(&files), expected);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_is_closed_when_its_time_is_over_also_without_an_event() {
+    let simulator = service(20).await;
+    let setup = Setup::reading(&simulator).with("sinks.file.rotate_every", "1s");
+    let files = Files::of(setup.path("events.jsonl"));
+    let mut daemon = setup.start();
+    let empty = |files: &Files| std::fs::metadata(&files.active).is_ok_and(|metadata| metadata.len() == 0);
+    daemon.until("the first second is over", |_| files.lines() == 20 && empty(&files)).await;
+    simulator.publish(0, 5);
+    daemon.until("the second one too", |_| files.lines() == 25 && empty(&files)).await;
+    daemon.stop().await;
+    assert!(files.closed().len() >= 2);
+    assert_eq!(files.offsets(), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_while_files_are_closed_and_compressed_blocks_the_lane_until_there_is_room() {
+    let simulator = service(20).await;
+    let (mut setup, _) = rotating(&simulator);
+    let Some(mount) = Mount::new(setup.path("small"), "1m") else { return };
+    let files = Files::of(mount.at.join("events.jsonl"));
+    setup.set("sinks.file.path", files.active.display().to_string());
+    setup.set("sinks.file.rotate_size", "8KiB");
+    let mut daemon = setup.start();
+    daemon.until("the first events arrive", |_| files.lines() == 20).await;
+    daemon.stop().await;
+
+    // Nothing can be compressed, and nothing taken.
+    setup.set("sinks.file.compress", "zstd");
+    let filling = fill(&mount.at);
+    let mut daemon = setup.start();
+    daemon.until_logged(NEGLECTED).await;
+    simulator.publish(0, 60);
+    daemon.until_logged("sink refused: its events wait and are offered again").await;
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let lane = &report["channels"][0]["lanes"][0];
+    assert_eq!((&report["ready"], &lane["state"]), (&json!(false), &json!("blocked")), "{report:#}");
+    assert!(report["reasons"][0].as_str().unwrap().contains("No space left on device"), "{report:#}");
+
+    // Room for a part: it comes to its end somewhere between two batches, in a rotation or in a compression.
+    let room = std::fs::OpenOptions::new().write(true).open(&filling).unwrap();
+    room.set_len(room.metadata().unwrap().len() - 60 * 1024).unwrap();
+    daemon.until("some of it arrives", |_| files.lines() > 20).await;
+    drop(room);
+    std::fs::remove_file(filling).unwrap();
+    until_kept(&mut daemon, &files, 80, ".zst").await;
+    daemon.stop().await;
+    assert_eq!(files.offsets(), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn files_are_given_to_others_by_root_alone_and_otherwise_that_is_said() {
+    let simulator = service(10).await;
+    let setup = Setup::reading(&simulator).with("sinks.file.owner", "12345").with("sinks.file.group", 23456);
+    let root = rustix::process::geteuid().is_root();
+    let mut daemon = setup.start();
+    if root {
+        daemon.until("it is given away", |_| setup.lines() == 10).await;
+        let metadata = std::fs::metadata(setup.path("events.jsonl")).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (12345, 23456));
+    } else {
+        daemon.until_logged("sink refused: its events wait and are offered again").await;
+        assert!(daemon.log().0.contains("only root, or a process with CAP_CHOWN"), "{}", daemon.log().0);
+        assert_eq!(setup.lines(), 0);
+    }
+    daemon.signal(Signal::HUP);
+    daemon.until_logged(IN_FORCE).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_read_again_while_files_are_compressed_costs_nothing() {
+    let simulator = service(200).await;
+    let (mut setup, files) = rotating(&simulator);
+    setup.set("sinks.file.compress", "gzip");
+    let mut daemon = setup.start();
+    for step in 1..=4 {
+        daemon.until("some arrive", |_| files.lines() >= step * 30).await;
+        daemon.signal(Signal::HUP);
+    }
+    until_kept(&mut daemon, &files, 200, ".gz").await;
+    let log = daemon.stop().await;
+    assert_eq!(files.offsets(), deliverable(&simulator, 0));
+    assert!(log.lines("sink refused: its events wait and are offered again").is_empty(), "{}", log.0);
+}

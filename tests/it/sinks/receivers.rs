@@ -1,0 +1,73 @@
+//! The receivers that the documentation shows do what it says of them.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+use tokio::process::Command;
+
+use crate::support::{Daemon, Receiver, Setup, eventually, programs};
+
+const PAGE: &str = include_str!("../../../src/sink/webhook/receivers.md");
+const SECRET: &str = "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=";
+
+/// The program that the page shows in a language.
+fn shown(language: &str) -> &'static str {
+    let (_, rest) = PAGE.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0
+}
+
+async fn receives(program: &str, language: &str) {
+    if !programs(&[program]) {
+        return;
+    }
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    for _ in 0..3 {
+        simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}/hook");
+    // For the secret; its own address is not used.
+    let setup = Setup::reading(&simulator).with_webhook("hook", &Receiver::start().await);
+    let setup = setup.with("sinks.hook.secret", SECRET).with("sinks.hook.url", url.as_str());
+    let config = setup.write();
+    let channeld = Path::new(env!("CARGO_BIN_EXE_channeld")).parent().unwrap();
+    let path = format!("{}:{}", channeld.display(), std::env::var("PATH").unwrap());
+    let source = setup.path("receiver");
+    std::fs::write(&source, shown(language)).unwrap();
+    let mut receiver = Command::new(program);
+    // What the tests are told by CHANNELD_TEST_… would be configuration for it.
+    receiver.arg(&source).current_dir(config.parent().unwrap()).env_clear().env("PATH", path);
+    receiver.env("WEBHOOK_SECRET", SECRET).env("PORT", port.to_string());
+    receiver.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let _receiver = receiver.spawn().unwrap();
+    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).ok()).await;
+
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let forged = client
+        .post(&url)
+        .header("webhook-id", "1")
+        .header("webhook-timestamp", "1")
+        .header("webhook-signature", "v1,AA");
+    assert_eq!(forged.body("{}").send().await.unwrap().status(), 401, "{language}");
+    let mut daemon = setup.start();
+    let accepted = |daemon: &Daemon| {
+        let recorded = daemon.log().lines("batch recorded");
+        recorded.iter().any(|line| line["sink"] == "hook" && line["offset"] == "3")
+    };
+    daemon.until("it has accepted all", accepted).await;
+    assert!(daemon.log().lines("sink refused: its events wait and are offered again").is_empty(), "{language}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_receiver_in_python_takes_what_is_signed_and_proved_and_nothing_else() {
+    receives("python3", "python").await;
+}
+
+#[tokio::test]
+async fn the_receiver_in_javascript_takes_what_is_signed_and_proved_and_nothing_else() {
+    receives("node", "js").await;
+}

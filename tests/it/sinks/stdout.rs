@@ -1,0 +1,34 @@
+//! Standard output as a sink: its reader may leave and come back.
+
+use channeld::simulator::{Options, Simulator};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::support::{Delivered, LONGEST_WAIT, Setup, deliverable};
+
+#[tokio::test]
+async fn a_reader_of_standard_output_may_leave_and_come_back() {
+    let simulator = Simulator::start(Options { events: 60, unsigned: 0.2, ..Options::default() }).await.unwrap();
+    let mut setup = Setup::reading(&simulator).with("sinks.out.type", "stdout").with("channels.c0.sinks", vec!["out"]);
+    setup.remove("sinks.file");
+    let (daemon, stdout) = setup.start_piped();
+    let mut lines = BufReader::new(stdout).lines();
+    for offset in 1..=3 {
+        let line = lines.next_line().await.unwrap().unwrap();
+        assert_eq!(Delivered::parse(&line).offset, offset);
+    }
+    drop(lines);
+    let ended = daemon.ended().await;
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.log.at("ERROR").is_empty(), "{:?}", ended.log.at("ERROR"));
+
+    let (daemon, stdout) = setup.start_piped();
+    let mut lines = BufReader::new(stdout).lines();
+    let mut seen = Vec::new();
+    while seen.last() != deliverable(&simulator, 0).last() {
+        let line = tokio::time::timeout(LONGEST_WAIT, lines.next_line()).await.unwrap().unwrap().unwrap();
+        seen.push(Delivered::parse(&line).offset);
+    }
+    daemon.stop().await;
+    assert!(seen[0] <= 4, "what was not read is offered again: {}", seen[0]);
+    assert!(seen.windows(2).all(|pair| pair[1] == pair[0] + 1), "{seen:?}");
+}

@@ -1,0 +1,225 @@
+//! A webhook in production: what it answers, and events in batches or several at a time. How it is reached stands beside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{Options, Simulator};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{Daemon, Delivered, LONGEST_WAIT, Receiver, Reply, Setup, deliverable, offsets, records};
+
+mod reach;
+
+async fn service(events: u64) -> Simulator {
+    Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
+}
+
+fn webhook_only(simulator: &Simulator, receiver: &Receiver) -> Setup {
+    let mut setup = Setup::reading(simulator).with_webhook("hook", receiver).with("channels.c0.sinks", vec!["hook"]);
+    setup.remove("sinks.file");
+    setup
+}
+
+/// Asks for the status until the lane of that sink is in that state.
+async fn until_lane_is(setup: &Setup, daemon: &mut Daemon, sink: &str, state: &str) -> Value {
+    daemon.until_logged("channel started").await;
+    let asked = Instant::now();
+    loop {
+        let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+        let lanes = report["channels"][0]["lanes"].as_array().unwrap();
+        if let Some(lane) = lanes.iter().find(|lane| lane["sink"] == sink && lane["state"] == state) {
+            return lane.clone();
+        }
+        assert!(asked.elapsed() < LONGEST_WAIT, "not within {LONGEST_WAIT:?}: {sink} is {state}: {report:#}");
+        daemon.until("it runs", |_| true).await;
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_gone_is_not_asked_again_until_it_is_resumed_or_the_daemon_starts_again() {
+    let simulator = service(20).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    receiver.reply(Reply::Slow(Duration::ZERO), 5);
+    receiver.always(Some(Reply::Refuse(410, None)));
+    let mut daemon = setup.start();
+    let lane = until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
+    assert!(lane["error"]["message"].as_str().unwrap().starts_with("answered 410: it wants no more"), "{lane}");
+    assert_eq!((&lane["error"]["kind"], &lane["cursor"]), (&json!("gone"), &json!(5)));
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    assert!(report["reasons"][0].as_str().unwrap().starts_with("channel c0, sink hook: answered 410"), "{report}");
+
+    receiver.always(None);
+    simulator.publish(0, 5);
+    daemon.until("the other goes on", |_| setup.lines() == 25).await;
+    daemon.signal(Signal::HUP);
+    daemon.until_logged("configuration read again: in force").await;
+    simulator.publish(0, 5);
+    daemon.until("the other goes on", |_| setup.lines() == 30).await;
+    until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
+    assert_eq!(receiver.requests(), 6, "none since it was gone");
+
+    let resume = ["resume", "c0", "--sink", "hook"];
+    assert_eq!(setup.tell(&resume).await.out, b"c0 sink hook: going on\n");
+    daemon.until("everything arrives", |_| receiver.received() == 30).await;
+    until_lane_is(&setup, &mut daemon, "hook", "ok").await;
+    assert_eq!(setup.tell(&resume).await.out, b"c0 sink hook: already going on\n");
+
+    receiver.always(Some(Reply::Refuse(410, None)));
+    simulator.publish(0, 5);
+    until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
+    let log = daemon.stop().await;
+    assert_eq!(log.lines("sink wants no more: its events wait until an operator resumes it").len(), 2);
+    receiver.always(None);
+    let mut daemon = setup.start();
+    daemon.until("the rest arrives", |_| receiver.received() == 35).await;
+    daemon.stop().await;
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0), "nothing is lost, and nothing twice");
+}
+
+#[tokio::test]
+async fn what_is_refused_for_long_is_kept_and_offered_at_once_when_an_operator_says_so() {
+    let simulator = service(10).await;
+    let receiver = Receiver::start().await;
+    let setup =
+        webhook_only(&simulator, &receiver).with("sinks.hook.retry_wait", "1h").with("sinks.hook.retry_wait_max", "1h");
+    receiver.always(Some(Reply::Refuse(422, None)));
+    let mut daemon = setup.start();
+    let lane = until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
+    assert_eq!((&lane["error"]["message"], receiver.requests()), (&json!("answered 422"), 1));
+    receiver.always(None);
+    assert_eq!(setup.tell(&["resume", "c0", "--sink", "hook"]).await.code, Some(0));
+    daemon.until("everything arrives", |_| receiver.received() == 10).await;
+    until_lane_is(&setup, &mut daemon, "hook", "ok").await;
+    daemon.stop().await;
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_asks_for_a_pause_is_given_it() {
+    let simulator = service(10).await;
+    let receiver = Receiver::start().await;
+    let setup = webhook_only(&simulator, &receiver);
+    receiver.reply(Reply::Refuse(429, Some(1)), 1);
+    let mut daemon = setup.start();
+    daemon.until("it asks for a pause", |_| receiver.requests() == 1).await;
+    let asked = Instant::now();
+    daemon.until("everything arrives", |_| receiver.received() == 10).await;
+    daemon.stop().await;
+    let waited = receiver.arrivals()[0] - asked;
+    assert!(waited > Duration::from_millis(900), "{waited:?}");
+    assert_eq!((receiver.requests(), offsets(&receiver.delivered())), (11, deliverable(&simulator, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_are_complete_and_ascending_over_kills_and_a_repeat_has_the_same_id() {
+    const BATCH: usize = 8;
+    let simulator = service(480).await;
+    let receiver = Receiver::start().await;
+    // Pages of whole batches, each page beginning with an event of the one before: what a kill leaves unrecorded comes in
+    // the same batch again.
+    let setup = webhook_only(&simulator, &receiver)
+        .with("api.page_limit", 3 * BATCH + 1)
+        .with("sinks.hook.batch_events", BATCH)
+        .with("log.level", "info");
+    // Time for a kill between the delivery of a batch and its record.
+    receiver.always(Some(Reply::Slow(Duration::from_millis(10))));
+    for kill in 1..=5 {
+        receiver.reply(Reply::Refuse(503, None), 2);
+        let mut daemon = setup.start();
+        daemon.until("some batches have arrived", |_| receiver.received() > 10 * kill).await;
+        daemon.kill().await;
+    }
+    receiver.always(None);
+    let expected = deliverable(&simulator, 0);
+    let mut daemon = setup.start();
+    let all = || offsets(&receiver.delivered()).into_iter().collect::<BTreeSet<_>>().len() == expected.len();
+    daemon.until("everything arrives", |_| all()).await;
+    daemon.stop().await;
+
+    let mut ids = BTreeMap::new();
+    let mut next = 0;
+    for post in receiver.posts() {
+        let inside = offsets(&post.delivered());
+        let place = expected.iter().position(|offset| *offset == inside[0]).unwrap();
+        assert_eq!(inside, expected[place..][..inside.len()], "nothing is left out of a batch");
+        assert!(place == next || ids.contains_key(&inside), "in order, apart from repeats: {inside:?}");
+        next = place + inside.len();
+        assert_eq!(ids.entry(inside).or_insert_with(|| post.id().to_owned()), post.id());
+    }
+    assert_eq!(ids.values().collect::<BTreeSet<_>>().len(), ids.len(), "each batch has an id of its own");
+    println!("{} repeats", receiver.received() - ids.len());
+}
+
+#[tokio::test]
+async fn a_batch_waits_for_more_and_a_stop_does_not_wait_for_a_batch() {
+    let simulator = service(4).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator)
+        .with_webhook("hook", &receiver)
+        .with("sinks.hook.batch_events", 10)
+        .with("sinks.hook.batch_wait", "60s");
+    let mut daemon = setup.start();
+    for (lines, more) in [(4, 3), (7, 6)] {
+        daemon.until("the file has what there is", |_| setup.lines() == lines).await;
+        assert_eq!(receiver.received(), 0, "a batch waits for ten");
+        simulator.publish(0, more);
+    }
+    daemon.until("there are enough", |_| receiver.received() == 2).await;
+    daemon.stop().await;
+    let sizes: Vec<_> = receiver.posts().iter().map(|post| post.delivered().len()).collect();
+    assert_eq!(sizes, [10, 3], "what came together with the tenth goes out with it");
+    simulator.publish(0, 3);
+    let mut daemon = setup.start();
+    daemon.until("the file has them", |_| setup.lines() == 16).await;
+    daemon.stop().await;
+    assert_eq!(receiver.received(), 2, "what waits is not begun when it ends");
+
+    let setup = setup.with("sinks.hook.batch_wait", "50ms");
+    let mut daemon = setup.start();
+    daemon.until("the wait is over", |_| receiver.received() == 3).await;
+    daemon.stop().await;
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
+}
+
+/// What an event is about: a watcher, a wallet, an operation or a query; or else its type.
+fn subject(delivered: &Delivered) -> String {
+    let event: Value = serde_json::from_str(delivered.event.get()).unwrap();
+    let (about, _) = delivered.kind.split_once('.').unwrap();
+    event["payload"][format!("{about}_id")].as_str().unwrap_or(&delivered.kind).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_several_requests_at_a_time_a_refused_subject_holds_up_no_other_and_each_keeps_its_order() {
+    const PAGE: i64 = 30;
+    let simulator = service(150).await;
+    let receiver = Receiver::start().await;
+    let setup = webhook_only(&simulator, &receiver)
+        .with("api.page_limit", PAGE)
+        .with("sinks.hook.concurrency", 4)
+        .with("sinks.hook.retry_wait_max", "20ms");
+    let raw: BTreeMap<_, Value> =
+        records(&simulator, 0).await.into_iter().map(|(at, raw)| (at, serde_json::from_str(&raw).unwrap())).collect();
+    let watcher = raw.values().find_map(|event| event["payload"]["watcher_id"].as_str()).unwrap().to_owned();
+    let others = raw.range(..=PAGE).filter(|(_, event)| event["payload"]["watcher_id"] != watcher.as_str()).count();
+    let of_watcher = watcher.clone();
+    receiver.refuse(Some(Box::new(move |body| body.contains(&of_watcher))));
+
+    let mut daemon = setup.start();
+    let refused_again = || receiver.requests() > others + 5;
+    daemon.until("all others of the page arrive", |_| receiver.received() == others && refused_again()).await;
+    assert!(receiver.delivered().iter().all(|delivered| subject(delivered) != watcher));
+    receiver.refuse(None);
+    daemon.until("everything arrives", |_| receiver.received() == 150).await;
+    daemon.stop().await;
+
+    let mut stories: BTreeMap<_, Vec<i64>> = BTreeMap::new();
+    for delivered in receiver.delivered() {
+        stories.entry(subject(&delivered)).or_default().push(delivered.offset);
+    }
+    assert!(stories.values().all(|offsets| offsets.is_sorted()), "{stories:?}");
+    let mut all: Vec<_> = stories.into_values().flatten().collect();
+    all.sort_unstable();
+    assert_eq!(all, deliverable(&simulator, 0), "each exactly once");
+}

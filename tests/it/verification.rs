@@ -1,0 +1,11 @@
+//! Nothing unverified is delivered as verified.
+
+use channeld::simulator::{EventSpec, Kind};
+
+mod duplicate_proofs;
+mod late_proofs;
+mod vectors;
+mod verdicts;
+
+const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
+const LATE: EventSpec = EventSpec::Late(Kind::WatcherEvent);

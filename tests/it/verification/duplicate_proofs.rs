@@ -1,0 +1,272 @@
+//! What the service says about a proof's place is compared with what it said before: duplicate proofs and contradictions are
+//! quarantined, and repeats of the same event are not.
+
+use channeld::event::Offset;
+use channeld::simulator::{EventSpec, Kind, LateProofs, Options, ReplayedId, Simulator};
+use rustix::process::Signal;
+
+use super::{LATE, PROVED};
+use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
+
+const NOTICE: EventSpec = EventSpec::Honest(Kind::WalletStatus);
+const REJECTED: &str = "event rejected: quarantined, not delivered";
+const OVERTAKEN: &str = "an event that was delivered before is a duplicate of this one";
+
+async fn service(channels: usize) -> Simulator {
+    Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
+}
+
+/// What is in a channel's quarantine: offsets, reasons and details.
+async fn quarantined(setup: &Setup, simulator: &Simulator, channel: usize) -> Vec<(i64, String, String)> {
+    let ledger = setup.ledger(simulator.announcement().channels[channel]).await;
+    let kept = ledger.quarantined().iter();
+    kept.map(|(offset, facts)| (offset.get(), facts.reason.clone(), facts.detail.clone())).collect()
+}
+
+/// What the quarantine says of an event whose proof was let through elsewhere.
+fn duplicate_of(simulator: &Simulator, channel: usize, offset: i64, at: i64) -> (i64, String, String) {
+    let channel = simulator.announcement().channels[channel];
+    let detail = format!("its proof was shown before, at offset {offset} of channel {channel}");
+    (at, "duplicate-proof".to_owned(), detail)
+}
+
+/// And of one whose place was another's.
+fn contradiction(simulator: &Simulator, channel: usize, at: i64) -> (i64, String, String) {
+    let channel = simulator.announcement().channels[channel];
+    let detail = format!("another event, or other content of it, was shown before at offset {at} of channel {channel}");
+    (at, "contradiction".to_owned(), detail)
+}
+
+async fn until_lines(daemon: &mut Daemon, lines: usize, setup: &Setup) {
+    daemon.until(&format!("{lines} lines"), |_| setup.lines() >= lines).await;
+}
+
+#[tokio::test]
+async fn a_proof_under_another_offset_is_quarantined_and_holds_nothing_up() {
+    for kind in [Kind::WatcherEvent, Kind::OperationConfirmed, Kind::QueryCompleted] {
+        let simulator = service(1).await;
+        let setup = Setup::reading(&simulator);
+        for spec in [EventSpec::Honest(kind), PROVED] {
+            simulator.publish_one(0, spec);
+        }
+        // In the same page, and in a later one.
+        simulator.replay(0, 1, 0, ReplayedId::New);
+        simulator.publish_one(0, PROVED);
+        let mut daemon = setup.start();
+        until_lines(&mut daemon, 3, &setup).await;
+        simulator.replay(0, 2, 0, ReplayedId::New);
+        simulator.replay(0, 3, 0, ReplayedId::New);
+        simulator.publish_one(0, PROVED);
+        until_lines(&mut daemon, 4, &setup).await;
+        let log = daemon.stop().await;
+
+        assert_eq!(setup.offsets("c0"), [1, 2, 4, 7]);
+        assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+        let expected = [(1, 3), (2, 5), (1, 6)].map(|(of, at)| duplicate_of(&simulator, 0, of, at));
+        assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
+        assert_eq!(log.lines(REJECTED).len(), 3, "each is said once");
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_proof_that_keeps_its_id_is_quarantined_and_what_comes_after_it_is_read() {
+    let simulator = service(2).await;
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    for channel in [0, 1] {
+        for lines in [2, 4] {
+            let lines = 4 * channel + lines;
+            simulator.publish_one(channel, PROVED);
+            daemon.until("it arrives", |_| setup.lines() == lines - 1).await;
+            simulator.replay(0, 1, channel, ReplayedId::Same);
+            simulator.publish_one(channel, PROVED);
+            daemon.until("what comes after it arrives", |_| setup.lines() == lines).await;
+        }
+    }
+    daemon.stop().await;
+
+    for (channel, name) in [(0, "c0"), (1, "c1")] {
+        assert_eq!(setup.offsets(name), [1, 3, 4, 6]);
+        assert_eq!(quarantined(&setup, &simulator, channel).await, [2, 5].map(|at| duplicate_of(&simulator, 0, 1, at)));
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_proof_at_the_very_end_lets_the_cursor_pass() {
+    let simulator = service(1).await;
+    let setup = Setup::reading(&simulator);
+    simulator.publish_one(0, PROVED);
+    simulator.replay(0, 1, 0, ReplayedId::New);
+    let mut daemon = setup.start();
+    daemon.until_logged(REJECTED).await;
+    daemon.until("the cursor is behind it", |daemon| daemon.log().0.matches("batch recorded").count() > 0).await;
+    daemon.stop().await;
+    let ledger = setup.ledger(simulator.announcement().channels[0]).await;
+    assert_eq!(ledger.cursor("file").unwrap().through, Offset::new(2));
+}
+
+#[tokio::test]
+async fn a_proof_in_another_channel_is_quarantined_across_a_reload_too() {
+    let simulator = service(2).await;
+    let setup = Setup::reading(&simulator);
+    simulator.publish_one(0, PROVED);
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 1, &setup).await;
+    simulator.replay(0, 1, 1, ReplayedId::New);
+    simulator.publish_one(1, PROVED);
+    until_lines(&mut daemon, 2, &setup).await;
+
+    daemon.signal(Signal::HUP);
+    daemon.until_logged("configuration read again: in force").await;
+    simulator.replay(1, 2, 0, ReplayedId::New);
+    simulator.publish_one(0, PROVED);
+    until_lines(&mut daemon, 3, &setup).await;
+    daemon.stop().await;
+
+    assert_eq!((setup.offsets("c0"), setup.offsets("c1")), (vec![1, 3], vec![2]));
+    assert_eq!(quarantined(&setup, &simulator, 1).await, [duplicate_of(&simulator, 0, 1, 1)]);
+    assert_eq!(quarantined(&setup, &simulator, 0).await, [duplicate_of(&simulator, 1, 2, 2)]);
+}
+
+#[tokio::test]
+async fn other_content_under_a_processed_offset_is_quarantined_for_a_lane_that_reads_it_later() {
+    let simulator = service(1).await;
+    let behind = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("behind", &behind).with("api.page_limit", 4);
+    behind.always(Some(Reply::Refuse(503, None)));
+    for spec in [PROVED, NOTICE].repeat(20) {
+        simulator.publish_one(0, spec);
+    }
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 40, &setup).await;
+    for offset in [31, 36] {
+        simulator.contradict(0, offset);
+    }
+    behind.always(None);
+    daemon.until("it has caught up", |_| behind.received() == 38).await;
+    daemon.until_logged("lane has caught up").await;
+    // The service has come to its senses: what is new is read as ever.
+    simulator.prove(0, 31);
+    simulator.publish_one(0, PROVED);
+    daemon.until("all keep up", |_| behind.received() == 39 && setup.lines() == 41).await;
+    daemon.stop().await;
+
+    let expected: Vec<_> = (1..=41).filter(|offset| ![31, 36].contains(offset)).collect();
+    assert_eq!(offsets(&behind.delivered()), expected);
+    assert_eq!(setup.offsets("c0"), (1..=41).collect::<Vec<_>>());
+    let expected = [31, 36].map(|at| contradiction(&simulator, 0, at));
+    assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
+}
+
+#[tokio::test]
+async fn repeats_of_the_service_and_of_lanes_and_restarts_raise_no_alarm() {
+    for inclusive in [false, true] {
+        let late_proofs = Some(LateProofs { share: 0.1, delay: std::time::Duration::from_secs(1) });
+        let options =
+            Options { events: 150, unsigned: 0.3, late_proofs, inclusive, sparse: true, ..Options::default() };
+        let simulator = Simulator::start(options).await.unwrap();
+        let behind = Receiver::start().await;
+        let setup = Setup::reading(&simulator).with_webhook("behind", &behind).with("api.page_limit", 10);
+        behind.always(Some(Reply::Refuse(503, None)));
+        let mut daemon = setup.start();
+        until_lines(&mut daemon, 150, &setup).await;
+        daemon.signal(Signal::HUP);
+        daemon.until_logged("configuration read again: in force").await;
+        behind.always(None);
+        daemon.until("it has caught up", |_| behind.received() == 150).await;
+        let first = daemon.stop().await;
+
+        simulator.publish(0, 30);
+        let mut daemon = setup.start();
+        daemon.until("everything arrives", |_| setup.lines() == 180 && behind.received() == 180).await;
+        let second = daemon.stop().await;
+
+        for log in [first, second] {
+            assert_eq!((log.lines(REJECTED).len(), log.lines(OVERTAKEN).len()), (0, 0));
+        }
+        assert_eq!(quarantined(&setup, &simulator, 0).await, []);
+    }
+}
+
+#[tokio::test]
+async fn an_event_whose_proof_comes_late_is_delivered_though_a_duplicate_of_it_came_first() {
+    let simulator = service(1).await;
+    let setup = Setup::reading(&simulator);
+    simulator.publish_one(0, LATE);
+    simulator.replay(0, 1, 0, ReplayedId::New);
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 1, &setup).await;
+    simulator.prove(0, 1);
+    daemon.until_logged("late event delivered").await;
+    // From now on the duplicate is known as one.
+    simulator.replay(0, 1, 0, ReplayedId::New);
+    simulator.publish_one(0, PROVED);
+    until_lines(&mut daemon, 3, &setup).await;
+    let log = daemon.stop().await;
+
+    assert_eq!(setup.offsets("c0"), [2, 1, 4]);
+    assert_eq!(log.lines(OVERTAKEN).len(), 1);
+    assert_eq!(quarantined(&setup, &simulator, 0).await, [duplicate_of(&simulator, 0, 1, 3)]);
+}
+
+#[tokio::test]
+async fn after_a_restart_a_lane_that_is_behind_takes_the_original_for_the_original() {
+    let simulator = service(1).await;
+    let behind = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("behind", &behind).with("api.page_limit", 4);
+    behind.always(Some(Reply::Refuse(503, None)));
+    simulator.publish(0, 30);
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 30, &setup).await;
+    daemon.stop().await;
+
+    // Nothing is remembered of the original: a lane that reads the duplicate first takes it for the original.
+    simulator.replay(0, 25, 0, ReplayedId::New);
+    simulator.publish_one(0, PROVED);
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 31, &setup).await;
+    behind.always(None);
+    daemon.until("the other catches up", |_| offsets(&behind.delivered()).contains(&32)).await;
+    daemon.stop().await;
+
+    let expected: Vec<_> = (1..=30).chain([32]).collect();
+    assert_eq!(offsets(&behind.delivered()), expected);
+    assert_eq!(quarantined(&setup, &simulator, 0).await, [duplicate_of(&simulator, 0, 25, 31)]);
+}
+
+#[tokio::test]
+async fn a_proof_that_was_delivered_is_a_duplicate_after_a_restart_too_and_a_retry_leaves_it_alone() {
+    let simulator = service(2).await;
+    let setup = Setup::reading(&simulator);
+    for spec in [PROVED, EventSpec::Honest(Kind::OperationConfirmed)] {
+        simulator.publish_one(0, spec);
+    }
+    setup.run_until_lines(2).await;
+
+    // Under another offset and id, and in another channel.
+    simulator.replay(0, 1, 0, ReplayedId::New);
+    simulator.replay(0, 2, 0, ReplayedId::Same);
+    simulator.publish_one(0, PROVED);
+    simulator.replay(0, 1, 1, ReplayedId::New);
+    simulator.publish_one(1, PROVED);
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 4, &setup).await;
+    let log = daemon.stop().await;
+    let expected = [(1, 3), (2, 4)].map(|(of, at)| duplicate_of(&simulator, 0, of, at));
+    assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
+    assert_eq!(quarantined(&setup, &simulator, 1).await, [duplicate_of(&simulator, 0, 1, 1)]);
+    let told = log.lines(
+        "a proof of this channel was shown in another one too: one of them was shown an event that is not its own",
+    );
+    assert_eq!(told.len(), 1, "the first channel is told too");
+
+    let facts = setup.quarantined(simulator.announcement().channels[1], Offset::new(1).unwrap()).await;
+    assert_eq!(facts.original.map(|place| place.offset.get()), Some(1), "with the original's place");
+    let retried = setup.tell(&["quarantine", "retry", "c0", "--all", "--json"]).await;
+    assert!(retried.out.is_empty(), "{retried:?}");
+    let named = setup.tell(&["quarantine", "retry", "c0", "--all", "--reason", "duplicate-proof", "--json"]).await;
+    let fates = String::from_utf8(named.out).unwrap();
+    assert_eq!(fates.matches(r#""fate":"kept","reason":"duplicate-proof""#).count(), 2, "it is still one: {fates}");
+    setup.run_until_lines(4).await;
+    assert_eq!((setup.offsets("c0"), setup.offsets("c1")), (vec![1, 2, 5], vec![2]));
+}

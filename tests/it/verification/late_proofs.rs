@@ -1,0 +1,120 @@
+//! An event whose proof comes late is delivered late, or quarantined in the end; in strict order the others wait for it.
+
+use super::{LATE, PROVED};
+use crate::support::{Receiver, Setup, offsets, records};
+use channeld::event::Offset;
+use channeld::ledger::{Blocker, Change, Commit};
+use channeld::simulator::{Options, Simulator};
+
+const SETTLED_LATE: &str = "late event delivered";
+const HELD: &str = "proof pending: later events wait for it";
+
+async fn service() -> Simulator {
+    Simulator::start(Options::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_late_proof_is_delivered_late_and_holds_nothing_back() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    for spec in [PROVED, LATE, PROVED, LATE, PROVED] {
+        simulator.publish_one(0, spec);
+    }
+    let mut daemon = setup.start();
+    daemon.until("those with a proof arrive", |_| setup.lines() == 3 && receiver.received() == 3).await;
+
+    simulator.prove(0, 2);
+    daemon.until("the late one arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
+    // The other is still waited for by the next process.
+    daemon.stop().await;
+    simulator.prove(0, 4);
+    simulator.publish_one(0, PROVED);
+    let mut daemon = setup.start();
+    daemon.until("all have arrived", |_| setup.lines() == 6 && receiver.received() == 6).await;
+    daemon.until("it is recorded", |daemon| daemon.log().lines(SETTLED_LATE).len() == 2).await;
+    daemon.stop().await;
+
+    let expected = [1, 3, 5, 2, 6, 4];
+    assert_eq!(setup.offsets("c0"), expected);
+    assert_eq!(offsets(&receiver.delivered()), expected);
+    assert!(setup.delivered().iter().all(|delivered| delivered.status() == "verified"));
+    assert!(setup.ledger(simulator.announcement().channels[0]).await.late().is_empty());
+}
+
+#[tokio::test]
+async fn in_strict_order_everything_waits_for_a_late_proof_across_restarts_too() {
+    let simulator = service().await;
+    let setup = Setup::reading(&simulator).with("verification.ordering", "strict").with("api.page_limit", 10);
+    for spec in [PROVED, LATE, PROVED, PROVED] {
+        simulator.publish_one(0, spec);
+    }
+    for _ in 0..2 {
+        let asked = simulator.requests().event;
+        let mut daemon = setup.start();
+        daemon
+            .until("the proof is waited for", |daemon| {
+                daemon.has_logged(HELD) && simulator.requests().event > asked && setup.lines() == 1
+            })
+            .await;
+        daemon.stop().await;
+        assert_eq!(setup.offsets("c0"), [1]);
+    }
+
+    simulator.prove(0, 2);
+    setup.run_until_lines(4).await;
+
+    assert_eq!(setup.offsets("c0"), [1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn in_strict_order_a_restart_does_not_wait_anew() {
+    let simulator = service().await;
+    let setup = Setup::reading(&simulator).with("verification.ordering", "strict");
+    let setup = setup.with("verification.proof_timeout", "1h");
+    for spec in [PROVED, LATE, PROVED] {
+        simulator.publish_one(0, spec);
+    }
+    let mut daemon = setup.start();
+    daemon.until("the proof is waited for", |daemon| daemon.has_logged(HELD) && setup.lines() == 1).await;
+    daemon.stop().await;
+
+    // As if that had been two hours ago.
+    let channel = simulator.announcement().channels[0];
+    let blocker = setup.ledger(channel).await.blocker().unwrap();
+    assert_eq!(blocker.offset.get(), 2);
+    let earlier = Blocker { first_seen: blocker.first_seen - 7200, ..blocker };
+    setup.commit(channel, Commit(vec![Change::Block(earlier)])).await;
+
+    setup.run_until_lines(2).await;
+    assert_eq!(setup.offsets("c0"), [1, 3]);
+    assert_eq!(setup.quarantined(channel, blocker.offset).await.reason, "proof-timeout");
+}
+
+#[tokio::test]
+async fn a_proof_that_does_not_come_in_time_costs_only_its_own_event() {
+    for ordering in ["available", "strict"] {
+        let simulator = service().await;
+        let setup =
+            Setup::reading(&simulator).with("verification.ordering", ordering).with("verification.proof_timeout", "1s");
+        for spec in [PROVED, LATE, PROVED] {
+            simulator.publish_one(0, spec);
+        }
+        let mut daemon = setup.start();
+        let rejected = "event rejected: quarantined, not delivered";
+        daemon.until("it is given up", |daemon| daemon.has_logged(rejected) && setup.lines() == 2).await;
+        daemon.stop().await;
+
+        assert_eq!(setup.offsets("c0"), [1, 3], "{ordering}");
+        let channel = simulator.announcement().channels[0];
+        let ledger = setup.ledger(channel).await;
+        let kept = ledger.quarantined();
+        let place = Offset::new(2).unwrap();
+        assert_eq!(
+            kept.iter().map(|(at, facts)| (*at, &*facts.reason)).collect::<Vec<_>>(),
+            [(place, "proof-timeout")]
+        );
+        assert_eq!(setup.body(channel, place).await.unwrap(), records(&simulator, 0).await[&2].as_bytes());
+        assert!(ledger.late().is_empty());
+    }
+}
