@@ -79,7 +79,7 @@ mod trouble;
 mod verify;
 
 pub use command::{Command, CommandError, DeadLetterSelection, Done, Fate, Retried, Selection};
-pub(crate) use command::{Configured, Message};
+pub(crate) use command::{Configured, Message, not_quarantined};
 pub use controls::{Controls, Handle, Handles, Pauses};
 pub use newest::Newest;
 pub(crate) use owned::Owned;

@@ -13,7 +13,7 @@
 //! * **Cursors never go back** by themselves. Only [`Change::SetCursor`], an operator's word, may move one backwards.
 //! * **Bounds are the channel's own.** Another channel's late events, quarantined events and dead letters take no room here.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::event::Offset;
@@ -326,9 +326,8 @@ impl Ledger {
     }
 
     /// The late events that a lane is owed.
-    #[must_use]
-    pub fn owed(&self, sink: &str) -> BTreeSet<Offset> {
-        self.late.iter().filter(|(_, late)| late.owed.contains(sink)).map(|(offset, _)| *offset).collect()
+    pub fn owed(&self, sink: &str) -> impl Iterator<Item = (&Offset, &Late)> {
+        self.late.iter().filter(move |(_, late)| late.owed.contains(sink))
     }
 
     /// Whether a lane is owed the event at an offset.
@@ -372,14 +371,6 @@ impl Ledger {
     pub fn dead_letter_room(&self) -> Room {
         self.dead_letter_room
     }
-
-    /// From now on so many proofs are remembered: of older ones the next commit forgets.
-    pub fn remember_proofs(&mut self, proofs: usize) {
-        self.proofs.remember(proofs);
-    }
 }
 
 type Changes = Vec<(Key, Option<bytes::Bytes>)>;
-
-/// The numbers of the entries that hold proofs, oldest first, each with how many it holds.
-type ChunkNumbers = VecDeque<(u64, usize)>;

@@ -121,7 +121,7 @@ impl Windows {
     /// taken, and the next window is shorter.
     ///
     /// # Errors
-    /// [`InDoubt`], after which there is nothing more to ask.
+    /// [`InDoubt`]: nothing was taken. The walk stands where it stood, and the same window comes next.
     pub fn read(&mut self, window: Window, page: Page, wanted: impl Fn(Offset) -> bool) -> Result<bool, InDoubt> {
         let span = window.through - window.after;
         let full = page.events.len() >= self.full;
@@ -133,6 +133,10 @@ impl Windows {
             self.span = self.span.min(span / 2).max(1);
             return Ok(false);
         }
+        let is_settled = |event: &RawEvent| Some(self.place(event)) <= self.settled;
+        if page.events.iter().any(|event| wanted(event.offset) && is_settled(event)) {
+            return Err(InDoubt::Disordered);
+        }
         // With room for as many again and a quarter.
         if span <= self.span && page.events.len() * 5 / 2 <= self.full {
             self.span = (self.span * 2).min(END_OF_TIME);
@@ -141,23 +145,18 @@ impl Windows {
             Direction::Up => window.through,
             Direction::Down => window.after,
         };
-        self.hold(page.events, wanted)?;
+        self.hold(page.events, wanted);
         self.settle();
         Ok(true)
     }
 
-    fn hold(&mut self, events: Vec<RawEvent>, wanted: impl Fn(Offset) -> bool) -> Result<(), InDoubt> {
+    fn hold(&mut self, events: Vec<RawEvent>, wanted: impl Fn(Offset) -> bool) {
         let last = events.iter().map(|event| self.place(event)).max();
         self.unsettled.extend(last.map(|last| (self.seen, last)));
         for event in events.into_iter().filter(|event| wanted(event.offset)) {
-            let place = self.place(&event);
-            if Some(place) <= self.settled {
-                return Err(InDoubt::Disordered);
-            }
             self.held_bytes += event.json.len();
-            self.held.insert(place, event);
+            self.held.insert(self.place(&event), event);
         }
-        Ok(())
     }
 
     /// Moves `settled` over every window that lies far enough back; at the end over all.

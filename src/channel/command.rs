@@ -29,6 +29,7 @@ mod dead_letters;
 mod quarantine;
 
 pub use dead_letters::DeadLetterSelection;
+pub(crate) use quarantine::not_quarantined;
 pub use quarantine::{Fate, Retried, Selection};
 
 /// Events that are verified, and changed, together.

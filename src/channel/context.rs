@@ -89,10 +89,7 @@ impl RunContext {
 
     /// Has the late events that a lane is owed asked for, unless they are asked for already.
     pub(super) fn ask_for_owed(&self, sink: &str) {
-        let owed: Vec<_> = self.look(|ledger| {
-            let owed = ledger.late().iter().filter(|(_, late)| late.owed.contains(sink));
-            owed.map(Awaited::from).collect()
-        });
+        let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(Awaited::from).collect());
         self.late.insert(owed);
     }
 

@@ -2,12 +2,13 @@
 //!
 //! A commit's proofs are one entry. When there are more than are to be remembered, the oldest entries go.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Changes, ChunkNumbers, Key, StateError};
+use super::{Changes, Key, StateError};
 use crate::event::{ChannelId, Offset};
 
 const OFFSET_LENGTH: usize = 8;
@@ -43,7 +44,8 @@ impl fmt::Display for Place {
 /// The entries that hold a channel's proofs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
-    numbers: ChunkNumbers,
+    /// The numbers of the entries, oldest first, each with how many proofs it holds.
+    numbers: VecDeque<(u64, usize)>,
     proofs: usize,
     pub(super) capacity: usize,
 }
@@ -51,10 +53,6 @@ pub(super) struct Chunks {
 impl Chunks {
     pub(super) fn remembering(capacity: usize) -> Self {
         Self { capacity, ..Self::default() }
-    }
-
-    pub(super) fn remember(&mut self, capacity: usize) {
-        self.capacity = capacity;
     }
 
     /// An entry that is in the store; entries come in the order of their numbers.

@@ -244,7 +244,7 @@ fn delivered_proofs_are_remembered_once_and_the_oldest_are_forgotten() {
     let chunks = |kept: &Kept| kept.store.keys().filter(|key| matches!(key, Key::Proofs(_))).count();
     assert_eq!(chunks(&kept), 9, "the second lane adds nothing");
 
-    kept.ledger.remember_proofs(3);
+    kept.ledger.proofs.capacity = 3;
     kept.commit([Change::DeliveredLate(proof(10))]).unwrap();
 
     let entries = kept.store.iter().filter(|(key, _)| matches!(key, Key::Proofs(_)));

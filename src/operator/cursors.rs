@@ -27,7 +27,7 @@ impl Operations {
                     sink: sink.to_string(),
                     configured: sinks.contains(sink),
                     cursor: cursor.through,
-                    owed: ledger.owed(sink).len(),
+                    owed: ledger.owed(sink).count(),
                 }));
             });
         }

@@ -7,7 +7,7 @@ use super::api::{
     DropQuarantined, ListQuarantine, QuarantineEntry, QuarantinedEvent, Retried, RetryQuarantined, ShowQuarantined,
 };
 use super::{Operations, Refusal, look};
-use crate::channel::{Command, Done, Selection};
+use crate::channel::{Command, Done, Selection, not_quarantined};
 use crate::event::Offset;
 use crate::ledger::{Key, Quarantined};
 use crate::record::ChannelRef;
@@ -39,10 +39,7 @@ impl Operations {
         let facts = look(&ledger, |ledger| ledger.quarantined().get(&offset).cloned());
         let body = self.ledgers.body(channel.id, Key::Body(offset)).await?;
         let (Some(facts), Some(body)) = (facts, body) else {
-            let name = &channel.name;
-            return Err(Refusal::Usage(format!(
-                "there is no event {offset} of channel {name} in the quarantine: see `quarantine list`"
-            )));
+            return Err(not_quarantined(&channel, offset).into());
         };
         Ok(QuarantinedEvent::of(QuarantineEntry::of(&channel, facts), &body))
     }
@@ -53,7 +50,6 @@ impl Operations {
     /// [`Refusal`].
     pub async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
         let channel = self.find(&request.channel)?;
-        self.configured(&channel)?;
         let which = Selection { offsets: request.offsets.clone(), reason: request.reason.clone() };
         match self.perform(&channel, Command::RetryQuarantined(which)).await? {
             Done::Retried(retried) => Ok(retried),

@@ -192,7 +192,7 @@ impl Operations {
             LaneReport {
                 sink: sink.to_string(),
                 cursor,
-                owed: ledger.owed(sink).len(),
+                owed: ledger.owed(sink).count(),
                 lag_events: newest.map(|newest| lag(newest, cursor)),
                 oldest_undelivered_seconds: newest.map(|newest| match lag(newest, cursor) {
                     0 => 0,

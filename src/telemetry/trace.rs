@@ -5,7 +5,7 @@
 //! ```text
 //! batch                    channel, channel_id, first_offset, last_offset, events, pending, rejected
 //! ├── poll                 until the range was read
-//! ├── judge                until each event had its verdict
+//! ├── verify               until each event had its verdict
 //! ├── deliver              one a sink: sink, events; an event for each attempt, with what was offered, taken, and the error
 //! └── record               one a commit of a sink's cursor: sink, offset
 //! ```

@@ -165,7 +165,8 @@ fn verify(
     (Retried { offset, fate }, event_id)
 }
 
-fn not_quarantined(channel: &ChannelRef, offset: Offset) -> CommandError {
+/// The event is asked for, and the quarantine has none at its offset.
+pub(crate) fn not_quarantined(channel: &ChannelRef, offset: Offset) -> CommandError {
     CommandError::Usage(format!(
         "there is no event {offset} of channel {} in the quarantine: see `quarantine list`",
         channel.name

@@ -174,7 +174,7 @@ impl Lane {
 
     /// Asks the sink what it holds beyond the recorded cursor.
     async fn resume(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink));
+        let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(|(offset, _)| *offset).collect());
         let epoch = self.shared.claim().lease().epoch;
         let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed };
         let held = loop {

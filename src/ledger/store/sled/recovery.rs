@@ -92,15 +92,17 @@ struct Damage {
 fn found_in(database: &Database) -> Result<Contents, StateError> {
     let mut contents = Contents::default();
     for channel in database.channels()? {
-        let entries = database.entries(channel)?;
-        let unreadable: Vec<Key> =
-            entries.iter().filter(|entry| !is_readable(entry)).map(|(key, _)| key.clone()).collect();
-        let readable = entries.into_iter().filter(|(key, _)| !unreadable.contains(key));
-        let ledger = Ledger::load(readable, usize::MAX)?.0;
-        let without_body = without_body(&ledger).chain(unreadable).map(|key| (key, None)).collect::<Vec<_>>();
+        let mut entries = database.entries(channel)?;
+        let mut unreadable = Vec::new();
+        let loaded = Ledger::load(entries.iter().cloned(), usize::MAX).or_else(|_| {
+            unreadable.extend(entries.extract_if(.., |entry| !is_readable(entry)).map(|(key, _)| key));
+            Ledger::load(entries, usize::MAX)
+        });
+        let ledger = loaded?.0;
+        let useless = without_body(&ledger).chain(unreadable).map(|key| (key, None)).collect::<Vec<_>>();
         let mut summary = ledger.summary();
-        if !without_body.is_empty() {
-            let effects = Effects { changes: without_body, summary };
+        if !useless.is_empty() {
+            let effects = Effects { changes: useless, summary };
             database.apply(&[(Lease::for_ever(channel), effects)])?;
             summary = Ledger::load(database.entries(channel)?, usize::MAX)?.0.summary();
         }

@@ -86,7 +86,7 @@ async fn a_commit_is_there_after_a_restart_as_a_whole() {
     let ledgers = fixture.open().await;
     let claim = claim(&ledgers, CHANNEL).await;
     assert_eq!(claim.ledger().cursor("a"), Some(at(5)));
-    assert_eq!(claim.ledger().owed("a"), [offset(3)].into());
+    assert!(claim.ledger().owed("a").map(|(offset, _)| *offset).eq([offset(3)]));
     assert_eq!(claim.ledger().quarantined()[&offset(4)].reason, "malformed");
     assert_eq!(claim.body(Key::Body(offset(4))).await.unwrap().unwrap(), &b"\xff{"[..]);
     assert_eq!(claim.ledger().cursor("b"), None);
