@@ -46,7 +46,7 @@ pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
 pub use stdout::Stdout;
-pub use webhook::{Batching, Dispatch, SecretError, SigningKeys, Webhook, WebhookSettings};
+pub use webhook::{Batching, Dispatch, SigningKeys, Webhook, WebhookSettings};
 
 /// Somewhere events go.
 ///

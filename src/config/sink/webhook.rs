@@ -38,7 +38,7 @@ const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
 pub(super) fn read(sink: &mut Table<'_>) -> Result<Target, Reported> {
     let url = sink.required("url", http_url);
-    let keys = sink.secret("secret", |text| SigningKeys::parse(text).map_err(|error| error.to_string()));
+    let keys = sink.secret("secret", SigningKeys::parse);
     let headers = headers::read(sink);
     let connection = connection::read(sink, url.as_ref().ok());
     let dispatch = read_dispatch(sink);

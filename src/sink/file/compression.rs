@@ -12,7 +12,7 @@
 //! `stop` is looked at between chunks. What was not finished is removed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
@@ -90,17 +90,13 @@ fn write(compression: Compression, plain: &Path, unfinished: &Path, stop: &Cance
             encoder.finish()?
         }
     };
-    inherit(&plain, &packed)?;
-    packed.sync_all()
-}
-
-/// Gives a compressed file the permissions and the owner of the plain one.
-fn inherit(plain: &File, packed: &File) -> io::Result<()> {
+    // The permissions and the owner are those of the plain file.
     let (from, to) = (plain.metadata()?, packed.metadata()?);
     if (from.uid(), from.gid()) != (to.uid(), to.gid()) {
-        fchown(packed, Some(from.uid()), Some(from.gid()))?;
+        fchown(&packed, Some(from.uid()), Some(from.gid()))?;
     }
-    packed.set_permissions(from.permissions())
+    packed.set_permissions(from.permissions())?;
+    packed.sync_all()
 }
 
 /// What a file holds, decompressed where it is not plain.
@@ -141,17 +137,10 @@ pub(super) fn is_same(
 }
 
 fn copy(plain: &File, to: &mut impl Write, stop: &CancellationToken) -> io::Result<()> {
-    let mut plain = BufReader::with_capacity(CHUNK, plain);
-    loop {
+    while io::copy(&mut plain.take(CHUNK as u64), to)? > 0 {
         require_running(stop)?;
-        let chunk = plain.fill_buf()?;
-        let length = chunk.len();
-        if length == 0 {
-            return Ok(());
-        }
-        to.write_all(chunk)?;
-        plain.consume(length);
     }
+    Ok(())
 }
 
 fn require_running(stop: &CancellationToken) -> io::Result<()> {

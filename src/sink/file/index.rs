@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::closed::ClosedFiles;
-use super::lines::{each_line, place};
+use super::lines::{lines, place};
 use super::name::UNFINISHED;
 use super::opening::{failed, if_there};
 use crate::event::ChannelId;
@@ -52,15 +52,19 @@ impl Index {
             if stop.is_cancelled() {
                 return Ok(());
             }
-            let channels = files.reader(&closed.name).and_then(|reader| reader.map(channels).transpose());
-            let channels = channels.map_err(failed("reading", &files.path(&closed.name, None)))?;
-            index.add(closed.time, &channels.unwrap_or_default());
+            // A file that was removed meanwhile holds nothing.
+            let mut channels = BTreeSet::new();
+            let reading = || failed("reading", &files.path(&closed.name, None));
+            for line in files.reader(&closed.name).map_err(reading())?.into_iter().flat_map(lines) {
+                channels.extend(place(&line.map_err(reading())?).map(|place| place.channel));
+            }
+            index.add(closed.time, &channels);
             index.store(&path).map_err(failed("writing", &path))?;
         }
         Ok(())
     }
 
-    /// Notes which channels have lines in a file. Files are added in the order in which they were closed.
+    /// Notes which channels have lines in a file; `None` stands for lines that do not name theirs. Files are added in the order in which they were closed.
     fn add(&mut self, time: Timestamp, channels: &BTreeSet<Option<ChannelId>>) {
         for channel in channels {
             let range = match channel {
@@ -87,13 +91,6 @@ impl Index {
         let mut ranges = self.channels.get(&channel).into_iter().chain(&self.unnamed);
         Some(time) > self.seen || ranges.any(|(first, last)| (first..=last).contains(&&time))
     }
-}
-
-/// The channels whose lines a file holds; `None` stands for lines that do not name theirs.
-fn channels(reader: Box<dyn BufRead>) -> io::Result<BTreeSet<Option<ChannelId>>> {
-    let mut found = BTreeSet::new();
-    each_line(reader, |line| found.extend(place(line).map(|place| place.channel)))?;
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -63,14 +63,12 @@ pub(super) struct Journal {
 #[derive(Debug)]
 struct Active {
     tail: Tail<fs::File>,
-    identity: Identity,
+    identity: (u64, u64),
     files: ClosedFiles,
 }
 
 /// A file's device and its number there: which file it is, whatever its name.
-type Identity = (u64, u64);
-
-fn identity(metadata: &fs::Metadata) -> Identity {
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
@@ -108,12 +106,10 @@ impl Journal {
     /// The files as they are now.
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {
         let path = self.settings.path.clone();
-        let active = self.active()?;
-        let length = active.tail.settle().map_err(failed("cutting back", &path))?;
-        let file = active.tail.disk.try_clone().map_err(failed("reading", &path))?;
-        let files = active.files.clone();
-        let closed = files.list()?;
-        Ok(Snapshot { active: file, length, path, files, closed })
+        let Active { tail, files, .. } = self.active()?;
+        let length = tail.settle().map_err(failed("cutting back", &path))?;
+        let active = tail.disk.try_clone().map_err(failed("reading", &path))?;
+        Ok(Snapshot { active, length, files: files.clone() })
     }
 
     /// Passes over these events of a channel when they are offered, each of them once.
@@ -181,8 +177,8 @@ fn holds(unrecorded: &Unrecorded, message: &Message) -> bool {
 
 impl Active {
     fn open(settings: &FileSettings) -> Result<Self, SinkError> {
-        let looking = || failed("looking at", &settings.path);
         let file = opening::open(&settings.path, settings.access)?;
+        let looking = || failed("looking at", &settings.path);
         let active = fs::canonicalize(&settings.path).map_err(looking())?;
         let identity = identity(&file.metadata().map_err(looking())?);
         Ok(Self { tail: Tail::new(file), identity, files: ClosedFiles { active, name: settings.closed_name() } })

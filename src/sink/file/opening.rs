@@ -20,7 +20,7 @@ use std::path::Path;
 use rustix::fs::{CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 
-use super::lines::{Backwards, Line, is_remains};
+use super::lines::{is_remains, look_back};
 use super::settings::Access;
 use crate::sink::SinkError;
 
@@ -112,20 +112,21 @@ fn give(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
 /// Cuts off what a crash has left at the end, and ends the last line where only its line break is missing.
 fn mend(mut file: &File, path: &Path) -> io::Result<()> {
     let length = file.metadata()?.len();
-    let mut lines = Backwards::new(file, length);
-    let (mut end, mut unended) = (length, false);
-    while let Some(Line { start, bytes, ended }) = lines.next()? {
-        if !is_remains(&bytes) {
-            unended = !ended;
-            break;
+    // Where the last line ends that is not torn.
+    let mut end = 0;
+    look_back(file, length, |mut at, lines| {
+        for line in lines {
+            let line = line?;
+            at += line.len() as u64 + 1;
+            end = if is_remains(&line) { end } else { at };
         }
-        end = start;
-    }
+        Ok(end > 0)
+    })?;
     if end < length {
         tracing::warn!(path = %path.display(), bytes = length - end, "cutting off what a crash left of a batch");
         file.set_len(end)?;
     }
-    if unended { file.write_all(b"\n") } else { Ok(()) }
+    if end > length { file.write_all(b"\n") } else { Ok(()) }
 }
 
 /// Two writers would cut off each other's lines.

@@ -8,11 +8,14 @@
 //!   nothing of such a batch is trusted: it is cut off and written anew.
 
 use std::fs;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, BufWriter, Write};
 use std::num::NonZero;
 use std::ops::Range;
 
 use rustix::fs::{Advice, fadvise};
+
+/// Small lines are written so many bytes at once.
+const BUFFER: usize = 128 * 1024;
 
 /// What is done to a file; a trait so that tests can make every step fail.
 pub(super) trait Disk {
@@ -32,17 +35,9 @@ impl Disk for fs::File {
     }
 
     fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
-        let mut pieces: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        let mut left = &mut pieces[..];
-        while !left.is_empty() {
-            match self.write_vectored(left) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => IoSlice::advance_slices(&mut left, written),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        let mut writer = BufWriter::with_capacity(BUFFER, self);
+        pieces.iter().try_for_each(|piece| writer.write_all(piece))?;
+        writer.flush()
     }
 
     fn sync(&self) -> io::Result<()> {

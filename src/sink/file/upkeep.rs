@@ -58,30 +58,34 @@ pub(super) async fn look_after(
     let by_the_clock = rotation.every.is_some() || rotation.keep.time.is_some();
     let clock = if by_the_clock { rotation.every.map_or(CLOCK, |every| every.min(CLOCK)) } else { Duration::MAX };
     let mut upkeep = Upkeep::new(rotation, stop);
-    loop {
+    while let Some(journal) = journal.upgrade() {
+        let mut journal = journal.lock_owned().await;
         let done;
-        (upkeep, done) = upkeep.pass(&journal).await;
+        (upkeep, done) = blocking(move || {
+            let files = journal.close_by_the_clock();
+            // Deliveries go on from here.
+            drop(journal);
+            let done = files.and_then(|files| files.map_or(Ok(()), |files| upkeep.run(&files)));
+            (upkeep, done)
+        })
+        .await;
+        let failures = retry.attempt();
         let wait = if let Err(error) = done {
-            complain(&error, &mut retry)
-        } else {
-            if retry.attempt() > 0 {
-                tracing::info!("closed files are looked after again");
-                retry.reset();
+            let wait = retry.next_wait(None);
+            if failures == 0 {
+                tracing::warn!(wait_ms = wait.as_millis(), error = %Chain(&error),
+                    "closed files cannot be looked after: trying again, events are not affected");
             }
+            wait
+        } else {
+            if failures > 0 {
+                tracing::info!("closed files are looked after again");
+            }
+            retry.reset();
             clock
         };
         tokio::select! { () = opened.notified() => {}, () = tokio::time::sleep(wait) => {} }
     }
-}
-
-/// Says once what keeps closed files from being looked after. Returns the wait until the next attempt.
-fn complain(error: &SinkError, retry: &mut Retry) -> Duration {
-    let wait = retry.next_wait(None);
-    if retry.attempt() == 1 {
-        tracing::warn!(wait_ms = wait.as_millis(), error = %Chain(error),
-            "closed files cannot be looked after: trying again, events are not affected");
-    }
-    wait
 }
 
 /// What is done to closed files.
@@ -96,20 +100,6 @@ pub(super) struct Upkeep {
 impl Upkeep {
     pub(super) fn new(rotation: Rotation, stop: CancellationToken) -> Self {
         Self { rotation, stop, reported: HashSet::new() }
-    }
-
-    /// Closes the active file if its time has come, and does what there is to do.
-    async fn pass(mut self, journal: &Weak<Mutex<Journal>>) -> (Self, Result<(), SinkError>) {
-        let Some(journal) = journal.upgrade() else { return (self, Ok(())) };
-        let mut journal = journal.lock_owned().await;
-        blocking(move || {
-            let files = journal.close_by_the_clock();
-            // Deliveries go on from here.
-            drop(journal);
-            let done = files.and_then(|files| files.map_or(Ok(()), |files| self.run(&files)));
-            (self, done)
-        })
-        .await
     }
 
     /// Does everything that is to be done now.

@@ -18,23 +18,8 @@ pub(super) const DRAINING: Duration = Duration::from_secs(1);
 /// Why a request did not do what it was for.
 pub(super) struct Refusal {
     pub(super) error: SinkError,
-    /// What it concerns.
-    pub(super) of: Concern,
-}
-
-/// What a refusal concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Concern {
-    /// What was posted, as far as is known.
-    Posting,
-    /// The endpoint: it asks for a pause, or cannot be reached.
-    Endpoint,
-}
-
-impl From<Refusal> for SinkError {
-    fn from(refusal: Refusal) -> Self {
-        refusal.error
-    }
+    /// Whether it concerns the endpoint, which asks for a pause or cannot be reached, and not only what was posted.
+    pub(super) of_endpoint: bool,
 }
 
 /// What an answer means.
@@ -45,8 +30,7 @@ pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
     }
     if status == StatusCode::GONE {
         let message = "answered 410: it wants no more events, and is sent none until it is resumed (channeld resume)";
-        let message = message.to_owned();
-        return Err(Refusal { error: SinkError::Gone { message }, of: Concern::Endpoint });
+        return Err(Refusal { error: SinkError::Gone { message: message.to_owned() }, of_endpoint: true });
     }
     let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     let retry_after = http::retry_after(response.headers());
@@ -56,7 +40,7 @@ pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
         retry_after,
         needs_attention: !is_temporary(status),
     };
-    Err(Refusal { error, of: if pause { Concern::Endpoint } else { Concern::Posting } })
+    Err(Refusal { error, of_endpoint: pause })
 }
 
 /// Whether an answer that is no success is about the endpoint now, not about the event or our credentials.
@@ -81,7 +65,7 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
     if let Some(suspicion) = suspicion {
         message = format!("{message}; {suspicion}");
     }
-    Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, of: Concern::Endpoint }
+    Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, of_endpoint: true }
 }
 
 /// The first of that type among an error and its sources. What an I/O error wraps is not its source.

@@ -42,42 +42,11 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a text is no list of webhook secrets. Does not say what stood there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SecretError {
-    wrong: Wrong,
-    /// Which secret of how many.
-    place: (usize, usize),
-}
-
-/// What is wrong with one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Wrong {
-    #[error(
-        "must be {SYMMETRIC} or {ASYMMETRIC} followed by base64; make one with: echo whsec_$(openssl rand -base64 32)"
-    )]
-    Form,
-    #[error("must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)")]
-    Length,
-    #[error("must hold an ed25519 private key: the 32 bytes of its seed, or 64 with its public key after them")]
-    PrivateKey,
-    #[error("is there twice")]
-    Twice,
-    #[error("must be {MAX_SECRETS} secrets at most")]
-    TooMany,
-}
-
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            (_, 0 | 1) => self.wrong.fmt(f),
-            (_, of) if self.wrong == Wrong::TooMany => write!(f, "{}, and these are {of}", self.wrong),
-            (number, of) => write!(f, "secret {number} of {of} {}", self.wrong),
-        }
-    }
-}
-
-impl std::error::Error for SecretError {}
+// What is wrong with a secret, or with all of them.
+const FORM: &str = "must be whsec_ or whsk_ followed by base64; make one with: echo whsec_$(openssl rand -base64 32)";
+const WRONG_LENGTH: &str = "must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)";
+const PRIVATE_KEY: &str =
+    "must hold an ed25519 private key: the 32 bytes of its seed, or 64 with its public key after them";
 
 /// What deliveries are signed with: nothing, or several keys at once while secrets are rotated.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -93,23 +62,30 @@ impl SigningKeys {
     /// Reads secrets that are separated by white space or line breaks. Their signatures come in the same order.
     ///
     /// # Errors
-    /// [`SecretError`], where there is none, or one of them is wrong.
-    pub fn parse(text: &str) -> Result<Self, SecretError> {
+    /// Which of them is wrong, or that there are none or too many, for an operator. Does not say what stood there.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let secrets: Vec<_> = text.split_whitespace().collect();
-        let wrong = |number, wrong| SecretError { wrong, place: (number, secrets.len()) };
-        if secrets.is_empty() {
-            return Err(wrong(0, Wrong::Form));
-        }
-        if secrets.len() > MAX_SECRETS {
-            return Err(wrong(0, Wrong::TooMany));
-        }
         let mut keys = Vec::with_capacity(secrets.len());
-        for (at, secret) in secrets.iter().enumerate() {
-            let key = SigningKey::parse(secret).map_err(|error| wrong(at + 1, error))?;
-            if keys.contains(&key) {
-                return Err(wrong(at + 1, Wrong::Twice));
+        match secrets.len() {
+            0 => return Err(FORM.to_owned()),
+            count if count > MAX_SECRETS => {
+                return Err(format!("must be {MAX_SECRETS} secrets at most, and these are {count}"));
             }
-            keys.push(key);
+            _ => {}
+        }
+        for (number, secret) in (1..).zip(&secrets) {
+            let wrong = match SigningKey::parse(secret) {
+                Ok(key) if keys.contains(&key) => "is there twice",
+                Ok(key) => {
+                    keys.push(key);
+                    continue;
+                }
+                Err(wrong) => wrong,
+            };
+            return Err(match secrets.len() {
+                1 => wrong.to_owned(),
+                count => format!("secret {number} of {count} {wrong}"),
+            });
         }
         Ok(Self(keys))
     }
@@ -141,19 +117,19 @@ impl fmt::Debug for SigningKeys {
 }
 
 impl SigningKey {
-    fn parse(secret: &str) -> Result<Self, Wrong> {
-        let decode = |encoded| LENIENT.decode(encoded).map_err(|_| Wrong::Form);
+    fn parse(secret: &str) -> Result<Self, &'static str> {
+        let decode = |encoded| LENIENT.decode(encoded).map_err(|_| FORM);
         if let Some(encoded) = secret.strip_prefix(SYMMETRIC) {
             let key = decode(encoded)?;
-            return if LENGTH.contains(&key.len()) { Ok(Self::Symmetric(key.into())) } else { Err(Wrong::Length) };
+            return if LENGTH.contains(&key.len()) { Ok(Self::Symmetric(key.into())) } else { Err(WRONG_LENGTH) };
         }
-        let key = decode(secret.strip_prefix(ASYMMETRIC).ok_or(Wrong::Form)?)?;
+        let key = decode(secret.strip_prefix(ASYMMETRIC).ok_or(FORM)?)?;
         let pair = match key.split_at_checked(SEED) {
             Some((seed, [])) => Ed25519KeyPair::from_seed_unchecked(seed),
             Some((seed, public_key)) => Ed25519KeyPair::from_seed_and_public_key(seed, public_key),
-            None => return Err(Wrong::PrivateKey),
+            None => return Err(PRIVATE_KEY),
         };
-        pair.map(|pair| Self::Asymmetric(Arc::new(pair))).map_err(|_| Wrong::PrivateKey)
+        pair.map(|pair| Self::Asymmetric(Arc::new(pair))).map_err(|_| PRIVATE_KEY)
     }
 
     fn sign(&self, content: &[u8]) -> String {
