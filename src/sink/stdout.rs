@@ -81,31 +81,30 @@ type Place = (ChannelId, Offset);
 /// Writes lines, and knows where it was interrupted.
 struct Printer<W> {
     out: W,
-    torn: Option<Torn>,
+    /// The line of which only the beginning was written, and the rest of it.
+    torn: Option<(Place, Vec<u8>)>,
     /// Lines that were torn and have been finished since; their events are still to be offered again.
     finished: HashSet<Place>,
-}
-
-/// A line of which only the beginning was written.
-struct Torn {
-    of: Place,
-    rest: Vec<u8>,
 }
 
 impl<W: Write> Printer<W> {
     fn print(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), Undelivered> {
         self.finish_torn().map_err(|error| undelivered(0, error))?;
-        let is_fresh = |at: &usize| !self.finished.contains(&(channel, batch[*at].offset()));
-        let fresh: Vec<usize> = (0..batch.len()).filter(is_fresh).collect();
-        let (lines, ends) = lines(fresh.iter().map(|&at| &batch[at]));
+        let length = batch.iter().map(|message| message.body().len() + 1).sum();
+        let (mut lines, mut ends) = (Vec::with_capacity(length), Vec::with_capacity(batch.len()));
+        for message in batch {
+            if !self.finished.contains(&(channel, message.offset())) {
+                lines.extend_from_slice(message.body());
+                lines.push(b'\n');
+            }
+            ends.push(lines.len());
+        }
         let (written, result) = write_counted(&mut self.out, &lines);
 
-        let whole = ends.partition_point(|&end| end <= written);
-        let delivered = fresh.get(whole).copied().unwrap_or(batch.len());
-        let line_start = whole.checked_sub(1).map_or(0, |last| ends[last]);
+        let delivered = ends.partition_point(|&end| end <= written);
+        let line_start = delivered.checked_sub(1).map_or(0, |last| ends[last]);
         if written > line_start {
-            let rest = lines[written..ends[whole]].to_vec();
-            self.torn = Some(Torn { of: (channel, batch[delivered].offset()), rest });
+            self.torn = Some(((channel, batch[delivered].offset()), lines[written..ends[delivered]].to_vec()));
         }
         for message in &batch[..delivered] {
             self.finished.remove(&(channel, message.offset()));
@@ -115,28 +114,16 @@ impl<W: Write> Printer<W> {
     }
 
     fn finish_torn(&mut self) -> io::Result<()> {
-        let Some(mut torn) = self.torn.take() else { return Ok(()) };
-        let (written, result) = write_counted(&mut self.out, &torn.rest);
-        torn.rest.drain(..written);
-        if torn.rest.is_empty() {
-            self.finished.insert(torn.of);
+        let Some((place, mut rest)) = self.torn.take() else { return Ok(()) };
+        let (written, result) = write_counted(&mut self.out, &rest);
+        rest.drain(..written);
+        if rest.is_empty() {
+            self.finished.insert(place);
         } else {
-            self.torn = Some(torn);
+            self.torn = Some((place, rest));
         }
         result
     }
-}
-
-/// Messages as one run of bytes, and where each of their lines ends in it.
-fn lines<'a>(messages: impl Iterator<Item = &'a Message> + Clone) -> (Vec<u8>, Vec<usize>) {
-    let length = messages.clone().map(|message| message.body().len() + 1).sum();
-    let (mut bytes, mut ends) = (Vec::with_capacity(length), Vec::new());
-    for message in messages {
-        bytes.extend_from_slice(message.body());
-        bytes.push(b'\n');
-        ends.push(bytes.len());
-    }
-    (bytes, ends)
 }
 
 /// As `write_all`, but says how far it came.

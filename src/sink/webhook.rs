@@ -100,7 +100,7 @@ impl Webhook {
     fn no_answer(&self, error: reqwest::Error) -> Refusal {
         // Why the endpoint may refuse our connections, until it has answered once.
         let is_suspicious = self.asked.so_far() && !self.answered.load(Ordering::Relaxed);
-        let suspicion = is_suspicious.then(|| match self.settings.connection.identity {
+        let suspicion = is_suspicious.then_some(match self.settings.connection.identity {
             Some(_) => "it asks for a client certificate, and may not accept this one",
             None => "it asks for a client certificate, and client_certificate_file is not set",
         });

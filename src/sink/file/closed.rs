@@ -122,15 +122,15 @@ impl ClosedFiles {
         self.directory().join(format!("{name}{}", form.map_or("", Compression::ending)))
     }
 
-    /// Where a compressed form is made.
-    pub(super) fn unfinished_path(&self, name: &str, compression: Compression) -> PathBuf {
-        self.directory().join(format!(".{name}{}{UNFINISHED}", compression.ending()))
-    }
-
     /// Where it is noted which of the files hold what.
     pub(super) fn index_path(&self) -> PathBuf {
         self.directory().join(format!(".{}.index", file_name(&self.active)))
     }
+}
+
+/// Where a file is made before it is renamed to `path`.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{}{UNFINISHED}", file_name(path)))
 }
 
 /// The name that a path ends with.

@@ -20,7 +20,7 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use tokio_util::sync::CancellationToken;
 
-use super::closed::ClosedFiles;
+use super::closed::unfinished;
 use super::opening::{lock, rename_new, sync_directory};
 
 /// Read or written at once.
@@ -56,21 +56,14 @@ impl Compression {
 ///
 /// # Errors
 /// `AlreadyExists` where there is such a compressed file, `TimedOut` where `stop` has fired; whatever the system says.
-pub(super) fn pack(
-    files: &ClosedFiles,
-    name: &str,
-    compression: Compression,
-    stop: &CancellationToken,
-) -> io::Result<()> {
-    let (plain, packed) = (files.path(name, None), files.path(name, Some(compression)));
-    let unfinished = files.unfinished_path(name, compression);
-    let written = write(compression, &plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, &packed));
-    if let Err(error) = written {
+pub(super) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: &CancellationToken) -> io::Result<()> {
+    let unfinished = unfinished(packed);
+    if let Err(error) = write(compression, plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, packed)) {
         // Where it cannot be removed now, it is when closed files are looked after again.
         let _ = fs::remove_file(unfinished);
         return Err(error);
     }
-    sync_directory(&packed)
+    sync_directory(packed)
 }
 
 fn write(compression: Compression, plain: &Path, unfinished: &Path, stop: &CancellationToken) -> io::Result<()> {
@@ -114,13 +107,12 @@ pub(super) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<d
 /// # Errors
 /// As [`pack`]; whatever the decoder says of a file that cannot be read to its end.
 pub(super) fn is_same(
-    files: &ClosedFiles,
-    name: &str,
+    plain: &Path,
+    packed: &Path,
     compression: Compression,
     stop: &CancellationToken,
 ) -> io::Result<bool> {
-    let mut plain = reader(&files.path(name, None), None)?;
-    let mut packed = reader(&files.path(name, Some(compression)), Some(compression))?;
+    let (mut plain, mut packed) = (reader(plain, None)?, reader(packed, Some(compression))?);
     loop {
         require_running(stop)?;
         let (left, right) = (plain.fill_buf()?, packed.fill_buf()?);

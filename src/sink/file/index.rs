@@ -17,9 +17,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::closed::ClosedFiles;
+use super::closed::{ClosedFiles, unfinished};
 use super::lines::{lines, place};
-use super::name::UNFINISHED;
 use super::opening::{failed, if_there};
 use crate::event::ChannelId;
 use crate::sink::SinkError;
@@ -77,8 +76,7 @@ impl Index {
     }
 
     fn store(&self, path: &Path) -> io::Result<()> {
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(UNFINISHED);
+        let unfinished = unfinished(path);
         let mut file = File::create(&unfinished)?;
         serde_json::to_writer(&mut file, self)?;
         file.write_all(b"\n")?;

@@ -3,13 +3,9 @@
 //! # Invariants
 //!
 //! * **What is passed over is on the disk.** The active file is synced when it is opened, and before it is closed.
-//! * **No event goes to a file that the path does not lead to.** Before each batch the path is looked up. If another file
-//!   (or none) stands there, the sink goes on in that one. A file that was deleted while a batch was written does not
-//!   count as written.
-//! * **Closed files are searched too.** The lines of a lane that was stopped for long may be many files back: the search
-//!   goes on, the newest file first, until it meets a line of the channel that is recorded. A file that retention has
-//!   deleted is not searched, and its events cannot be there twice.
-//! * **A file is closed between two batches,** so that no batch is torn over two files. An empty file is never closed.
+//! * **No event goes to a file that the path does not lead to.** Before each batch the path is looked up. A file that was
+//!   deleted while a batch was written does not count as written.
+//! * **A file is closed between two batches.** An empty file is never closed.
 //!
 //! A crash may come between any two steps of closing, and leaves:
 //!
@@ -30,7 +26,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -56,7 +51,7 @@ pub(super) struct Journal {
     /// What files hold though it is not recorded: passed over when it is offered.
     unrecorded: HashMap<ChannelId, Unrecorded>,
     /// Notified when a file was opened: another one may have been closed.
-    opened: Arc<Notify>,
+    pub(super) opened: Arc<Notify>,
 }
 
 /// The file at the path.
@@ -73,8 +68,8 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 }
 
 impl Journal {
-    pub(super) fn new(settings: FileSettings, opened: Arc<Notify>) -> Self {
-        Self { settings, active: None, unrecorded: HashMap::new(), opened }
+    pub(super) fn new(settings: FileSettings) -> Self {
+        Self { settings, active: None, unrecorded: HashMap::new(), opened: Arc::default() }
     }
 
     /// Opens the file that stands at the path now, unless it is open.
@@ -127,19 +122,15 @@ impl Journal {
         let fresh = batch.iter().filter(|message| !holds(unrecorded, message));
         let lines: Vec<_> = fresh.flat_map(|message| [message.body(), LINE_BREAK]).collect();
         if !lines.is_empty() {
-            self.write(&lines)?;
+            self.close_if_due(lines.iter().map(|piece| piece.len() as u64).sum())?;
+            let appended = self.active()?.append(&lines);
+            appended.map_err(failed("appending to", &self.settings.path))?;
         }
         let unrecorded = self.unrecorded.entry(channel).or_default();
         for message in batch {
             unrecorded.remove(&message.offset());
         }
         Ok(())
-    }
-
-    fn write(&mut self, lines: &[&[u8]]) -> Result<(), SinkError> {
-        self.close_if_due(lines.iter().map(|piece| piece.len() as u64).sum())?;
-        let appended = self.active()?.append(lines);
-        appended.map_err(failed("appending to", &self.settings.path))
     }
 
     /// Closes the file if its time has come without a batch. `None` where none is open.
@@ -156,12 +147,16 @@ impl Journal {
         let (Some(rotation), Some(active)) = (&self.settings.rotation, &mut self.active) else { return Ok(()) };
         let path = &*self.settings.path;
         let length = active.tail.settle().map_err(failed("cutting back", path))?;
-        let metadata = active.tail.disk.metadata().map_err(failed("looking at", path))?;
-        let written = metadata.modified().map_err(failed("looking at", path))?;
+        let file = &active.tail.disk;
+        let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed("looking at", path))?;
         if !is_due(rotation, length, more, written, SystemTime::now()) {
             return Ok(());
         }
-        let closed = active.close(length, path)?;
+        let closing = || failed("closing", path);
+        file.sync_data().map_err(closing())?;
+        let (first, last) = ends(file, length).map_err(closing())?;
+        let closed = active.files.next(first, last)?;
+        rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed)).map_err(closing())?;
         self.active = None;
         self.open()?;
         tracing::info!(path = %closed.display(), bytes = length, "file closed, going on in a new one");
@@ -192,18 +187,6 @@ impl Active {
         }
         release(&self.tail.disk, before..metadata.len());
         Ok(())
-    }
-
-    /// Closes the file of this length: everything but making the next one. Returns its new path.
-    fn close(&mut self, length: u64, path: &Path) -> Result<PathBuf, SinkError> {
-        let closing = || failed("closing", path);
-        let file = &self.tail.disk;
-        file.sync_data().map_err(closing())?;
-        let has_offsets = self.files.name.has_offsets();
-        let (first, last) = if has_offsets { ends(file, length).map_err(closing())? } else { (None, None) };
-        let closed = self.files.next(first, last)?;
-        rename_new(&self.files.active, &closed).and_then(|()| sync_directory(&closed)).map_err(closing())?;
-        Ok(closed)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The async face: channels share a file, and a delivery that is abandoned is still whole.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use tokio::task::JoinSet;
 

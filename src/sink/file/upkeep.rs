@@ -1,8 +1,7 @@
-//! What becomes of closed files: compressed, linked to, and deleted when the operator's bounds say so. This does not hold
-//! up deliveries.
+//! What becomes of closed files: compressed, linked to, and deleted when the operator's bounds say so, beside deliveries.
 //!
-//! It is done at the start, after each rotation, and by the clock. The clock is looked at again and again instead of
-//! waited for: clocks are set, and machines sleep.
+//! It is done at the start, after each rotation, and by the clock, which is looked at again and again instead of waited
+//! for: clocks are set, and machines sleep.
 //!
 //! # Invariants
 //!
@@ -15,8 +14,8 @@
 //!
 //! # Cancellation
 //!
-//! The task ends with its sink, at any wait. Its blocking part ends soon after `stop`: it is looked at between two files,
-//! and between the chunks of one. Neither keeps the sink's file open: the next sink at the same path finds it unlocked.
+//! The task ends with its sink, at any wait, and then sets `stop`: its blocking part looks at that between two files, and
+//! between the chunks of one. Neither keeps the sink's file open: the next sink at the same path finds it unlocked.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -27,15 +26,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::blocking;
-use super::closed::{Closed, ClosedFiles, file_name};
+use super::closed::{Closed, ClosedFiles, file_name, unfinished};
 use super::compression::{is_same, pack};
 use super::index::Index;
 use super::journal::Journal;
-use super::name::UNFINISHED;
 use super::opening::{failed, if_there, lock};
 use super::settings::{Keep, Rotation};
 use crate::retry::{Retry, RetryPolicy};
@@ -48,18 +46,16 @@ const CLOCK: Duration = Duration::from_secs(30);
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
 /// Looks after the closed files of a sink until it has gone.
-pub(super) async fn look_after(
-    journal: Weak<Mutex<Journal>>,
-    rotation: Rotation,
-    opened: Arc<Notify>,
-    stop: CancellationToken,
-) {
+pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation) {
+    let stop = CancellationToken::new();
+    let _ends_with_the_task = stop.clone().drop_guard();
     let mut retry = Retry::new(RETRY);
     let by_the_clock = rotation.every.is_some() || rotation.keep.time.is_some();
     let clock = if by_the_clock { rotation.every.map_or(CLOCK, |every| every.min(CLOCK)) } else { Duration::MAX };
     let mut upkeep = Upkeep::new(rotation, stop);
     while let Some(journal) = journal.upgrade() {
         let mut journal = journal.lock_owned().await;
+        let opened = Arc::clone(&journal.opened);
         let done;
         (upkeep, done) = blocking(move || {
             let files = journal.close_by_the_clock();
@@ -119,11 +115,10 @@ impl Upkeep {
         if self.stop.is_cancelled() { Ok(()) } else { done.into_iter().collect() }
     }
 
-    /// Lets the link lead to the file closed last. Once there is a compressed form, it leads there.
+    /// Lets the link lead to the file closed last: to its compressed form, once there is one.
     fn link(&self, files: &ClosedFiles) -> Result<(), SinkError> {
         let Some(link) = &self.rotation.latest_link else { return Ok(()) };
-        let closed = files.list()?;
-        let Some(last) = closed.last() else { return Ok(()) };
+        let Some(last) = files.list()?.pop() else { return Ok(()) };
         point(link, &files.path(&last.name, last.packed())).map_err(failed("replacing the link", link))
     }
 
@@ -152,19 +147,18 @@ impl Upkeep {
         compressed
     }
 
-    /// Leaves one form of a closed file: the compressed one, where files are compressed.
+    /// Leaves one form of a closed file that is there plain: the compressed one, where files are compressed.
     fn compress(&mut self, files: &ClosedFiles, closed: &Closed) -> Result<(), SinkError> {
         let Some(compression) = closed.packed().or(self.rotation.compression) else { return Ok(()) };
-        let plain = files.path(&closed.name, None);
+        let (plain, packed) = (files.path(&closed.name, None), files.path(&closed.name, Some(compression)));
         if closed.packed().is_none() {
-            match pack(files, &closed.name, compression, &self.stop) {
+            match pack(&plain, &packed, compression, &self.stop) {
                 // Deleted or moved away meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound && !plain.exists() => return Ok(()),
-                packed => packed.map_err(failed("compressing", &plain))?,
+                made => made.map_err(failed("compressing", &plain))?,
             }
         }
-        let packed = files.path(&closed.name, Some(compression));
-        match is_same(files, &closed.name, compression, &self.stop) {
+        match is_same(&plain, &packed, compression, &self.stop) {
             Ok(true) => {
                 // The link must lead to the compressed file before the plain one goes.
                 self.link(files)?;
@@ -217,7 +211,7 @@ fn point(link: &Path, to: &Path) -> io::Result<()> {
     if now.as_ref() == Some(&target) {
         return Ok(());
     }
-    let unfinished = directory.join(format!(".{}{UNFINISHED}", file_name(link)));
+    let unfinished = unfinished(link);
     remove(&unfinished)?;
     symlink(target, &unfinished)?;
     fs::rename(unfinished, link)

@@ -68,13 +68,6 @@ impl WebhookSettings {
 
 impl fmt::Debug for WebhookSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookSettings")
-            .field("url", &self.shown_url().as_str())
-            .field("keys", &self.keys)
-            .field("headers", &self.headers)
-            .field("connection", &self.connection)
-            .field("dispatch", &self.dispatch)
-            .field("timeout", &self.timeout)
-            .finish()
+        f.debug_struct("WebhookSettings").field("url", &self.shown_url().as_str()).finish_non_exhaustive()
     }
 }

@@ -11,14 +11,11 @@
 //! * **Nothing leaks.** No error and no `Debug` holds a secret or a part of one.
 
 use std::fmt;
-use std::sync::Arc;
 
 use base64::Engine;
-use base64::alphabet;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
-use ring::signature::{Ed25519KeyPair, KeyPair};
+use ring::signature::Ed25519KeyPair;
 use sha2::Sha256;
 
 /// What a symmetric secret begins with, so that people and scanners know it for one.
@@ -36,12 +33,6 @@ const SEED: usize = 32;
 /// More than any rotation needs, and few enough for a header.
 const MAX_SECRETS: usize = 8;
 
-/// Standard base64; some tools leave the padding away.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
 // What is wrong with a secret, or with all of them.
 const FORM: &str = "must be whsec_ or whsk_ followed by base64; make one with: echo whsec_$(openssl rand -base64 32)";
 const WRONG_LENGTH: &str = "must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)";
@@ -52,10 +43,11 @@ const PRIVATE_KEY: &str =
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SigningKeys(Vec<SigningKey>);
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 enum SigningKey {
-    Symmetric(Box<[u8]>),
-    Asymmetric(Arc<Ed25519KeyPair>),
+    Symmetric(Vec<u8>),
+    /// The seed of an ed25519 key pair.
+    Asymmetric([u8; SEED]),
 }
 
 impl SigningKeys {
@@ -118,18 +110,18 @@ impl fmt::Debug for SigningKeys {
 
 impl SigningKey {
     fn parse(secret: &str) -> Result<Self, &'static str> {
-        let decode = |encoded| LENIENT.decode(encoded).map_err(|_| FORM);
+        // Some tools leave the padding away.
+        let decode = |encoded| STANDARD.decode(encoded).or_else(|_| STANDARD_NO_PAD.decode(encoded)).map_err(|_| FORM);
         if let Some(encoded) = secret.strip_prefix(SYMMETRIC) {
             let key = decode(encoded)?;
-            return if LENGTH.contains(&key.len()) { Ok(Self::Symmetric(key.into())) } else { Err(WRONG_LENGTH) };
+            return if LENGTH.contains(&key.len()) { Ok(Self::Symmetric(key)) } else { Err(WRONG_LENGTH) };
         }
         let key = decode(secret.strip_prefix(ASYMMETRIC).ok_or(FORM)?)?;
-        let pair = match key.split_at_checked(SEED) {
-            Some((seed, [])) => Ed25519KeyPair::from_seed_unchecked(seed),
-            Some((seed, public_key)) => Ed25519KeyPair::from_seed_and_public_key(seed, public_key),
-            None => return Err(PRIVATE_KEY),
-        };
-        pair.map(|pair| Self::Asymmetric(Arc::new(pair))).map_err(|_| PRIVATE_KEY)
+        let (seed, public_key) = key.split_first_chunk().ok_or(PRIVATE_KEY)?;
+        if !public_key.is_empty() {
+            Ed25519KeyPair::from_seed_and_public_key(seed, public_key).map_err(|_| PRIVATE_KEY)?;
+        }
+        Ok(Self::Asymmetric(*seed))
     }
 
     fn sign(&self, content: &[u8]) -> String {
@@ -139,25 +131,13 @@ impl SigningKey {
                 mac.update(content);
                 format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
             }
-            Self::Asymmetric(pair) => format!("v1a,{}", STANDARD.encode(pair.sign(content))),
-        }
-    }
-}
-
-/// Of a private key its public key tells which it is.
-impl PartialEq for SigningKey {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Symmetric(one), Self::Symmetric(other)) => one == other,
-            (Self::Asymmetric(one), Self::Asymmetric(other)) => {
-                one.public_key().as_ref() == other.public_key().as_ref()
+            Self::Asymmetric(seed) => {
+                let pair = Ed25519KeyPair::from_seed_unchecked(seed).expect("any 32 bytes are a seed");
+                format!("v1a,{}", STANDARD.encode(pair.sign(content)))
             }
-            _ => false,
         }
     }
 }
-
-impl Eq for SigningKey {}
 
 #[cfg(test)]
 mod tests;
