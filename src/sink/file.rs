@@ -16,8 +16,6 @@
 //! # Invariants
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
-//! * **All or nothing.** A batch that failed half-way is cut off before anything else is written. No batch is torn over two
-//!   files.
 //! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink reads what the files hold beyond what is
 //!   recorded, the active one and those it has closed, and passes over it when it is offered again.
 //! * **One writer.** The file is locked as long as it is open. A second daemon, or a second sink with the same path, is
@@ -73,11 +71,8 @@ pub struct File {
 }
 
 impl File {
-    /// The file, opened when it is first used, and created in a directory that exists.
-    ///
-    /// What a crash has torn at its end is cut off; everything else is kept. Until it can be opened, each use of it is a
-    /// [`SinkError::Io`]: it cannot be read, synced or locked, is no regular file (a symbolic link to one is followed),
-    /// or holds something other than lines of JSON.
+    /// The file, opened when it is first used, and created in a directory that exists. Until it can be opened, each use of
+    /// it is a [`SinkError::Io`].
     #[must_use]
     pub fn new(settings: FileSettings) -> Self {
         let journal = Arc::new(Mutex::new(Journal::new(settings.clone())));

@@ -3,12 +3,11 @@
 //! # Invariants
 //!
 //! * **Whole lines.** One batch is written at a time, in one go. A line whose writing failed half-way is finished before
-//!   anything else is written. No reader ever sees two events on one line.
-//! * **Once.** What the writer has taken is not offered again. So a writer that fails in the middle of a batch (a full
-//!   disk behind it, a pipe that would block) causes no duplicates.
-//! * **A reader that leaves has read nothing of the batch in hand.** What is still in the pipe is gone with the reader,
-//!   and how much that is cannot be known: the next start offers the whole batch again. Of the batch before it the pipe
-//!   may have held the end, 64 KiB at the most; only a reader that acknowledges could tell.
+//!   anything else is written.
+//! * **Once.** What a writer has taken that fails in the middle of a batch (a full disk behind it, a pipe that would block)
+//!   is not offered again.
+//! * **A reader that leaves has read nothing of the batch in hand.** How much was still in the pipe cannot be known: the
+//!   next start offers the whole batch again. Of the batch before it the pipe may have held the end, 64 KiB at the most.
 //!
 //! # Cancellation
 //!
@@ -29,9 +28,7 @@ use super::{Delivery, Sink, SinkError, Undelivered, blocking};
 use crate::event::{ChannelId, Offset};
 use crate::record::Message;
 
-/// Delivers to standard output, or to any other writer in its place.
-///
-/// The writer must not buffer: what it has taken counts as delivered once it has been flushed.
+/// Delivers to standard output, or to any other writer that does not buffer.
 pub struct Stdout<W = fs::File> {
     printer: Arc<Mutex<Printer<W>>>,
 }

@@ -2,19 +2,17 @@
 //!
 //! Follows Standard Webhooks 1.0 (standardwebhooks.com): `webhook-id` is the event's own id, the same at each attempt;
 //! `webhook-timestamp` is the time of the attempt; `webhook-signature` is there where keys are given, one signature a
-//! key. A batch has an id of its own, made of those in it.
+//! key. A batch has an id of its own.
 //!
 //! # Invariants
 //!
 //! * **2xx or it did not arrive.** Redirects are not followed: an event must not go where no operator sent it.
 //! * **In order.** An event is posted after the one before it was answered with 2xx; with several requests at a time that
 //!   holds for the events of one subject.
-//! * **Nothing is sent after a 410.** The endpoint says that it wants no more events. An operator finds out whether that
-//!   was meant, and resumes the sink.
+//! * **Nothing is sent after a 410,** until an operator resumes the sink.
 //! * **Nothing leaks.** Neither the URL (it may carry credentials), nor a key, a header's value or a body shows in an
 //!   error or `Debug`.
-//! * **Bounded.** A request ends within the timeout; of an answer's body at most [`DRAINED`](answer::DRAINED) bytes are
-//!   read, for at most [`DRAINING`](answer::DRAINING), and only so that the connection can be used again.
+//! * **Bounded.** A request by the timeout, an answer's body by its size and by time.
 //!
 //! # Cancellation
 //!
@@ -28,8 +26,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, StatusCode};
 
 use super::{Delivery, Sink, SinkError, Undelivered};
 use crate::http::{self, Asked};
@@ -42,7 +40,7 @@ mod signature;
 
 use answer::Refusal;
 
-pub use settings::{Batching, Dispatch, WebhookSettings};
+pub use settings::{Dispatch, WebhookSettings};
 pub use signature::SigningKeys;
 
 /// Events offered at once, for each request at a time: after each offer it is recorded what has arrived.
@@ -119,14 +117,14 @@ impl Sink for Webhook {
     fn at_once(&self) -> usize {
         match self.settings.dispatch {
             Dispatch::Single { concurrency } => AT_ONCE * concurrency,
-            Dispatch::Batches(batching) => batching.events,
+            Dispatch::Batches { events, .. } => events,
         }
     }
 
     fn linger(&self) -> Duration {
         match self.settings.dispatch {
             Dispatch::Single { .. } => Duration::ZERO,
-            Dispatch::Batches(batching) => batching.wait,
+            Dispatch::Batches { wait, .. } => wait,
         }
     }
 
@@ -134,19 +132,12 @@ impl Sink for Webhook {
     async fn probe(&self) -> Result<String, SinkError> {
         let asked = self.client.head(self.settings.url.clone()).send().await;
         let response = asked.map_err(|error| self.no_answer(error).error)?;
-        let status = response.status();
-        if matches!(
-            status,
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED
-        ) {
-            let message =
-                format!("it can be reached, and answers {} to HEAD: does it know who we are?", status.as_u16());
+        let status = response.status().as_u16();
+        if matches!(status, 401 | 403 | 407) {
+            let message = format!("it can be reached, and answers {status} to HEAD: does it know who we are?");
             return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
         }
-        Ok(format!(
-            "it can be reached (HEAD is answered {}); whether it takes events, only one can tell",
-            status.as_u16()
-        ))
+        Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

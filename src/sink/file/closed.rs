@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use super::compression::{Compression, reader};
 use super::index::Index;
 use super::name::{ClosedName, KEEP, UNFINISHED, closing_time};
-use super::opening::{failed, if_there};
+use super::opening::{Doing, if_there};
 use crate::event::Offset;
 use crate::sink::SinkError;
 
@@ -48,11 +48,6 @@ impl Closed {
     pub(super) fn packed(&self) -> Option<Compression> {
         self.forms.keys().find_map(|form| *form)
     }
-
-    /// The bytes of all its forms.
-    pub(super) fn size(&self) -> u64 {
-        self.forms.values().sum()
-    }
 }
 
 impl ClosedFiles {
@@ -66,7 +61,7 @@ impl ClosedFiles {
             let (name, form) = Compression::split(entry);
             let Some(time) = self.name.read(name) else { continue };
             let path = self.directory().join(entry);
-            let metadata = if_there(fs::symlink_metadata(&path)).map_err(failed("reading", &path))?;
+            let metadata = if_there(fs::symlink_metadata(&path)).doing("reading", &path)?;
             let Some(metadata) = metadata.filter(fs::Metadata::is_file) else { continue };
             let closed = found.entry((time, name)).or_insert_with(|| Closed {
                 time,
@@ -91,7 +86,7 @@ impl ClosedFiles {
     /// The names in the directory. One that is not UTF-8 is none of the sink's.
     fn entries(&self) -> Result<Vec<String>, SinkError> {
         let entries = fs::read_dir(self.directory()).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        let entries = entries.map_err(failed("reading", self.directory()))?;
+        let entries = entries.doing("reading", self.directory())?;
         Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
 
@@ -122,7 +117,7 @@ impl ClosedFiles {
         self.directory().join(format!("{name}{}", form.map_or("", Compression::ending)))
     }
 
-    /// Where it is noted which of the files hold what.
+    /// Where the [`Index`] stands.
     pub(super) fn index_path(&self) -> PathBuf {
         self.directory().join(format!(".{}.index", file_name(&self.active)))
     }

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **The plain file goes last.** It is read into an unfinished file beside it, which is synced and then renamed. The
-//!   plain one is removed only after the compressed one has been read back and holds the same. A crash leaves, before the
-//!   renaming, an unfinished file, which is removed and made again; after it, both files, which are compared.
+//! * **The plain file goes last.** The compressed one is made under another name, synced and then renamed. The plain one is
+//!   removed only after it has been compared with that. A crash leaves, before the renaming, an unfinished file, which is
+//!   removed and made again; after it, both files, which are compared.
 //! * **No other file is replaced.** A file that already has the name of the compressed one stays.
 //!
 //! # Cancellation
@@ -12,12 +12,11 @@
 //! `stop` is looked at between chunks. What was not finished is removed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
-use flate2::write::GzEncoder;
+use flate2::bufread::{GzEncoder, MultiGzDecoder};
 use tokio_util::sync::CancellationToken;
 
 use super::closed::unfinished;
@@ -52,10 +51,8 @@ impl Compression {
     }
 }
 
-/// Compresses a closed file, and leaves the plain one beside it.
-///
-/// # Errors
-/// `AlreadyExists` where there is such a compressed file, `TimedOut` where `stop` has fired; whatever the system says.
+/// Compresses a closed file, and leaves the plain one beside it. Where there is a file of that name, the error is
+/// `AlreadyExists`; where `stop` has fired, `TimedOut`.
 pub(super) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: &CancellationToken) -> io::Result<()> {
     let unfinished = unfinished(packed);
     if let Err(error) = write(compression, plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, packed)) {
@@ -68,21 +65,20 @@ pub(super) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: 
 
 fn write(compression: Compression, plain: &Path, unfinished: &Path, stop: &CancellationToken) -> io::Result<()> {
     let plain = File::open(plain)?;
-    let packed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
+    let mut packed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
     lock(&packed)?;
-    let packed = match compression {
-        Compression::Gzip => {
-            let mut encoder = GzEncoder::new(packed, flate2::Compression::default());
-            copy(&plain, &mut encoder, stop)?;
-            encoder.finish()?
-        }
+    let read = BufReader::with_capacity(CHUNK, &plain);
+    let mut packing: Box<dyn Read + '_> = match compression {
+        Compression::Gzip => Box::new(GzEncoder::new(read, flate2::Compression::default())),
         Compression::Zstd => {
-            let mut encoder = zstd::Encoder::new(packed, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-            encoder.include_checksum(true)?;
-            copy(&plain, &mut encoder, stop)?;
-            encoder.finish()?
+            let mut packing = zstd::stream::read::Encoder::with_buffer(read, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+            packing.include_checksum(true)?;
+            Box::new(packing)
         }
     };
+    while io::copy(&mut packing.by_ref().take(CHUNK as u64), &mut packed)? > 0 {
+        require_running(stop)?;
+    }
     // The permissions and the owner are those of the plain file.
     let (from, to) = (plain.metadata()?, packed.metadata()?);
     if (from.uid(), from.gid()) != (to.uid(), to.gid()) {
@@ -102,10 +98,7 @@ pub(super) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<d
     })
 }
 
-/// Whether a compressed file holds what the plain one does.
-///
-/// # Errors
-/// As [`pack`]; whatever the decoder says of a file that cannot be read to its end.
+/// Whether a compressed file holds what the plain one does. Where `stop` has fired, the error is `TimedOut`.
 pub(super) fn is_same(
     plain: &Path,
     packed: &Path,
@@ -126,13 +119,6 @@ pub(super) fn is_same(
         plain.consume(length);
         packed.consume(length);
     }
-}
-
-fn copy(plain: &File, to: &mut impl Write, stop: &CancellationToken) -> io::Result<()> {
-    while io::copy(&mut plain.take(CHUNK as u64), to)? > 0 {
-        require_running(stop)?;
-    }
-    Ok(())
 }
 
 fn require_running(stop: &CancellationToken) -> io::Result<()> {

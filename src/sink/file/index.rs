@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::closed::{ClosedFiles, unfinished};
 use super::lines::{lines, place};
-use super::opening::{failed, if_there};
+use super::opening::{Doing, if_there};
 use crate::event::ChannelId;
 use crate::sink::SinkError;
 
@@ -39,7 +39,7 @@ impl Index {
     /// What was noted last; nothing, where that cannot be understood.
     pub(super) fn load(files: &ClosedFiles) -> Result<Self, SinkError> {
         let path = files.index_path();
-        let json = if_there(fs::read(&path)).map_err(failed("reading", &path))?;
+        let json = if_there(fs::read(&path)).doing("reading", &path)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
     }
 
@@ -53,17 +53,18 @@ impl Index {
             }
             // A file that was removed meanwhile holds nothing.
             let mut channels = BTreeSet::new();
-            let reading = || failed("reading", &files.path(&closed.name, None));
-            for line in files.reader(&closed.name).map_err(reading())?.into_iter().flat_map(lines) {
-                channels.extend(place(&line.map_err(reading())?).map(|place| place.channel));
+            let plain = files.path(&closed.name, None);
+            for line in files.reader(&closed.name).doing("reading", &plain)?.into_iter().flat_map(lines) {
+                channels.extend(place(&line.doing("reading", &plain)?).map(|place| place.channel));
             }
             index.add(closed.time, &channels);
-            index.store(&path).map_err(failed("writing", &path))?;
+            index.store(&path).doing("writing", &path)?;
         }
         Ok(())
     }
 
-    /// Notes which channels have lines in a file; `None` stands for lines that do not name theirs. Files are added in the order in which they were closed.
+    /// Notes which channels have lines in a file, with `None` for lines that do not name theirs. Files are added in the order
+    /// in which they were closed.
     fn add(&mut self, time: Timestamp, channels: &BTreeSet<Option<ChannelId>>) {
         for channel in channels {
             let range = match channel {

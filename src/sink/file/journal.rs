@@ -1,4 +1,4 @@
-//! The files of a file sink, without a runtime: appending, closing, and finding what they hold.
+//! The files of a file sink, without a runtime: appending to the active one, closing it, and passing over what is there.
 //!
 //! # Invariants
 //!
@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 
 use super::closed::ClosedFiles;
 use super::lines::ends;
-use super::opening::{self, failed, if_there, rename_new, sync_directory};
+use super::opening::{self, Doing, if_there, rename_new, sync_directory};
 use super::read_back::{Snapshot, Unrecorded};
 use super::settings::{FileSettings, Rotation};
 use super::tail::{Tail, release};
@@ -80,10 +80,10 @@ impl Journal {
     fn active(&mut self) -> Result<&mut Active, SinkError> {
         let path = &*self.settings.path;
         if let Some(active) = &mut self.active {
-            let there = if_there(fs::metadata(path)).map_err(failed("looking at", path))?;
+            let there = if_there(fs::metadata(path)).doing("looking at", path)?;
             if there.as_ref().map(identity) != Some(active.identity) {
                 // What failed in the file that was moved away is offered again and must not be left there.
-                active.tail.settle().map_err(failed("cutting back what was moved away from", path))?;
+                active.tail.settle().doing("cutting back what was moved away from", path)?;
                 tracing::info!(path = %path.display(), "file was moved or removed, going on in a new one");
                 self.active = None;
             }
@@ -102,8 +102,8 @@ impl Journal {
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {
         let path = self.settings.path.clone();
         let Active { tail, files, .. } = self.active()?;
-        let length = tail.settle().map_err(failed("cutting back", &path))?;
-        let active = tail.disk.try_clone().map_err(failed("reading", &path))?;
+        let length = tail.settle().doing("cutting back", &path)?;
+        let active = tail.disk.try_clone().doing("reading", &path)?;
         Ok(Snapshot { active, length, files: files.clone() })
     }
 
@@ -124,7 +124,7 @@ impl Journal {
         if !lines.is_empty() {
             self.close_if_due(lines.iter().map(|piece| piece.len() as u64).sum())?;
             let appended = self.active()?.append(&lines);
-            appended.map_err(failed("appending to", &self.settings.path))?;
+            appended.doing("appending to", &self.settings.path)?;
         }
         let unrecorded = self.unrecorded.entry(channel).or_default();
         for message in batch {
@@ -146,17 +146,16 @@ impl Journal {
         self.open()?;
         let (Some(rotation), Some(active)) = (&self.settings.rotation, &mut self.active) else { return Ok(()) };
         let path = &*self.settings.path;
-        let length = active.tail.settle().map_err(failed("cutting back", path))?;
+        let length = active.tail.settle().doing("cutting back", path)?;
         let file = &active.tail.disk;
-        let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed("looking at", path))?;
+        let written = file.metadata().and_then(|metadata| metadata.modified()).doing("looking at", path)?;
         if !is_due(rotation, length, more, written, SystemTime::now()) {
             return Ok(());
         }
-        let closing = || failed("closing", path);
-        file.sync_data().map_err(closing())?;
-        let (first, last) = ends(file, length).map_err(closing())?;
+        let ends = file.sync_data().and_then(|()| ends(file, length));
+        let (first, last) = ends.doing("closing", path)?;
         let closed = active.files.next(first, last)?;
-        rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed)).map_err(closing())?;
+        rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed)).doing("closing", path)?;
         self.active = None;
         self.open()?;
         tracing::info!(path = %closed.display(), bytes = length, "file closed, going on in a new one");
@@ -173,9 +172,8 @@ fn holds(unrecorded: &Unrecorded, message: &Message) -> bool {
 impl Active {
     fn open(settings: &FileSettings) -> Result<Self, SinkError> {
         let file = opening::open(&settings.path, settings.access)?;
-        let looking = || failed("looking at", &settings.path);
-        let active = fs::canonicalize(&settings.path).map_err(looking())?;
-        let identity = identity(&file.metadata().map_err(looking())?);
+        let active = fs::canonicalize(&settings.path).doing("looking at", &settings.path)?;
+        let identity = identity(&file.metadata().doing("looking at", &settings.path)?);
         Ok(Self { tail: Tail::new(file), identity, files: ClosedFiles { active, name: settings.closed_name() } })
     }
 

@@ -2,9 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **The last recorded line ends the search.** A lane appends in order and records each batch before the next. What it
-//!   finds here it records, or offers again, before it appends anything behind it. So every line of a channel that
-//!   stands before a recorded one is recorded.
+//! * **The last recorded line ends the search,** which begins with the newest file. A lane records each batch, or offers it
+//!   again, before it appends the next: every line of a channel that stands before a recorded one is recorded.
 //! * **A few bytes an event.** After a crash that is one batch. After an operator has put a cursor back, it is everything
 //!   since: lines that are in the files are not written again, unless the files are moved away first.
 
@@ -15,7 +14,7 @@ use std::io;
 use super::closed::ClosedFiles;
 use super::index::Index;
 use super::lines::{Place, lines, look_back, place};
-use super::opening::{failed, if_there};
+use super::opening::{Doing, if_there};
 use crate::event::{EventId, Offset};
 use crate::sink::{Recorded, SinkError};
 
@@ -34,7 +33,7 @@ impl Snapshot {
     /// The events of a channel that are not recorded. Reads the newest file first.
     pub(super) fn unrecorded(&self, recorded: &Recorded) -> Result<Unrecorded, SinkError> {
         let searched = back(&self.active, self.length, recorded);
-        let (mut found, mut ended) = searched.map_err(failed("reading", &self.files.active))?;
+        let (mut found, mut ended) = searched.doing("reading", &self.files.active)?;
         let (index, channel) = (Index::load(&self.files)?, recorded.lane.channel.id);
         for closed in self.files.list()?.iter().rev().filter(|closed| index.may_hold(closed.time, channel)) {
             if ended {
@@ -42,7 +41,7 @@ impl Snapshot {
             }
             let searched = search_closed(&self.files, &closed.name, recorded);
             let mut older;
-            (older, ended) = searched.map_err(failed("reading", &self.files.path(&closed.name, None)))?;
+            (older, ended) = searched.doing("reading", &self.files.path(&closed.name, None))?;
             // What was found in a newer file stays.
             older.append(&mut found);
             found = older;

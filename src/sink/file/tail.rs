@@ -4,8 +4,7 @@
 //!
 //! * **All or nothing.** After a failed write or sync the file is cut back to the length before it: at once if the
 //!   system lets us, and otherwise before the next write.
-//! * **A failed sync is a failed write.** The system may have thrown the pages away while they still read as written. So
-//!   nothing of such a batch is trusted: it is cut off and written anew.
+//! * **A failed sync is a failed write.** The system may have thrown the pages away while they still read as written.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -93,14 +92,13 @@ impl<D: Disk> Tail<D> {
 /// So much of a file's end stays in the system's memory, for programs that follow the file.
 const CACHED: u64 = 16 << 20;
 
-/// The rest is released in pieces of this size. The system may hold neighbouring pages as one large page, which it
-/// releases as a whole or not at all. None is larger than this, and none lies across the border of two pieces.
+/// The rest is released in pieces of this size: no page of the system is larger or lies across the border of two, and it
+/// releases a page as a whole or not at all.
 const PIECE: u64 = 4 << 20;
 
-/// Tells the system to keep only the end of a file in memory, now that it has grown and is synced.
-///
-/// Otherwise a file that only grows fills all memory with pages that are not read again, and each new one must first be
-/// taken from another use, which makes writing many times as costly.
+/// Tells the system to keep only the end of a file in memory, now that it has grown and is synced. Otherwise a file that
+/// only grows fills all memory, and each new page must first be taken from another use, which makes writing many times as
+/// costly.
 pub(super) fn release(file: &fs::File, grown: Range<u64>) {
     let pieces = passed(grown);
     let Some(length) = NonZero::new(pieces.end.saturating_sub(pieces.start)) else { return };

@@ -5,9 +5,8 @@
 //!
 //! # Invariants
 //!
-//! * **The directory says what is to be done.** Each pass begins with what stands there, so what a crash has interrupted
-//!   needs no memory. An unfinished file is removed. Of a file that is there plain and compressed the plain one is removed
-//!   if both hold the same; otherwise both stay, and it is said once.
+//! * **The directory says what is to be done,** also after a crash. An unfinished file is removed. Of a file that is there
+//!   plain and compressed the plain one is removed if both hold the same; otherwise both stay, and it is said once.
 //! * **One failure does not stop the rest.** It is said once, and tried again.
 //! * **Nothing here loses or repeats an event.** Only what the bounds say is deleted, and what is there twice. The file
 //!   closed last always stays: a crash may leave lines in it that are not recorded.
@@ -34,7 +33,7 @@ use super::closed::{Closed, ClosedFiles, file_name, unfinished};
 use super::compression::{is_same, pack};
 use super::index::Index;
 use super::journal::Journal;
-use super::opening::{failed, if_there, lock};
+use super::opening::{Doing, if_there, lock};
 use super::settings::{Keep, Rotation};
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::SinkError;
@@ -119,7 +118,7 @@ impl Upkeep {
     fn link(&self, files: &ClosedFiles) -> Result<(), SinkError> {
         let Some(link) = &self.rotation.latest_link else { return Ok(()) };
         let Some(last) = files.list()?.pop() else { return Ok(()) };
-        point(link, &files.path(&last.name, last.packed())).map_err(failed("replacing the link", link))
+        point(link, &files.path(&last.name, last.packed())).doing("replacing the link", link)
     }
 
     fn delete(&self, files: &ClosedFiles) -> Result<(), SinkError> {
@@ -127,7 +126,7 @@ impl Upkeep {
         for closed in past(&files.list()?, &self.rotation.keep, Timestamp::now()) {
             for (form, bytes) in &closed.forms {
                 let path = files.path(&closed.name, *form);
-                let removed = remove(&path).map_err(failed("deleting", &path));
+                let removed = remove(&path).doing("deleting", &path);
                 if removed.is_ok() {
                     tracing::info!(path = %path.display(), bytes, "closed file deleted: its time is over");
                 }
@@ -155,14 +154,14 @@ impl Upkeep {
             match pack(&plain, &packed, compression, &self.stop) {
                 // Deleted or moved away meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound && !plain.exists() => return Ok(()),
-                made => made.map_err(failed("compressing", &plain))?,
+                made => made.doing("compressing", &plain)?,
             }
         }
         match is_same(&plain, &packed, compression, &self.stop) {
             Ok(true) => {
                 // The link must lead to the compressed file before the plain one goes.
                 self.link(files)?;
-                remove(&plain).map_err(failed("removing", &plain))?;
+                remove(&plain).doing("removing", &plain)?;
                 let (bytes, left) = (closed.forms[&None], fs::metadata(&packed).map_or(0, |packed| packed.len()));
                 tracing::info!(path = %packed.display(), bytes, left, "closed file compressed");
             }
@@ -178,14 +177,14 @@ impl Upkeep {
     }
 }
 
-/// The closed files that are to be deleted, the oldest first. A marked file stays, and counts for nothing.
+/// The closed files that are to be deleted, the oldest first. A marked file stays, and does not count.
 fn past<'a>(closed: &'a [Closed], keep: &Keep, now: Timestamp) -> Vec<&'a Closed> {
     let oldest = keep.time.and_then(|time| now.checked_sub(time).ok());
     let (mut files, mut size) = (0, 0_u64);
     let mut past = Vec::new();
     for (age, closed) in closed.iter().rev().enumerate().filter(|(_, closed)| !closed.marked) {
         files += 1;
-        size = size.saturating_add(closed.size());
+        size = size.saturating_add(closed.forms.values().sum());
         let too_many = keep.files.is_some_and(|most| files > most.get());
         let too_large = keep.size.is_some_and(|most| size > most);
         let too_old = oldest.is_some_and(|oldest| closed.time < oldest);
@@ -223,7 +222,7 @@ fn remove_unfinished(files: &ClosedFiles) -> Result<(), SinkError> {
         Some(file) => lock(&file).and_then(|()| remove(path)),
         None => Ok(()),
     };
-    files.unfinished()?.iter().map(|path| remove(path).map_err(failed("removing", path))).fold(Ok(()), Result::and)
+    files.unfinished()?.iter().map(|path| remove(path).doing("removing", path)).fold(Ok(()), Result::and)
 }
 
 /// What has gone already is removed.

@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use super::Webhook;
 use super::answer::Refusal;
-use super::settings::{Batching, Dispatch};
+use super::settings::Dispatch;
 use crate::event::Offset;
 use crate::record::{Field, Message};
 use crate::sink::{SinkError, Undelivered};
@@ -43,7 +43,7 @@ impl Webhook {
         let (queues, concurrency) = match self.settings.dispatch {
             Dispatch::Single { concurrency: 1 } => (vec![messages.chunks(1).collect()], 1),
             Dispatch::Single { concurrency } => (by_subject(messages), concurrency),
-            Dispatch::Batches(batching) => (vec![batches(messages, batching)], 1),
+            Dispatch::Batches { events, bytes, .. } => (vec![batches(messages, events, bytes)], 1),
         };
         let (stop, mut arrived, mut refusals) = (AtomicBool::new(false), BTreeSet::new(), Vec::new());
         let posting: Vec<_> = queues.into_iter().map(|queue| self.in_order(queue, &stop)).collect();
@@ -69,7 +69,7 @@ impl Webhook {
             }
             let (id, content_type, body) = match self.settings.dispatch {
                 Dispatch::Single { .. } => (events[0].key(), events[0].content_type(), events[0].body().clone()),
-                Dispatch::Batches(_) => (batch_id(events), events[0].batch_content_type(), array(events)),
+                Dispatch::Batches { .. } => (batch_id(events), events[0].batch_content_type(), array(events)),
             };
             if let Err(Refusal { error, of_endpoint }) = self.post(id, content_type, body).await {
                 stop.fetch_or(of_endpoint, Ordering::Relaxed);
@@ -96,7 +96,7 @@ fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
 }
 
 /// As many events in each batch as it takes, and at least one.
-fn batches(mut messages: &[Message], batching: Batching) -> Queue<'_> {
+fn batches(mut messages: &[Message], events: usize, bytes: usize) -> Queue<'_> {
     let mut batches = Vec::new();
     while !messages.is_empty() {
         // The first bracket.
@@ -104,9 +104,9 @@ fn batches(mut messages: &[Message], batching: Batching) -> Queue<'_> {
         let fits = |message: &&Message| {
             // With the comma, or the last bracket, after it.
             size += message.body().len() + 1;
-            size <= batching.bytes
+            size <= bytes
         };
-        let fitting = messages.iter().take(batching.events).take_while(fits).count();
+        let fitting = messages.iter().take(events).take_while(fits).count();
         let (batch, rest) = messages.split_at(fitting.max(1));
         batches.push(batch);
         messages = rest;

@@ -18,10 +18,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use ring::signature::Ed25519KeyPair;
 use sha2::Sha256;
 
-/// What a symmetric secret begins with, so that people and scanners know it for one.
+// What a secret begins with, so that people and scanners know it for one.
 const SYMMETRIC: &str = "whsec_";
-
-/// What a private key begins with.
 const ASYMMETRIC: &str = "whsk_";
 
 /// The length of a symmetric secret, in bytes.
@@ -58,26 +56,18 @@ impl SigningKeys {
     pub fn parse(text: &str) -> Result<Self, String> {
         let secrets: Vec<_> = text.split_whitespace().collect();
         let mut keys = Vec::with_capacity(secrets.len());
-        match secrets.len() {
-            0 => return Err(FORM.to_owned()),
-            count if count > MAX_SECRETS => {
-                return Err(format!("must be {MAX_SECRETS} secrets at most, and these are {count}"));
-            }
-            _ => {}
+        let count = secrets.len();
+        if count == 0 {
+            return Err(FORM.to_owned());
         }
-        for (number, secret) in (1..).zip(&secrets) {
-            let wrong = match SigningKey::parse(secret) {
-                Ok(key) if keys.contains(&key) => "is there twice",
-                Ok(key) => {
-                    keys.push(key);
-                    continue;
-                }
-                Err(wrong) => wrong,
-            };
-            return Err(match secrets.len() {
-                1 => wrong.to_owned(),
-                count => format!("secret {number} of {count} {wrong}"),
-            });
+        if count > MAX_SECRETS {
+            return Err(format!("must be {MAX_SECRETS} secrets at most, and these are {count}"));
+        }
+        for (number, secret) in (1..).zip(secrets) {
+            let key = SigningKey::parse(secret);
+            let key = key.and_then(|key| if keys.contains(&key) { Err("is there twice") } else { Ok(key) });
+            let place = if count == 1 { String::new() } else { format!("secret {number} of {count} ") };
+            keys.push(key.map_err(|wrong| place + wrong)?);
         }
         Ok(Self(keys))
     }

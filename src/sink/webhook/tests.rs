@@ -130,7 +130,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 fn refusal(refused: &Undelivered) -> (usize, &str, Option<Duration>) {
     match &refused.error {
         SinkError::Refused { message, retry_after, .. } => (refused.delivered, message, *retry_after),
-        SinkError::Gone { message } => (refused.delivered, message, None),
+        SinkError::Gone(message) => (refused.delivered, message, None),
         other => panic!("{other:?}"),
     }
 }
