@@ -9,7 +9,7 @@ use super::{SinkSettings, Target};
 use crate::config::table::{Reported, Table};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
 use crate::retry::RetryPolicy;
-use crate::sink::{Batching, Dispatch, SigningKeys, WebhookSettings};
+use crate::sink::{Dispatch, SigningKeys, WebhookSettings};
 
 mod connection;
 mod headers;
@@ -38,7 +38,7 @@ const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
 pub(super) fn read(sink: &mut Table<'_>) -> Result<Target, Reported> {
     let url = sink.required("url", http_url);
-    let keys = sink.secret("secret", |text| SigningKeys::parse(text).map_err(|error| error.to_string()));
+    let keys = sink.secret("secret", SigningKeys::parse);
     let headers = headers::read(sink);
     let connection = connection::read(sink, url.as_ref().ok());
     let dispatch = read_dispatch(sink);
@@ -73,7 +73,7 @@ fn read_dispatch(sink: &mut Table<'_>) -> Result<Dispatch, Reported> {
         (1, concurrency) => Ok(Dispatch::Single { concurrency }),
         (events, 1) => {
             let bytes = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);
-            Ok(Dispatch::Batches(Batching { events, bytes, wait }))
+            Ok(Dispatch::Batches { events, bytes, wait })
         }
         _ => {
             let message = "cannot be more than 1 together with batch_events: a batch holds the events of several subjects, \

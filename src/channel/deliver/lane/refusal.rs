@@ -22,7 +22,7 @@ impl Lane {
     pub(super) async fn refused(&mut self, error: SinkError, stop: &CancellationToken) -> Result<Flow, ChannelError> {
         let retry_after = match &error {
             SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.outlet.name.clone() }),
-            SinkError::Overtaken { message } => {
+            SinkError::Overtaken(message) => {
                 error!(channel = %self.identity.channel.name, sink = %self.identity.sink, reason = message, "another instance delivers to this sink: this one stops");
                 return Err(ChannelError::Lost);
             }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::sink::map;
 use crate::http::{Proxy, Reach};
-use crate::sink::{Batching, Dispatch, WebhookSettings};
+use crate::sink::{Dispatch, WebhookSettings};
 
 pub(super) fn json(webhook: &WebhookSettings) -> Map<String, Value> {
     let (symmetric, asymmetric) = webhook.keys.counts();
@@ -27,7 +27,7 @@ pub(super) fn json(webhook: &WebhookSettings) -> Map<String, Value> {
     ]);
     shown.extend(match webhook.dispatch {
         Dispatch::Single { concurrency } => map([("concurrency", json!(concurrency))]),
-        Dispatch::Batches(Batching { events, bytes, wait: _ }) => {
+        Dispatch::Batches { events, bytes, wait: _ } => {
             map([("batch_events", json!(events)), ("batch_bytes", json!(bytes))])
         }
     });
@@ -57,7 +57,7 @@ pub(super) fn line(webhook: &WebhookSettings) -> String {
     match webhook.dispatch {
         Dispatch::Single { concurrency: 1 } => {}
         Dispatch::Single { concurrency } => parts.push(format!("{concurrency} requests at a time")),
-        Dispatch::Batches(batching) => parts.push(format!("batches of {} at most", batching.events)),
+        Dispatch::Batches { events, .. } => parts.push(format!("batches of {events} at most")),
     }
     format!("{} ({})", webhook.shown_url(), parts.join(", "))
 }
