@@ -32,7 +32,7 @@ pub(crate) mod tests;
 pub use claim::{Claim, Claimed, CommitError, Ledgers, PROOFS, PROOFS_OF_A_CHANNEL, proofs_each};
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
 pub use committer::Writes;
-pub use entry::{Blocker, Cursor, GivenUp, Key, Late, Quarantined, Table, Value};
+pub use entry::{Blocker, Cursor, Entries, GivenUp, Key, Late, Quarantined, Table, Value};
 pub use error::StateError;
 pub use proof::{Digest, Place, Proof};
 pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
@@ -64,14 +64,10 @@ impl Ledger {
     ///
     /// # Errors
     /// If an entry cannot be read.
-    pub fn load(
-        entries: impl IntoIterator<Item = (Key, Value)>,
-        proofs: usize,
-    ) -> Result<(Self, Vec<Proof>), StateError> {
+    pub fn load(entries: Entries, proofs: usize) -> Result<(Self, Vec<Proof>), StateError> {
         let mut ledger = Self { proofs: Chunks::remembering(proofs), ..Self::default() };
         let mut delivered = Vec::new();
-        // In the order of their keys, in whichever order the store has them.
-        for (key, value) in entries.into_iter().collect::<BTreeMap<_, _>>() {
+        for (key, value) in entries {
             match (key, value) {
                 (Key::Cursor(sink), Value::Bytes(value)) => drop(ledger.cursors.insert(sink, decode(&value)?)),
                 (Key::Late(offset), Value::Bytes(value)) => drop(ledger.late.insert(offset, decode(&value)?)),

@@ -87,17 +87,14 @@ async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, wri
 
 impl Group {
     fn add(&mut self, Request { lease, effects, answer }: Request) {
-        match self.effects.iter().position(|(known, _)| known.channel == lease.channel) {
-            Some(at) => {
-                let known = &mut self.effects[at].1;
-                known.changes.extend(effects.changes);
-                known.summary = effects.summary;
-                self.answers[at].push(answer);
-            }
-            None => {
-                self.effects.push((lease, effects));
-                self.answers.push(vec![answer]);
-            }
+        if let Some(at) = self.effects.iter().position(|(known, _)| known.channel == lease.channel) {
+            let known = &mut self.effects[at].1;
+            known.changes.extend(effects.changes);
+            known.summary = effects.summary;
+            self.answers[at].push(answer);
+        } else {
+            self.effects.push((lease, effects));
+            self.answers.push(vec![answer]);
         }
     }
 

@@ -1,9 +1,8 @@
 //! A ledger's entries as a store has them: a table, a key in it, a value.
 //!
-//! Values are JSON: small, and readable with nothing but a dump of the store. Bodies are the events' own bytes, proofs are
-//! packed.
+//! Values are JSON, readable with nothing but a dump of the store. Bodies are the events' own bytes, proofs are packed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
@@ -136,6 +135,9 @@ pub enum Value {
     /// Of a body, its size alone.
     Size(u64),
 }
+
+/// The entries of a channel.
+pub type Entries = BTreeMap<Key, Value>;
 
 impl Value {
     /// The value that is stored at a key, as a claim is given it.

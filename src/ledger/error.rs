@@ -18,7 +18,7 @@ pub enum StateError {
     /// The state is not to be used as it is. Says why, and what to do.
     #[error("{0}")]
     Unusable(String),
-    /// The file system did not let us.
+    /// The file system, or the database, did not let us.
     #[error("{doing}")]
     Io {
         /// What was being done, and to what.
@@ -26,14 +26,6 @@ pub enum StateError {
         /// What the system said.
         #[source]
         source: Arc<std::io::Error>,
-    },
-    /// sled did not let us.
-    #[error("the state database failed while {doing}: {message}")]
-    Database {
-        /// What was being done.
-        doing: &'static str,
-        /// What sled said.
-        message: String,
     },
     /// The database itself is at fault. It is replaced where there is a mirror.
     #[error("the state database is damaged: {0}")]

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::{Effects, Key, StateError, Value};
+use super::{Effects, Entries, Key, StateError};
 use crate::event::ChannelId;
 
 mod sled;
@@ -81,7 +81,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// If the store cannot be read.
-    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Vec<(Key, Value)>)>, StateError>;
+    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError>;
 
     /// Persists the effects of several channels, one entry each, whole or not at all. As many answers as effects, in their
     /// order. The store keeps no copy of the group: what is unavailable is moved on to the next attempt.

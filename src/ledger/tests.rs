@@ -95,7 +95,7 @@ impl Kept {
     /// A ledger that is loaded from the store is the ledger that wrote it, and no body is kept that nothing needs.
     fn check(&self) {
         let entry = |(key, value): (&Key, &Bytes)| (key.clone(), Value::of(key, value));
-        let (loaded, _) = Ledger::load(self.store.iter().map(entry), self.ledger.proofs.capacity).unwrap();
+        let (loaded, _) = Ledger::load(self.store.iter().map(entry).collect(), self.ledger.proofs.capacity).unwrap();
         assert_eq!(format!("{loaded:?}"), format!("{:?}", self.ledger));
         for key in self.store.keys() {
             let needed = match key {
@@ -248,7 +248,7 @@ fn delivered_proofs_are_remembered_once_and_the_oldest_are_forgotten() {
 
     let entries = kept.store.iter().filter(|(key, _)| matches!(key, Key::Proofs(_)));
     let entries = entries.map(|(key, value)| (key.clone(), Value::Bytes(value.clone())));
-    let (_, proofs) = Ledger::load(entries, 3).unwrap();
+    let (_, proofs) = Ledger::load(entries.collect(), 3).unwrap();
     assert_eq!(proofs, [8, 9, 10].map(proof));
 }
 

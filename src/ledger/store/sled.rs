@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::{Lease, Lost, Outcome, Store};
 use crate::event::ChannelId;
-use crate::ledger::{Effects, Key, StateError, Value};
+use crate::ledger::{Effects, Entries, Key, StateError};
 
 mod database;
 mod directory;
@@ -31,20 +31,16 @@ use database::Database;
 use directory::Directory;
 use mirror::Mirror;
 
-/// The open state directory.
+/// The open state directory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Sled {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    database: Database,
+    database: Arc<Database>,
     /// As it was written last. Locked while a commit is written.
-    mirror: Mutex<Mirror>,
+    mirror: Arc<Mutex<Mirror>>,
     /// What the mirror says is lost. Apart from it, because reading it must not wait for a disk.
     lost: watch::Sender<Option<Lost>>,
-    directory: Directory,
+    /// The last field: it is locked until the database is closed.
+    directory: Arc<Directory>,
 }
 
 impl Sled {
@@ -59,66 +55,22 @@ impl Sled {
         // So that there is one from the first moment on.
         mirror.write(path).inspect_err(|_| database.abandon())?;
         let lost = watch::Sender::new(mirror.lost.clone());
-        Ok(Self { inner: Arc::new(Inner { database, mirror: Mutex::new(mirror), lost, directory }) })
+        let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror)));
+        Ok(Self { database, mirror, lost, directory: Arc::new(directory) })
     }
 
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, StateError> + Send + 'static,
+        work: impl FnOnce(&Self) -> Result<T, StateError> + Send + 'static,
     ) -> Result<T, StateError> {
-        let inner = self.inner.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&inner)).await;
+        let sled = self.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&sled)).await;
         worked.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
     }
-}
 
-#[async_trait]
-impl Store for Sled {
-    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Vec<(Key, Value)>)>, StateError> {
-        let entries = self.blocking(move |inner| inner.database.entries(channel)).await?;
-        Ok(Some((Lease::for_ever(channel), entries)))
-    }
-
-    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
-        let channels = group.len();
-        match self.blocking(move |inner| inner.write(&group)).await {
-            Ok(()) => vec![Outcome::Ok; channels],
-            Err(error) => vec![Outcome::Fatal(error); channels],
-        }
-    }
-
-    async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError> {
-        self.blocking(move |inner| inner.database.get(channel, &key)).await
-    }
-
-    async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {
-        self.blocking(|inner| inner.database.channels()).await
-    }
-
-    async fn check(&self) -> Result<(), StateError> {
-        self.blocking(|inner| inner.directory.check()).await
-    }
-
-    fn lost(&self) -> Option<Lost> {
-        self.inner.lost.borrow().clone()
-    }
-
-    async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
-        self.blocking(|inner| {
-            let mut mirror = inner.mirror();
-            let acknowledged = Mirror { lost: None, ..mirror.clone() };
-            acknowledged.write(&inner.directory.path)?;
-            *mirror = acknowledged;
-            Ok(inner.lost.send_replace(None))
-        })
-        .await
-    }
-}
-
-impl Inner {
     /// Writes effects to the database, and then to the mirror: it is never ahead.
     fn write(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
-        let mut mirror = self.mirror();
+        let mut mirror = self.lock_mirror();
         self.database.apply(group)?;
         for (lease, effects) in group {
             mirror.channels.insert(lease.channel, effects.summary.clone());
@@ -126,7 +78,50 @@ impl Inner {
         mirror.write(&self.directory.path).inspect_err(|_| self.database.abandon())
     }
 
-    fn mirror(&self) -> MutexGuard<'_, Mirror> {
+    fn lock_mirror(&self) -> MutexGuard<'_, Mirror> {
         self.mirror.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for Sled {
+    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
+        let entries = self.blocking(move |sled| sled.database.entries(channel)).await?;
+        Ok(Some((Lease::for_ever(channel), entries)))
+    }
+
+    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
+        let channels = group.len();
+        match self.blocking(move |sled| sled.write(&group)).await {
+            Ok(()) => vec![Outcome::Ok; channels],
+            Err(error) => vec![Outcome::Fatal(error); channels],
+        }
+    }
+
+    async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError> {
+        self.blocking(move |sled| sled.database.get(channel, &key)).await
+    }
+
+    async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {
+        self.blocking(|sled| sled.database.channels()).await
+    }
+
+    async fn check(&self) -> Result<(), StateError> {
+        self.blocking(|sled| sled.directory.check()).await
+    }
+
+    fn lost(&self) -> Option<Lost> {
+        self.lost.borrow().clone()
+    }
+
+    async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
+        self.blocking(|sled| {
+            let mut mirror = sled.lock_mirror();
+            let acknowledged = Mirror { lost: None, ..mirror.clone() };
+            acknowledged.write(&sled.directory.path)?;
+            *mirror = acknowledged;
+            Ok(sled.lost.send_replace(None))
+        })
+        .await
     }
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::event::ChannelId;
-use crate::ledger::{Effects, Key, Lease, Ledgers, Outcome, StateError, Store, Value};
+use crate::ledger::{Effects, Entries, Key, Lease, Ledgers, Outcome, StateError, Store, Value};
 
 /// What is left when a store is gone, however it went.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Ledgers {
 
 impl Disk {
     /// What there is of a channel, as a claim is given it.
-    pub(crate) fn entries(&self, channel: ChannelId) -> Vec<(Key, Value)> {
+    pub(crate) fn entries(&self, channel: ChannelId) -> Entries {
         let entries = self.lock();
         let of_channel = entries.iter().filter(|((of, _), _)| *of == channel);
         let entry = |((_, key), value): (&(ChannelId, Key), &Bytes)| (key.clone(), Value::of(key, value));
@@ -69,7 +69,7 @@ impl Disk {
 
 #[async_trait]
 impl Store for InMemory {
-    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Vec<(Key, Value)>)>, StateError> {
+    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
         Ok(Some((Lease::for_ever(channel), self.disk.entries(channel))))
     }
 
@@ -88,7 +88,7 @@ impl Store for InMemory {
             }
         }
         self.gate.after(&group).await;
-        let error = || StateError::Database { doing: "writing", message: "as the test says".to_owned() };
+        let error = || StateError::io("writing", std::io::Error::other("as the test says"));
         let outcome = |_| match write {
             Write::Done => Outcome::Ok,
             Write::Lost | Write::Unsynced => Outcome::Fatal(error()),

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::event::ChannelId;
 use crate::ledger::store::Lease;
-use crate::ledger::{Effects, Key, StateError, Table, Value};
+use crate::ledger::{Effects, Entries, Key, StateError, Table, Value};
 
 /// Since 2 a dead letter's body stands apart from what is known about it.
 const FORMAT: &str = "2";
@@ -103,14 +103,14 @@ impl Database {
     }
 
     /// Every entry of a channel, with bodies by their size alone.
-    pub(super) fn entries(&self, channel: ChannelId) -> Result<Vec<(Key, Value)>, StateError> {
-        let mut entries = Vec::new();
+    pub(super) fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
+        let mut entries = Entries::new();
         for table in Table::iter() {
             for entry in self.tree(table).scan_prefix(channel.0.as_bytes()) {
                 let (key, value) = entry.map_err(|error| unreadable("reading", &error))?;
                 let key = Key::parse(table, &key[UUID_LENGTH..])?;
                 let value = Value::of(&key, &value);
-                entries.push((key, value));
+                entries.insert(key, value);
             }
         }
         Ok(entries)
@@ -203,12 +203,12 @@ fn full(channel: ChannelId, key: &Key) -> Vec<u8> {
     [&channel.0.as_bytes()[..], &key.bytes()].concat()
 }
 
-fn failed(doing: &'static str, error: &sled::Error) -> StateError {
-    StateError::Database { doing, message: error.to_string() }
+fn failed(doing: &str, error: &sled::Error) -> StateError {
+    StateError::io(format!("the state database failed while {doing}"), io::Error::other(error.to_string()))
 }
 
 /// Tells whether the database itself is at fault or the system that it stands on: a full disk is no damage.
-fn unreadable(doing: &'static str, error: &sled::Error) -> StateError {
+fn unreadable(doing: &str, error: &sled::Error) -> StateError {
     use std::io::ErrorKind::{InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
     let is_damage = match error {
         sled::Error::Io(error) => {

@@ -5,7 +5,6 @@
 //! event is lost and events are repeated; and the number of quarantined events and dead letters that are lost is recorded
 //! until an operator acknowledges it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use super::directory::Directory;
 use super::mirror::Mirror;
 use crate::ledger::entry::encode;
 use crate::ledger::store::Lease;
-use crate::ledger::{Cursor, Effects, Key, Ledger, Lost, StateError, Summary, Value};
+use crate::ledger::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
 use crate::telemetry::Chain;
 
 /// Where the database is copied before sled opens it, because sled cuts off what it cannot read.
@@ -73,19 +72,19 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
 fn found_in(database: &Database) -> Result<Mirror, StateError> {
     let mut found = Mirror::default();
     for channel in database.channels()? {
-        let entries: BTreeMap<Key, Value> = database.entries(channel)?.into_iter().collect();
+        let entries = database.entries(channel)?;
         let is_useful = |(key, value): &(Key, Value)| {
             let has_body = match key {
                 Key::Quarantined(offset) => entries.contains_key(&Key::Body(*offset)),
                 Key::DeadLetter(offset, sink) => entries.contains_key(&Key::DeadBody(*offset, sink.clone())),
                 _ => true,
             };
-            has_body && Ledger::load([(key.clone(), value.clone())], usize::MAX).is_ok()
+            has_body && Ledger::load([(key.clone(), value.clone())].into(), usize::MAX).is_ok()
         };
-        let (useful, useless): (Vec<_>, Vec<_>) = entries.clone().into_iter().partition(is_useful);
+        let (useful, useless): (Entries, Entries) = entries.clone().into_iter().partition(is_useful);
         let summary = Ledger::load(useful, usize::MAX)?.0.summary();
         if !useless.is_empty() {
-            let changes = useless.into_iter().map(|(key, _)| (key, None)).collect();
+            let changes = useless.into_keys().map(|key| (key, None)).collect();
             database.apply(&[(Lease::for_ever(channel), Effects { changes, summary: summary.clone() })])?;
         }
         found.channels.insert(channel, summary);

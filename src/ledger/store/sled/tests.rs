@@ -53,9 +53,8 @@ impl Fixture {
     async fn open(&self) -> Ledgers {
         loop {
             match Sled::open(&self.state()) {
-                Err(StateError::InUse { .. } | StateError::Database { doing: "opening", .. }) => {
-                    tokio::task::yield_now().await;
-                }
+                Err(StateError::InUse { .. }) => tokio::task::yield_now().await,
+                Err(StateError::Io { doing, .. }) if doing.ends_with("opening") => tokio::task::yield_now().await,
                 opened => return Ledgers::over(Arc::new(opened.unwrap())),
             }
         }
