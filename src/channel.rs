@@ -217,7 +217,7 @@ impl Channel {
         let ended = self.own(&owned, inbox, stop).await;
         self.handle.controls.owned_by(None);
         if let Some(owned) = Arc::into_inner(owned) {
-            self.ledgers.release(owned.claim).await;
+            self.ledgers.store.release(owned.claim.lease.clone()).await;
         }
         ended
     }
@@ -235,7 +235,7 @@ impl Channel {
             tokio::select! {
                 biased;
                 ended = &mut working => break ended,
-                () = owned.claim.lease().lost.cancelled() => break Err(ChannelError::Lost),
+                () = owned.claim.lease.lost.cancelled() => break Err(ChannelError::Lost),
                 Some(message) = inbox.recv() => performing.push(message.perform(owned)),
                 Some(()) = performing.next() => {}
             }

@@ -108,14 +108,14 @@ impl Daemon {
         let ledgers = Arc::new(open_ledgers(loaded.config.state.path.clone()).await?);
         let metrics = Metrics::default();
         let (traces, exporting) = Exporting::begin(loaded.config.otlp.clone(), &metrics)?;
-        let writes = ledgers.writes();
+        let writes = ledgers.writes.clone();
         let parts = SharedParts::new(ledgers, metrics.clone(), traces);
         let (in_force, wanted) = InForce::first(text, loaded, &parts)?;
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
         let operations = watch::Sender::new(Arc::new(operations(process, &parts, &asks, &in_force.config)));
         let liveness = Liveness::new(parts.handles.clone(), writes.clone());
-        metrics.show(writes.durations());
+        metrics.show(writes.took.clone());
         metrics.show_process();
         metrics.config_in_force();
         let sources = Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics };

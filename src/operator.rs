@@ -171,7 +171,7 @@ impl Operations {
         if let Some(channel) = channel {
             return Ok(vec![self.find(channel)?]);
         }
-        let mut ids = self.ledgers.channels().await?;
+        let mut ids = self.ledgers.store.channels().await?;
         ids.extend(self.channels.iter().map(|known| known.channel.id));
         Ok(ids.into_iter().map(|id| self.channel(id)).collect())
     }

@@ -29,7 +29,7 @@ use crate::channel::reporter::StatusReporter;
 use crate::channel::status::Activity;
 use crate::channel::verify::{Answer, Awaited, PROOF_RETRY, StageContext, VerifyStage};
 use crate::event::Offset;
-use crate::ledger::{Change, Commit, Key, LATE, QUARANTINE, QuarantinedEvent};
+use crate::ledger::{Change, Commit, Key, LATE, QUARANTINE, QuarantinedEvent, SinkName};
 use crate::retry::Retry;
 
 /// The events of a channel that wait for their proof.
@@ -263,7 +263,7 @@ impl Late<'_> {
 
     /// No lane is owed the event any more: it has become a notice, and the configuration leaves out notices.
     async fn forget(&self, offset: Offset) -> Result<(), ChannelError> {
-        let settle = |sink: &String| Change::Settle { sink: sink.as_str().into(), offset };
+        let settle = |sink: &SinkName| Change::Settle { sink: sink.clone(), offset };
         let settled = self.shared.look(|ledger| {
             let owed = ledger.late().get(&offset).map(|late| &late.owed);
             owed.into_iter().flatten().map(settle).collect()

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::channel::settings::Plan;
 use crate::channel::{Channel, ChannelError, Handle, Ordering, Settings, Start, UnsignedPolicy};
 use crate::ledger::Ledgers;
-use crate::ledger::store::memory::Disk;
+use crate::ledger::tests::memory::Disk;
 use crate::metrics::Metrics;
 use crate::record::ChannelRef;
 use crate::retry::RetryPolicy;

@@ -58,7 +58,7 @@ impl Owned {
     }
 
     pub(crate) fn channel(&self) -> ChannelId {
-        self.claim.channel()
+        self.claim.lease.channel
     }
 
     /// Makes the ledger readable through the board.

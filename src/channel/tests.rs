@@ -14,7 +14,7 @@ use crate::channel::read::permits::{ReadPermit, ReadPermits};
 use crate::channel::read::source::Source;
 use crate::channel::verify::assembler::{Assembler, Checked};
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
-use crate::ledger::store::memory::{Disk, Gate, Write};
+use crate::ledger::tests::memory::{Disk, Gate, Write};
 use crate::ledger::{Effects, Lease};
 use crate::metrics::Metrics;
 use crate::retry::{Retry, RetryPolicy};

@@ -12,7 +12,6 @@ use super::problem::ConfigError;
 use super::table::{Merged, Reading, Reported, Table};
 use super::values::{http_url, path, word};
 use crate::http;
-use crate::secret::Secret;
 use crate::telemetry::Log;
 use crate::telemetry::trace::{Headers, Otlp};
 
@@ -112,8 +111,7 @@ fn headers(text: &str) -> Result<Headers, String> {
         let (name, value) = part.split_once('=')?;
         let (name, value) = (name.trim(), value.trim());
         HeaderName::from_bytes(name.as_bytes()).ok()?;
-        http::sensitive(value)?;
-        Some((name.to_owned(), Secret::new(value)))
+        Some((name.to_owned(), http::sensitive(value)?))
     };
     let headers = text.split(',').filter(|part| !part.trim().is_empty()).map(header);
     headers.collect::<Option<_>>().ok_or_else(|| "must be headers, such as \"name=value,name=value\"".to_owned())

@@ -74,12 +74,8 @@ fn a_write_that_hangs_is_noticed_and_named() {
     let (runtime, liveness) = (runtime(1), watched());
     runtime.spawn(liveness.clone().beat());
     let (open, plug) = plug();
-    let writes = liveness.writes.clone();
-    let writing = std::thread::spawn(move || {
-        let began = writes.begin();
-        wait_for_end(&plug);
-        writes.end(began);
-    });
+    let (writes, handle) = (liveness.writes.clone(), runtime.handle().clone());
+    let writing = std::thread::spawn(move || handle.block_on(writes.during(async { wait_for_end(&plug) })));
     until(&liveness, "it hangs", |checked| matches!(checked, Err(Stuck::Write(lasted)) if *lasted > SHORT));
     let said = liveness.check().unwrap_err().to_string();
     assert!(said.starts_with("a write of the state has been under way for "), "{said}");

@@ -41,7 +41,7 @@ impl Operations {
         let sink = SinkName::from(&*request.sink);
         let ledger = self.ledger(&channel).await?;
         let facts = look(&ledger, |ledger| ledger.dead_letters().get(&(offset, sink.clone())).cloned());
-        let body = self.ledgers.body(channel.id, Key::DeadBody(offset, sink.clone())).await?;
+        let body = self.ledgers.store.body(channel.id, Key::DeadBody(offset, sink.clone())).await?;
         let (Some(facts), Some(body)) = (facts, body) else {
             let name = &channel.name;
             return Err(Refusal::Usage(format!(

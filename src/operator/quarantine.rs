@@ -37,7 +37,7 @@ impl Operations {
         let (channel, offset) = (self.find(&request.channel)?, request.offset);
         let ledger = self.ledger(&channel).await?;
         let facts = look(&ledger, |ledger| ledger.quarantined().get(&offset).cloned());
-        let body = self.ledgers.body(channel.id, Key::Body(offset)).await?;
+        let body = self.ledgers.store.body(channel.id, Key::Body(offset)).await?;
         let (Some(facts), Some(body)) = (facts, body) else {
             return Err(not_quarantined(&channel, offset).into());
         };

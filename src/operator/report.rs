@@ -10,7 +10,7 @@ use super::api::GetStatus;
 use super::{ConfiguredChannel, Operations, Refusal, look};
 use crate::channel::{Activity, LaneCondition, LaneNow, LaneStatus, Newest, Problem, Status};
 use crate::event::{ChannelId, Offset};
-use crate::ledger::{DEAD_LETTERS, LATE, Ledger, Limit, Lost, QUARANTINE, Room};
+use crate::ledger::{DEAD_LETTERS, LATE, Ledger, Lost, QUARANTINE, Room};
 use crate::verify::Address;
 use crate::version;
 
@@ -60,7 +60,7 @@ pub struct KeptReport {
 }
 
 impl KeptReport {
-    fn of(room: Room, limit: Limit) -> Self {
+    fn of(room: Room, limit: Room) -> Self {
         Self { events: room.events, bytes: room.bytes, full: room.is_full(limit) }
     }
 
@@ -166,7 +166,7 @@ impl Operations {
         }
         let quarantine = KeptReport::sum(channels.iter().map(|channel| channel.quarantine));
         let dead_letters = KeptReport::sum(channels.iter().map(|channel| channel.dead_letters));
-        let (state_error, lost) = (self.ledgers.trouble(), self.ledgers.lost());
+        let (state_error, lost) = (self.ledgers.writes.trouble(), self.ledgers.store.lost());
         let reasons = reasons(self.daemon, state_error.as_deref(), lost.as_ref(), &channels);
         let version = version::text();
         let (daemon, ready) = (self.daemon, reasons.is_empty());

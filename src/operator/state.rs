@@ -13,7 +13,7 @@ impl Operations {
     /// # Errors
     /// If the state cannot be written.
     pub async fn acknowledge_lost(&self, _: &AcknowledgeLost) -> Result<Option<Lost>, Refusal> {
-        let lost = self.ledgers.acknowledge_lost().await?;
+        let lost = self.ledgers.store.acknowledge_lost().await?;
         if let Some(Lost { quarantined, dead_letters, kept, .. }) = &lost {
             warn!(target: ALWAYS, quarantined, dead_letters, kept, "loss acknowledged by an operator");
         }

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use crate::channel::owned::Owned;
 use crate::channel::verify::recent::Alarm;
 use crate::event::{EventId, Offset, RawEvent};
-use crate::ledger::{Change, Commit, Key, Place, Quarantined, Released};
+use crate::ledger::{Change, Commit, Key, Place, Quarantined};
 use crate::record::ChannelRef;
 use crate::telemetry::ALWAYS;
 use crate::verify::{Proof, Verdict, Verifier};
@@ -104,7 +104,7 @@ impl Owned {
         let release = |(retried, event_id): &(Retried, _)| {
             matches!(retried.fate, Fate::Delivering | Fate::Waiting).then(|| {
                 let sinks = channel.sinks.clone();
-                Change::Release(Released { offset: retried.offset, event_id: *event_id, since, sinks })
+                Change::Release { offset: retried.offset, event_id: *event_id, since, sinks }
             })
         };
         self.claim.commit(Commit(retried.iter().filter_map(release).collect())).await?;

@@ -175,7 +175,7 @@ impl Lane {
     /// Asks the sink what it holds beyond the recorded cursor.
     async fn resume(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
         let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(|(offset, _)| *offset).collect());
-        let epoch = self.shared.claim().lease().epoch;
+        let epoch = self.shared.claim().lease.epoch;
         let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed };
         let held = loop {
             match self.outlet.sink.resume(&recorded).await {
@@ -265,7 +265,7 @@ impl Lane {
         let first = messages.first().and_then(|message| message.record().time());
         self.shared.handle.board.update(|board| board.lane_offers(&self.outlet.name, first));
         let began = std::time::Instant::now();
-        let epoch = self.shared.claim().lease().epoch;
+        let epoch = self.shared.claim().lease.epoch;
         let delivery = Delivery { lane: &self.identity, epoch, through, messages };
         let answer = self.delivery.around(self.outlet.sink.deliver(&delivery)).await;
         let (taken, error) = match &answer {

@@ -10,7 +10,7 @@ use crate::channel::machine::Machine;
 use crate::channel::read::permits::ReadPermit;
 use crate::channel::verify::assembler::{Assembler, Checked};
 use crate::event::RawEvent;
-use crate::ledger::store::memory::{Gate, Write};
+use crate::ledger::tests::memory::{Gate, Write};
 use crate::ledger::{Effects, Key, Lease, Quarantined};
 use crate::record::Lines;
 use crate::retry::{Retry, RetryPolicy};

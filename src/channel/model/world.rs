@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::channel::Channel;
 use crate::channel::controls::{Controls, Handle};
 use crate::event::Offset;
-use crate::ledger::store::memory::Write;
+use crate::ledger::tests::memory::Write;
 
 use super::history::{End, Fault, History, Paused, Run};
 use super::reload::reload;

@@ -11,7 +11,7 @@ use crate::operator::request::ALL;
 /// What a daemon that reads nothing answers with.
 pub(in crate::operator) fn sources(state: &std::path::Path) -> Sources {
     let ledgers = Arc::new(Ledgers::over(Arc::new(Sled::open(state).unwrap())));
-    let liveness = Liveness::hasty(Arc::default(), ledgers.writes());
+    let liveness = Liveness::hasty(Arc::default(), ledgers.writes.clone());
     let operations = watch::Sender::new(Arc::new(Operations::offline(ledgers, []))).subscribe();
     Sources { liveness, operations, metrics: Metrics::default() }
 }

@@ -21,6 +21,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanExporter as _, SpanProcessor};
 use prometheus::IntCounter;
+use reqwest::header::HeaderValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +29,6 @@ use tracing::{debug, info, warn};
 use url::Url;
 
 use crate::http;
-use crate::secret::Secret;
 
 use super::Traces;
 
@@ -56,8 +56,8 @@ pub struct Otlp {
     pub headers: Headers,
 }
 
-/// Headers by their names. The values may be secrets.
-pub type Headers = Vec<(String, Secret)>;
+/// Headers by their names. The values may be secrets: each is marked as sensitive, and shows nothing of itself.
+pub type Headers = Vec<(String, HeaderValue)>;
 
 /// Why nothing can be exported.
 #[derive(Debug, thiserror::Error)]
@@ -174,7 +174,8 @@ impl Export {
 }
 
 fn exporter(otlp: &Otlp, resource: &Resource) -> Result<SpanExporter, SetupError> {
-    let headers = otlp.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    let headers =
+        otlp.headers.iter().map(|(name, value)| (name.clone(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
     let mut exporter = SpanExporter::builder()
         .with_http()
         .with_http_client(http::client_for(&otlp.endpoint)?.timeout(TIMEOUT).build()?)

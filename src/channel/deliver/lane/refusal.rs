@@ -46,7 +46,7 @@ impl Lane {
     /// Waits while the sink is paused. `false` where `stop` fired or the lease is lost.
     pub(super) async fn goes_on(&self, stop: &CancellationToken) -> bool {
         let goes_on = self.shared.handle.controls.until_sink_goes_on(&self.outlet.name, stop).await;
-        goes_on && !self.shared.claim().lease().lost.is_cancelled()
+        goes_on && !self.shared.claim().lease.lost.is_cancelled()
     }
 
     /// The dead letter of an event that was refused for too long. While there is no room for one, the event is offered on.
