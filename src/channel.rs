@@ -36,7 +36,6 @@
 //!
 //! Each `select!` is biased: where several things happen at once, the order is fixed, and a test history repeats exactly.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +43,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -97,7 +96,7 @@ pub use verify::recent::RecentEvents;
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
 use machine::Machine;
-use read::intake::{Intake, look_ahead};
+use read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
 use read::schedule::until_next_poll;
 use read::source::Service;
 use read::start;
@@ -352,23 +351,25 @@ async fn feed_by(
     let (source, every) = (read_plan.stage.source.clone(), read_plan.settings.idle_wait);
     let reporter = StatusReporter::channel(&shared.handle);
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), reporter.clone());
-    // Goes on only while batches are handed on: its answers are progress, and a reading that hangs must not look alive.
-    let mut looking_ahead = pin!(look_ahead(&*source));
+    let mut next_look = Instant::now() + LOOK_AHEAD;
     loop {
         if let Some(batch) = intake.next().await? {
+            if next_look <= Instant::now() {
+                let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(&*source, &mut next_look)).await;
+            }
             let handing_on = async {
                 shared.hub.hand_on(batch, stop).await;
                 late::room(shared, &reporter).await;
             };
-            tokio::select! {
-                biased;
-                // First, because a lane that has room takes the batch at once.
-                never = &mut looking_ahead => match never {},
-                () = handing_on => {}
-            }
+            let looking_ahead = async {
+                loop {
+                    look_ahead(&*source, &mut next_look).await;
+                }
+            };
+            tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
         } else {
             sleep(until_next_poll(shared.channel.id, shared.machine.began(), every)).await;
-            looking_ahead.set(look_ahead(&*source));
+            next_look = Instant::now() + LOOK_AHEAD;
         }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use async_trait::async_trait;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::*;

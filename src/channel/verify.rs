@@ -146,16 +146,13 @@ impl VerifyStage {
                 Outcome::Deliver(record)
             }
             Checked::Unsigned(unsigned, record) => {
-                let is_news = match record {
-                    Some(_) => {
-                        self.note_admitted(unsigned.event().raw(), self.recent.notice(channel, &unsigned), trace)?
-                    }
-                    None => true,
-                };
+                let event = unsigned.event();
+                let is_news = record.is_none()
+                    || self.note_admitted(event.raw(), self.recent.notice(channel, &unsigned), trace)?;
                 if is_news {
-                    self.metrics.judged(Some(unsigned.event().kind()), Sort::Unsigned);
+                    self.metrics.judged(Some(event.kind()), Sort::Unsigned);
                 }
-                record.map_or(Outcome::Dropped(unsigned.event().offset()), Outcome::Deliver)
+                record.map_or(Outcome::Dropped(event.offset()), Outcome::Deliver)
             }
             Checked::Pending(raw) => self.set_aside(raw, trace),
             Checked::Rejected(raw, rejection) => Outcome::Rejected(self.quarantine(raw, rejection, trace)),

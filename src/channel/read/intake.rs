@@ -18,11 +18,10 @@
 //!
 //! At any point before a batch is returned; the intake is then dropped, and another reads the batch again.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
@@ -41,8 +40,12 @@ use crate::event::{Offset, RawEvent};
 use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use crate::telemetry::trace::Trace;
 
-/// How often the service is asked for its newest offset while no page shows it.
-const LOOK_AHEAD: Duration = Duration::from_secs(10);
+/// How often the service is asked for its newest offset while no page shows it: while there is more than a page to read, or
+/// while what was read waits to be taken.
+pub(in crate::channel) const LOOK_AHEAD: Duration = Duration::from_secs(10);
+
+/// How long reading waits for that answer. It goes on without.
+pub(in crate::channel) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(in crate::channel) struct Intake {
     shared: Arc<RunContext>,
@@ -155,15 +158,14 @@ impl Intake {
 
     /// Waits until the quarantine has room.
     async fn room(&self) {
-        let has_room = |ledger: &Ledger| !ledger.quarantine_room().is_full(QUARANTINE);
-        if self.shared.look(has_room) {
+        let taken = self.shared.look(Ledger::quarantine_room);
+        if !taken.is_full(QUARANTINE) {
             return;
         }
         self.reporter.says(Activity::QuarantineFull);
-        let taken = self.shared.look(Ledger::quarantine_room);
         let (channel, events, bytes) = (&self.shared.channel.name, taken.events, taken.bytes);
         error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; look at them with `channeld quarantine list`, then retry or drop them");
-        self.shared.claim().until(has_room).await;
+        self.shared.claim().until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
         info!(%channel, "quarantine has room again: reading goes on");
     }
 
@@ -249,13 +251,12 @@ impl Intake {
     }
 }
 
-/// Asks for the newest offset now and then. The source puts the answer on the board; an error is reported when it concerns
-/// what is read.
-pub(in crate::channel) async fn look_ahead(source: &dyn Source) -> Infallible {
-    let mut wait = LOOK_AHEAD;
-    loop {
-        sleep(wait).await;
-        let retry_after = source.poll(None, 1).await.err().and_then(|error| error.retry_after());
-        wait = LOOK_AHEAD.max(retry_after.unwrap_or_default());
+/// Asks for the newest offset at `next`, and sets the time for asking again. The source puts the answer on the board; an
+/// error is reported when it concerns what is read.
+pub(in crate::channel) async fn look_ahead(source: &dyn Source, next: &mut Instant) {
+    sleep_until(*next).await;
+    *next = Instant::now() + LOOK_AHEAD;
+    if let Err(error) = source.poll(None, 1).await {
+        *next += error.retry_after().unwrap_or_default();
     }
 }

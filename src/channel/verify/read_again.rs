@@ -95,10 +95,9 @@ impl VerifyStage {
 
     /// The outcome by the bytes that are kept of an event; `None` where the service has to be asked.
     pub(in crate::channel) async fn by_kept_bytes(&self, kept: RawEvent) -> Result<Option<Outcome>, ChannelError> {
-        let can_be_asked_for = kept.id.is_some();
         Ok(match self.check_one(kept).await? {
             Checked::Pending(_) => None,
-            Checked::Rejected(..) if can_be_asked_for => None,
+            Checked::Rejected(raw, _) if raw.id.is_some() => None,
             checked => Some(self.settle_finally(checked, None)),
         })
     }
