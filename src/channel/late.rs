@@ -129,13 +129,9 @@ async fn next_due(shared: &RunContext) -> Offset {
         let added = late.added.notified();
         let first = late.lock().iter().map(|(offset, waiting)| (waiting.due, *offset)).min();
         let due = async {
-            match first {
-                Some((due, offset)) => {
-                    sleep_until(due).await;
-                    offset
-                }
-                None => std::future::pending().await,
-            }
+            let Some((due, offset)) = first else { return std::future::pending().await };
+            sleep_until(due).await;
+            offset
         };
         tokio::select! {
             biased;
@@ -204,8 +200,7 @@ async fn take(
         Some(Outcome::Rejected(event) | Outcome::Unconfirmed(event)) => vec![Change::Quarantine(event)],
         // It has become a notice, and the configuration leaves out notices: no lane is owed it any more.
         Some(Outcome::Dropped(_) | Outcome::Pending(_)) => {
-            let settle = |sink: &String| Change::Settle { sink: sink.as_str().into(), offset };
-            facts.owed.iter().map(settle).collect()
+            facts.owed.iter().map(|sink| Change::Settle { sink: sink.as_str().into(), offset }).collect()
         }
         // Its time is up. It is quarantined as it was set aside or, without those bytes, as it was last read.
         None => {
