@@ -43,6 +43,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -95,13 +96,12 @@ pub use verify::recent::RecentEvents;
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
 use machine::Machine;
-use read::intake::{Intake, Taken};
-use read::schedule::PollSchedule;
-use read::source::{Observer, Service};
+use read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
+use read::schedule::until_next_poll;
+use read::source::Service;
 use read::start;
 use reporter::StatusReporter;
 use settings::Plan;
-use verify::Awaited;
 
 /// Batches that wait for one lane before reading waits for it.
 const QUEUE_BATCHES: usize = 2;
@@ -164,9 +164,9 @@ impl Channel {
     pub fn new(settings: Settings, api: Client, outlets: Vec<Outlet>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
-        let observer = Observer { handle: handle.clone(), metrics: metrics.clone() };
         let answers_within = api.request_timeout();
-        let source = Arc::new(Service::new(api, settings.channel.id, Some(observer)));
+        let (channel, board, counts) = (settings.channel.id, handle.clone(), metrics.clone());
+        let source = Arc::new(Service { api, channel, handle: board, metrics: counts });
         let plan = Plan { settings, source, outlets, answers_within };
         let (ledgers, recent, machine) = (parts.ledgers.clone(), parts.recent.clone(), parts.machine.clone());
         Self { traces: parts.traces.clone(), ..Self::with_plan(plan, ledgers, recent, handle, machine, metrics) }
@@ -272,11 +272,11 @@ impl Channel {
         let positions = loop {
             tokio::select! {
                 biased;
-                positions = start::positions(&shared, &plan.outlets, &stop) => break positions?,
+                () = stop.cancelled() => return Ok(()),
+                positions = start::positions(&shared, &plan.outlets) => break positions?,
                 newer = newer(&mut plans) => shared.follow(&mut plan, newer),
             }
         };
-        let Some(positions) = positions else { return Ok(()) };
         let after = positions.iter().filter_map(|cursor| cursor.through).min();
         info!(channel = %self.identity.name, after = after.map(super::event::Offset::get), "channel started");
 
@@ -321,12 +321,13 @@ pub(crate) async fn next_ended(
     })
 }
 
-/// Feeds the lanes, and asks for late proofs.
+/// Feeds the lanes, and asks for late proofs, until `stop` fires.
 async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     tokio::select! {
         biased;
+        () = stop.cancelled() => Ok(()),
         ended = feed(shared, stop) => ended,
-        ended = late::settle(shared, stop) => ended,
+        ended = late::settle(shared) => ended,
     }
 }
 
@@ -347,22 +348,28 @@ async fn feed_by(
     shared: &Arc<RunContext>,
     stop: &CancellationToken,
 ) -> Result<(), ChannelError> {
-    let schedule = PollSchedule::of(shared.channel.id, shared.machine.began(), read_plan.settings.idle_wait);
+    let (source, every) = (read_plan.stage.source.clone(), read_plan.settings.idle_wait);
     let reporter = StatusReporter::channel(&shared.handle);
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), reporter.clone());
+    let mut next_look = Instant::now() + LOOK_AHEAD;
     loop {
-        let go_on = match intake.next(stop).await? {
-            Taken::Batch(batch) => {
-                let awaited = batch.pending.iter().map(Awaited::from).collect();
-                let handing_on =
-                    async { shared.hub.hand_on(batch, stop).await && shared.late.add(awaited, &reporter, stop).await };
-                intake.meanwhile(handing_on).await
+        if let Some(batch) = intake.next().await? {
+            if next_look <= Instant::now() {
+                let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(&*source, &mut next_look)).await;
             }
-            Taken::Nothing => pause(schedule.wait(), stop).await,
-            Taken::Stopped => false,
-        };
-        if !go_on {
-            return Ok(());
+            let handing_on = async {
+                shared.hub.hand_on(batch, stop).await;
+                late::room(shared, &reporter).await;
+            };
+            let looking_ahead = async {
+                loop {
+                    look_ahead(&*source, &mut next_look).await;
+                }
+            };
+            tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
+        } else {
+            sleep(until_next_poll(shared.channel.id, shared.machine.began(), every)).await;
+            next_look = Instant::now() + LOOK_AHEAD;
         }
     }
 }

@@ -4,16 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::Channel;
 use crate::channel::controls::Handle;
 use crate::channel::deliver::hub::Hub;
 use crate::channel::late::LateQueue;
 use crate::channel::machine::Machine;
 use crate::channel::owned::Owned;
-use crate::channel::read::reader::Reader;
 use crate::channel::settings::{Plan, Settings};
-use crate::channel::verify::{Awaited, Counters, VerifyStage};
-use crate::ledger::{Claim, Ledger};
+use crate::channel::verify::{Rejection, VerifyStage};
+use crate::channel::{Channel, ChannelError};
+use crate::ledger::{Change, Claim, Commit, Ledger};
 use crate::metrics::ChannelMetrics;
 use crate::record::ChannelRef;
 use crate::telemetry::trace::Traces;
@@ -35,7 +34,7 @@ pub(super) struct RunContext {
 /// How events are read: where they come from, and what verifies them. What an earlier plan has verified holds.
 #[derive(Debug)]
 pub(super) struct ReadPlan {
-    pub(super) settings: Settings,
+    pub(super) settings: Arc<Settings>,
     pub(super) stage: VerifyStage,
     /// Fires when another plan replaces this one.
     over: CancellationToken,
@@ -47,10 +46,9 @@ impl RunContext {
         let Channel { handle, machine, metrics, traces, .. } = channel;
         let read_plan = ReadPlan::new(plan, owned, handle, machine, metrics);
         let channel = plan.settings.channel.clone();
-        let earlier = Awaited::all(&owned.claim.ledger());
         Self {
             owned: owned.clone(),
-            late: LateQueue::new(machine.clone(), earlier),
+            late: LateQueue::new(machine.clone()),
             hub: Arc::new(Hub::new(channel.clone())),
             channel,
             handle: handle.clone(),
@@ -64,6 +62,11 @@ impl RunContext {
     /// The channel's claim.
     pub(super) fn claim(&self) -> &Claim {
         &self.owned.claim
+    }
+
+    /// Changes the ledger, and returns once that is durable.
+    pub(super) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
+        Ok(self.claim().commit(Commit(changes)).await?)
     }
 
     /// Reads the ledger.
@@ -89,7 +92,7 @@ impl RunContext {
 
     /// Has the late events that a lane is owed asked for, unless they are asked for already.
     pub(super) fn ask_for_owed(&self, sink: &str) {
-        let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(Awaited::from).collect());
+        let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(|(offset, _)| *offset).collect());
         self.late.insert(owed);
     }
 
@@ -105,11 +108,6 @@ impl ReadPlan {
         self.over.cancelled().await;
     }
 
-    /// A new reader.
-    pub(super) fn reader(&self) -> Reader {
-        Reader::new(self.stage.source(), self.settings.page_limit)
-    }
-
     fn new(
         plan: &Plan,
         owned: &Owned,
@@ -119,9 +117,17 @@ impl ReadPlan {
     ) -> Self {
         handle.board.update(|board| board.answers_within = plan.answers_within);
         let signers = handle.board.signer_activity(plan.settings.verifier.signers());
-        let counters = Counters::new(metrics.clone(), signers);
-        let recent = owned.recent.clone();
-        let stage = VerifyStage::new(&plan.settings, plan.source.clone(), recent, machine.clone(), counters);
-        Self { settings: plan.settings.clone(), stage, over: CancellationToken::new() }
+        metrics.may_reject(Rejection::reasons());
+        let settings = Arc::new(plan.settings.clone());
+        let stage = VerifyStage {
+            source: plan.source.clone(),
+            machine: machine.clone(),
+            settings: settings.clone(),
+            recent: owned.recent.clone(),
+            metrics: metrics.clone(),
+            signers,
+            logged: Mutex::default(),
+        };
+        Self { settings, stage, over: CancellationToken::new() }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use async_trait::async_trait;
-use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::*;
@@ -12,7 +11,7 @@ use crate::api::{ApiError, Page};
 use crate::channel::machine::{Machine, ThisMachine};
 use crate::channel::read::permits::{ReadPermit, ReadPermits};
 use crate::channel::read::source::Source;
-use crate::channel::verify::assembler::{Assembler, Checked};
+use crate::channel::verify::Checked;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use crate::ledger::tests::memory::{Disk, Gate, Write};
 use crate::ledger::{Effects, Lease};
@@ -131,7 +130,7 @@ struct TestMachine {
 impl TestMachine {
     /// With one permit for all its channels.
     fn new() -> Self {
-        Self { began: Instant::now(), permits: ReadPermits::of(1) }
+        Self { began: Instant::now(), permits: ReadPermits::new(1) }
     }
 }
 
@@ -153,8 +152,8 @@ impl Machine for TestMachine {
         self.permits.next().await
     }
 
-    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
-        Ok(assembler.check(events))
+    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+        Ok(Checked::all(settings, events))
     }
 }
 
@@ -319,8 +318,8 @@ async fn a_channel_whose_sink_stands_still_takes_no_permit_from_another() {
 
 #[tokio::test]
 async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
-    let assembler = Arc::new(Assembler::new(&settings()));
-    let checked = ThisMachine::new().check(&assembler, (1..=1000).map(notice).collect()).await.unwrap();
+    let settings = Arc::new(settings());
+    let checked = ThisMachine::new().check(&settings, (1..=1000).map(notice).collect()).await.unwrap();
     let offsets = checked.iter().map(|checked| match checked {
         Checked::Unsigned(notice, _) => notice.event().offset().get(),
         other => panic!("{other:?}"),

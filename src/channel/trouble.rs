@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::sleep;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
@@ -10,15 +11,17 @@ use crate::channel::read::reader::ReadError;
 use crate::channel::reporter::StatusReporter;
 use crate::channel::status::{Activity, Problem};
 use crate::record::ChannelRef;
+use crate::retry::Retry;
 use crate::telemetry::Chain;
 use crate::telemetry::trace::TraceId;
 
-/// The repeated errors of one part of a channel, for the log and for the channel's status.
+/// The repeated errors of one part of a channel, for the log and for the channel's status, and the waits after them.
 #[derive(Debug)]
 pub(super) struct Trouble {
     channel: ChannelRef,
     reporter: StatusReporter,
     trace: Option<TraceId>,
+    pub(super) retry: Retry,
     last: Option<&'static str>,
     since: Timestamp,
     times: u32,
@@ -28,9 +31,9 @@ pub(super) struct Trouble {
 pub(super) const MANY_TIMES: u32 = 20;
 
 impl Trouble {
-    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter) -> Self {
+    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter, retry: Retry) -> Self {
         let (channel, reporter) = (channel.clone(), reporter.clone());
-        Self { channel, reporter, trace: None, last: None, since: Timestamp::UNIX_EPOCH, times: 0 }
+        Self { channel, reporter, trace: None, retry, last: None, since: Timestamp::UNIX_EPOCH, times: 0 }
     }
 
     /// With the trace of the batch that is dealt with.
@@ -38,8 +41,19 @@ impl Trouble {
         Self { trace, ..self }
     }
 
-    /// Logs an error and reports it to the status. `doing` says what failed.
-    pub(super) fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
+    /// Logs an error, reports it to the status, and waits before the next attempt. `doing` says what failed.
+    pub(super) async fn wait_out(&mut self, doing: &'static str, error: impl Into<ReadError>) {
+        let error = error.into();
+        let asked = match &error {
+            ReadError::Api(error) => error.retry_after(),
+            ReadError::InDoubt { .. } => None,
+        };
+        let wait = self.retry.next_wait(asked);
+        self.report(doing, &error, wait);
+        sleep(wait).await;
+    }
+
+    fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
         let (channel, kind, wait_ms) = (&self.channel.name, error.name(), wait.as_millis());
         let (chain, trace_id) = (Chain(error), self.trace.map(display));
         if self.last.replace(kind) == Some(kind) {
@@ -76,6 +90,7 @@ impl Trouble {
 
     /// Logs that the errors are over, if there were any.
     pub(super) fn over(&mut self) {
+        self.retry.reset();
         if let Some(kind) = self.last.take() {
             self.reporter.says(Activity::Reading);
             info!(channel = %self.channel.name, trace_id = self.trace.map(display), kind, "works again");

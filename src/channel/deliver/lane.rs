@@ -28,7 +28,6 @@ use crate::channel::context::RunContext;
 use crate::channel::deliver::batch::{Batch, Work};
 use crate::channel::deliver::hub::LaneInput;
 use crate::channel::settings::Outlet;
-use crate::channel::verify::Awaited;
 use crate::event::Offset;
 use crate::ledger::Cursor;
 use crate::metrics::LaneMetrics;
@@ -317,8 +316,7 @@ impl Lane {
         if !self.has_passed(offset) || !self.held.is_empty() {
             // An operator has put the cursor back: the event comes with its batch or, where the service no longer has it,
             // later. Or the sink holds events that are not recorded, and nothing may be delivered behind them yet.
-            let late = self.shared.look(|ledger| ledger.late().get_key_value(&offset).map(Awaited::from));
-            self.shared.late.insert(late);
+            self.shared.late.insert([offset]);
             return Ok(Flow::On);
         }
         let taken = self.takes(record);

@@ -141,7 +141,11 @@ impl Lanes {
 
 /// Runs a lane that begins while others run.
 async fn enter(shared: Arc<RunContext>, outlet: Outlet, stop: CancellationToken) -> Result<(), ChannelError> {
-    let Some(position) = start::position(&shared, &outlet.name, &stop).await? else { return Ok(()) };
+    let position = tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        position = start::position(&shared, &outlet.name) => position?,
+    };
     // Late events that were proved while there was no lane went to other lanes only.
     shared.ask_for_owed(&outlet.name);
     Lane::new(shared, outlet, position).run(stop).await

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use crate::channel::ChannelError;
 use crate::channel::machine::Machine;
 use crate::channel::read::permits::ReadPermit;
-use crate::channel::verify::assembler::{Assembler, Checked};
+use crate::channel::settings::Settings;
+use crate::channel::verify::Checked;
 use crate::event::RawEvent;
 use crate::ledger::tests::memory::{Gate, Write};
 use crate::ledger::{Effects, Key, Lease, Quarantined};
@@ -33,12 +34,12 @@ impl Machine for World {
     }
 
     async fn permit(&self) -> ReadPermit {
-        ReadPermit::default()
+        None
     }
 
-    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let mut lines = Lines::of(events.len());
-        Ok(events.into_iter().map(|raw| assembler.assemble(pool::verdict(raw), &mut lines)).collect())
+        Ok(events.into_iter().map(|raw| Checked::new(settings, pool::verdict(raw), &mut lines)).collect())
     }
 }
 

@@ -6,10 +6,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channel::context::ReadPlan;
 use crate::channel::deliver::lane::{Flow, Lane};
-use crate::channel::read::intake::{Intake, Taken};
+use crate::channel::read::intake::Intake;
 use crate::channel::reporter::StatusReporter;
-use crate::channel::verify::Awaited;
-use crate::channel::{ChannelError, pause};
+use crate::channel::{ChannelError, late, pause};
 
 impl Lane {
     /// Reads and delivers from the lane's own cursor until it can rejoin the others.
@@ -18,26 +17,29 @@ impl Lane {
         let mut read_plan = self.shared.read_plan();
         let mut intake = self.intake(read_plan.clone(), &reporter);
         while !self.shared.hub.rejoin(&self.input, self.through) {
-            let taken = tokio::select! {
+            let reading = async {
+                late::room(&self.shared, &reporter).await;
+                intake.next().await
+            };
+            let batch = tokio::select! {
                 biased;
-                taken = intake.next(stop) => taken?,
+                () = stop.cancelled() => return Ok(Flow::Stop),
+                batch = reading => batch?,
                 () = read_plan.over() => {
                     read_plan = self.shared.read_plan();
                     intake = self.intake(read_plan.clone(), &reporter);
                     continue;
                 }
             };
-            match taken {
-                Taken::Batch(batch) => {
+            match batch {
+                Some(batch) => {
                     if self.batch(&batch, stop).await? == Flow::Stop {
                         return Ok(Flow::Stop);
                     }
-                    self.shared.late.add(batch.pending.iter().map(Awaited::from).collect(), &reporter, stop).await;
                 }
-                Taken::Nothing => {
+                None => {
                     pause(read_plan.settings.idle_wait, stop).await;
                 }
-                Taken::Stopped => return Ok(Flow::Stop),
             }
         }
         self.shared.handle.board.update(|board| board.lane_rejoins(&self.outlet.name));
