@@ -34,7 +34,7 @@
 //! | [`secret`] | a text that shows nothing of itself | |
 //! | [`http`] | TLS, proxies, headers, what all clients share | |
 //! | [`telemetry`] | logs and traces | record, http, secret |
-//! | [`tasks`] | waiting for a newer value, joining a task, an end within a grace period | |
+//! | [`tasks`] | waiting for a newer value, joining a task | |
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |

@@ -44,19 +44,17 @@ pub(super) struct ReadPlan {
 impl RunContext {
     /// Begins a run by `plan`, which has no lanes yet.
     pub(super) fn new(channel: &Channel, owned: &Arc<Owned>, plan: &Plan) -> Self {
-        let Channel { handle, machine, metrics, traces, .. } = channel;
-        let read_plan = ReadPlan::new(plan, owned, handle, machine, metrics);
-        let channel = plan.settings.channel.clone();
-        let earlier = Awaited::all(&owned.claim.ledger());
+        let Channel { identity, parts, handle, metrics, .. } = channel;
+        let read_plan = ReadPlan::new(plan, owned, handle, &parts.machine, metrics);
         Self {
+            channel: identity.clone(),
             owned: owned.clone(),
-            late: LateQueue::new(machine.clone(), earlier),
-            hub: Arc::new(Hub::new(channel.clone())),
-            channel,
+            late: LateQueue::new(parts.machine.clone(), Awaited::all(&owned.claim.ledger())),
+            hub: Arc::new(Hub::new(identity.clone())),
             handle: handle.clone(),
-            machine: machine.clone(),
+            machine: parts.machine.clone(),
             metrics: metrics.clone(),
-            traces: traces.clone(),
+            traces: parts.traces.clone(),
             read_plan: Mutex::new(Arc::new(read_plan)),
         }
     }

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -65,13 +65,6 @@ impl ThisMachine {
         Self { began: Instant::now(), processors, permits, preparing: Mutex::default() }
     }
 
-    async fn check_share(&self, assembler: Arc<Assembler>, share: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
-        let verifier = assembler.verifier().clone();
-        let checked = self.on_a_processor(move || assembler.check(share)).await;
-        self.prepare(&verifier)?;
-        Ok(checked)
-    }
-
     /// Runs work on a processor. A panic goes on in the caller.
     async fn on_a_processor<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (answer, done) = oneshot::channel();
@@ -119,8 +112,13 @@ impl Machine for ThisMachine {
 
     async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
-        let shares = (0..shares).map(|_| self.check_share(assembler.clone(), events.by_ref().take(SHARE).collect()));
-        Ok(try_join_all(shares).await?.into_iter().flatten().collect())
+        let shares = (0..shares).map(|_| {
+            let (assembler, share) = (assembler.clone(), events.by_ref().take(SHARE).collect());
+            self.on_a_processor(move || assembler.check(share))
+        });
+        let checked = join_all(shares).await.into_iter().flatten().collect();
+        self.prepare(assembler.verifier())?;
+        Ok(checked)
     }
 }
 
