@@ -242,11 +242,13 @@ impl Channel {
 
         let mut lanes = Lanes::begin(shared.clone(), plan, positions, stop.clone());
         let ended = {
-            let mut reading = Box::pin(read(&shared, &stop));
+            let mut feeding = Box::pin(feed(&shared, &stop));
+            let mut settling = Box::pin(late::settle(&shared, &stop));
             loop {
                 tokio::select! {
                     biased;
-                    ended = &mut reading => break ended,
+                    ended = &mut feeding => break ended,
+                    ended = &mut settling => break ended,
                     ended = lanes.ended() => break ended,
                     newer = newer(&mut plans) => lanes.follow(newer),
                 }
@@ -264,15 +266,6 @@ impl Channel {
         // From here on only lanes and their sinks are waited for: that is no standstill.
         self.handle.board.update(|board| board.pace.rest());
         lanes.drain(ended).await
-    }
-}
-
-/// Feeds the lanes, and asks for late proofs.
-async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
-    tokio::select! {
-        biased;
-        ended = feed(shared, stop) => ended,
-        ended = late::settle(shared, stop) => ended,
     }
 }
 

@@ -76,7 +76,7 @@ impl RunContext {
 
     /// Follows a newer plan. Where it reads differently, each part that reads begins anew where it is.
     pub(super) fn follow(&self, plan: &mut Plan, newer: Plan) {
-        if !newer.reads_like(plan) {
+        if newer.settings != plan.settings || !newer.source.equals(&*plan.source) {
             let Self { owned, handle, machine, metrics, .. } = self;
             let read_plan = Arc::new(ReadPlan::new(&newer, owned, handle, machine, metrics));
             let older = std::mem::replace(&mut *self.lock_read_plan(), read_plan);

@@ -97,7 +97,8 @@ impl Hub {
         while !stop.is_cancelled() {
             {
                 let mut inner = self.lock();
-                let rooms: Vec<_> = inner.attached().map(|(_, lane)| lane.has_room()).collect();
+                let room = |lane: &Feed| lane.queue.as_ref().is_some_and(|queue| queue.capacity() > 0);
+                let rooms: Vec<_> = inner.attached().map(|(_, lane)| room(lane)).collect();
                 if rooms.contains(&true) {
                     let give_up = *give_up.get_or_insert_with(|| Instant::now() + MAX_WAIT);
                     if !rooms.contains(&false) || Instant::now() >= give_up {
@@ -171,10 +172,6 @@ impl Inner {
 }
 
 impl Feed {
-    fn has_room(&self) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.capacity() > 0)
-    }
-
     fn offer(&self, work: Work) -> bool {
         self.queue.as_ref().is_some_and(|queue| queue.try_send(work).is_ok())
     }
