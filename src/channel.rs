@@ -10,19 +10,10 @@
 //! While there is more to read, all stages work at the same time: one range is being read (`read::ahead`), the one before it
 //! is checked on every processor (`verify`, `machine`), and those before are delivered, joined where the sink was busy.
 //!
-//! | folder | what it does |
-//! |---|---|
-//! | `read` | gap-free ranges from a service whose pages run the other way; when to poll; where to begin |
-//! | `verify` | verdicts, the second look at rejected events, duplicates and contradictions |
-//! | `deliver` | batches, the hub that feeds lanes, and the lanes |
-//!
 //! # Invariants
 //!
-//! * **Owned.** The channel works only while it is claimed, and everything it remembers goes through the claim.
-//! * **Verified before delivered.** A lane is given [`Record`](crate::record::Record)s, and only the verify stage makes
-//!   them.
-//! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
-//! * **One writer.** Only this task and its lanes change the channel's ledger. An operator's [`Command`] is a message to it.
+//! * **Owned.** The channel works only while it is claimed, and everything it remembers goes through the claim. An operator's
+//!   [`Command`] is a message to the task that claimed it.
 //! * **A slow sink holds up no other.** See `deliver::hub`.
 //! * **What did not change goes on.** A new plan (see [`Channel::become_like`]) restarts only what it changes: reading, and
 //!   the lanes whose sink is used differently.
@@ -39,10 +30,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -50,11 +39,10 @@ use tracing::{error, info};
 use crate::api::Client;
 #[cfg(doc)]
 use crate::ledger::LATE;
-use crate::ledger::{CommitError, Ledgers, StateError};
+use crate::ledger::{CommitError, StateError};
 use crate::metrics::ChannelMetrics;
 use crate::record::ChannelRef;
 use crate::tasks::newer;
-use crate::telemetry::trace::Traces;
 
 mod board;
 mod command;
@@ -74,6 +62,7 @@ mod reporter;
 mod settings;
 mod signers;
 mod status;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -81,7 +70,7 @@ mod verify;
 
 pub use command::{Command, CommandError, DeadLetterSelection, Done, Fate, Retried, Selection};
 pub(crate) use command::{Configured, Message, not_quarantined};
-pub use controls::{Controls, Handle, Handles, Pauses};
+pub use controls::{Handle, Handles, Pauses};
 pub use newest::Newest;
 pub(crate) use owned::Owned;
 pub use pace::Standstill;
@@ -91,11 +80,11 @@ pub use read::reader::ReadError;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy};
 pub use signers::SignerActivity;
 pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
+pub(crate) use tasks::{Task, Tasks};
 pub use verify::recent::RecentEvents;
 
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
-use machine::Machine;
 use read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
 use read::schedule::until_next_poll;
 use read::source::Service;
@@ -148,14 +137,12 @@ impl From<CommitError> for ChannelError {
 /// One channel, ready to run.
 #[derive(Debug)]
 pub struct Channel {
-    identity: ChannelRef,
+    /// Its name and id.
+    pub identity: ChannelRef,
     plan: watch::Sender<Plan>,
-    ledgers: Arc<Ledgers>,
-    recent: Arc<RecentEvents>,
     handle: Arc<Handle>,
-    machine: Arc<dyn Machine>,
-    metrics: Arc<ChannelMetrics>,
-    traces: Traces,
+    pub(crate) metrics: Arc<ChannelMetrics>,
+    parts: SharedParts,
 }
 
 impl Channel {
@@ -168,32 +155,11 @@ impl Channel {
         let (channel, board, counts) = (settings.channel.id, handle.clone(), metrics.clone());
         let source = Arc::new(Service { api, channel, handle: board, metrics: counts });
         let plan = Plan { settings, source, outlets, answers_within };
-        let (ledgers, recent, machine) = (parts.ledgers.clone(), parts.recent.clone(), parts.machine.clone());
-        Self { traces: parts.traces.clone(), ..Self::with_plan(plan, ledgers, recent, handle, machine, metrics) }
+        Self::with_plan(plan, handle, metrics, parts.clone())
     }
 
-    fn with_plan(
-        plan: Plan,
-        ledgers: Arc<Ledgers>,
-        recent: Arc<RecentEvents>,
-        handle: Arc<Handle>,
-        machine: Arc<dyn Machine>,
-        metrics: Arc<ChannelMetrics>,
-    ) -> Self {
-        let identity = plan.settings.channel.clone();
-        let (plan, traces) = (watch::Sender::new(plan), Traces::default());
-        Self { identity, plan, ledgers, recent, handle, machine, metrics, traces }
-    }
-
-    /// Counts a run that panicked.
-    pub fn panicked(&self) {
-        self.metrics.panicked();
-    }
-
-    /// The channel's name and id.
-    #[must_use]
-    pub fn channel(&self) -> &ChannelRef {
-        &self.identity
+    fn with_plan(plan: Plan, handle: Arc<Handle>, metrics: Arc<ChannelMetrics>, parts: SharedParts) -> Self {
+        Self { identity: plan.settings.channel.clone(), plan: watch::Sender::new(plan), handle, metrics, parts }
     }
 
     /// Takes over the plan of `newer`, which is the same channel. Reading and lanes that the plan changes begin anew; the
@@ -208,53 +174,47 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`], where the channel ended by itself.
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        let claiming = Owned::claim(&self.identity, &self.ledgers, &self.recent);
-        let owned = tokio::select! { biased; () = stop.cancelled() => return Ok(()), owned = claiming => owned? };
-        let owned = Arc::new(owned.ok_or(ChannelError::Lost)?);
-        owned.show_on(&self.handle.board);
-        let (commands, inbox) = mpsc::channel(COMMANDS);
-        self.handle.controls.owned_by(Some(commands));
-        let ended = self.own(&owned, inbox, stop).await;
-        self.handle.controls.owned_by(None);
+        let SharedParts { ledgers, recent, .. } = &self.parts;
+        let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
+        let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed? };
+        let claimed = claimed.ok_or(ChannelError::Lost)?;
+        let owned = Arc::new(Owned::new(&self.identity, claimed, recent, &self.handle.board));
+        let (commands, mut inbox) = mpsc::channel::<Message>(COMMANDS);
+        self.handle.owned_by(Some(commands));
+        let over = CancellationToken::new();
+        let working = async {
+            let lost = &owned.claim.lease.lost;
+            let ended = tokio::select! {
+                biased;
+                ended = Box::pin(self.work(&owned, stop)) => ended,
+                () = lost.cancelled() => Err(ChannelError::Lost),
+            };
+            over.cancel();
+            ended
+        };
+        // A command that has begun is finished. The others are answered that the channel has no owner.
+        let performing = async {
+            while let Some(Some(message)) = over.run_until_cancelled(inbox.recv()).await {
+                message.perform(&owned).await;
+            }
+        };
+        let (ended, ()) = tokio::join!(working, performing);
+        drop(inbox);
+        self.handle.owned_by(None);
         if let Some(owned) = Arc::into_inner(owned) {
-            self.ledgers.store.release(owned.claim.lease.clone()).await;
+            ledgers.store.release(owned.claim.lease.clone()).await;
         }
         ended
     }
 
-    /// Runs an owned channel, and performs operators' commands.
-    async fn own(
-        &self,
-        owned: &Arc<Owned>,
-        mut inbox: mpsc::Receiver<Message>,
-        stop: &CancellationToken,
-    ) -> Result<(), ChannelError> {
-        let mut performing = FuturesUnordered::new();
-        let mut working = Box::pin(self.work(owned, stop));
-        let ended = loop {
-            tokio::select! {
-                biased;
-                ended = &mut working => break ended,
-                () = owned.claim.lease.lost.cancelled() => break Err(ChannelError::Lost),
-                Some(message) = inbox.recv() => performing.push(message.perform(owned)),
-                Some(()) = performing.next() => {}
-            }
-        };
-        drop(working);
-        // A command that has begun is finished. The others are answered that the channel has no owner.
-        inbox.close();
-        while performing.next().await.is_some() {}
-        ended
-    }
-
     async fn work(&self, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
-        while self.handle.controls.until_channel(false, stop).await {
+        while self.handle.until(|pauses| !pauses.channel, stop).await {
             let pausing = stop.child_token();
             let mut running = Box::pin(self.run_once(owned, &pausing));
             tokio::select! {
                 biased;
                 ended = &mut running => return ended,
-                paused = self.handle.controls.until_channel(true, stop) => if paused { pausing.cancel() },
+                paused = self.handle.until(|pauses| pauses.channel, stop) => if paused { pausing.cancel() },
             }
             running.await?;
             info!(channel = %self.identity.name, "channel paused");
@@ -280,8 +240,7 @@ impl Channel {
         let after = positions.iter().filter_map(|cursor| cursor.through).min();
         info!(channel = %self.identity.name, after = after.map(super::event::Offset::get), "channel started");
 
-        let mut lanes = Lanes::new(shared.clone(), stop.clone());
-        lanes.begin(&plan, positions);
+        let mut lanes = Lanes::begin(shared.clone(), plan, positions, stop.clone());
         let ended = {
             let mut reading = Box::pin(read(&shared, &stop));
             loop {
@@ -289,10 +248,7 @@ impl Channel {
                     biased;
                     ended = &mut reading => break ended,
                     ended = lanes.ended() => break ended,
-                    newer = newer(&mut plans) => {
-                        shared.follow(&mut plan, newer);
-                        lanes.follow(&plan);
-                    }
+                    newer = newer(&mut plans) => lanes.follow(newer),
                 }
             }
         };
@@ -311,16 +267,6 @@ impl Channel {
     }
 }
 
-/// The next task to end, and how; a panic is an error. `None` where there is no task.
-pub(crate) async fn next_ended(
-    tasks: &mut JoinSet<Result<(), ChannelError>>,
-) -> Option<(Id, Result<(), ChannelError>)> {
-    Some(match tasks.join_next_with_id().await? {
-        Ok(ended) => ended,
-        Err(panic) => (panic.id(), Err(ChannelError::Panicked(panic))),
-    })
-}
-
 /// Feeds the lanes, and asks for late proofs, until `stop` fires.
 async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     tokio::select! {
@@ -331,7 +277,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
     }
 }
 
-/// Reads, and feeds every lane that keeps up. A new plan begins anew where the hub is.
+/// Reads, and feeds every lane that keeps up. Another plan begins where the hub is.
 async fn feed(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     loop {
         let read_plan = shared.read_plan();

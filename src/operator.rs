@@ -22,7 +22,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::channel::{Command, CommandError, Configured, Done, Handles, Message, Owned, RecentEvents, SharedParts};
+use crate::channel::{
+    Command, CommandError, Configured, Done, Handle, Handles, Message, Owned, RecentEvents, SharedParts,
+};
 use crate::event::ChannelId;
 use crate::ledger::{Ledger, Ledgers, StateError};
 use crate::record::ChannelRef;
@@ -111,9 +113,7 @@ impl Operations {
             if let Some(ledger) = handle.board.ledger() {
                 return Ok(ledger);
             }
-            if let Some(owned) = Owned::try_claim(channel, &self.ledgers, &self.recent).await? {
-                owned.show_on(&handle.board);
-            } else {
+            if self.try_claim(channel, &handle).await?.is_none() {
                 self.wait_for_owner(channel, since).await?;
             }
         }
@@ -129,7 +129,7 @@ impl Operations {
             verifier: known.map(|known| Arc::new(known.verifier.clone())),
         };
         loop {
-            if let Some(owner) = handle.controls.owner() {
+            if let Some(owner) = handle.owner() {
                 let (reply, answer) = oneshot::channel();
                 let message = Message { command: command.clone(), channel: configured.clone(), reply };
                 // Where the owner ends before it has begun the command, the answer is that there is none.
@@ -139,12 +139,17 @@ impl Operations {
                     return Ok(done?);
                 }
             }
-            if let Some(owned) = Owned::try_claim(channel, &self.ledgers, &self.recent).await? {
-                owned.show_on(&handle.board);
+            if let Some(owned) = self.try_claim(channel, &handle).await? {
                 return Ok(owned.perform(command, &configured).await?);
             }
             self.wait_for_owner(channel, since).await?;
         }
+    }
+
+    /// Claims a channel; `None` where it has an owner.
+    async fn try_claim(&self, channel: &ChannelRef, handle: &Handle) -> Result<Option<Owned>, StateError> {
+        let claimed = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await?;
+        Ok(claimed.map(|claimed| Owned::new(channel, claimed, &self.recent, &handle.board)))
     }
 
     async fn wait_for_owner(&self, channel: &ChannelRef, since: Instant) -> Result<(), Refusal> {

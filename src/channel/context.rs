@@ -43,18 +43,17 @@ pub(super) struct ReadPlan {
 impl RunContext {
     /// Begins a run by `plan`, which has no lanes yet.
     pub(super) fn new(channel: &Channel, owned: &Arc<Owned>, plan: &Plan) -> Self {
-        let Channel { handle, machine, metrics, traces, .. } = channel;
-        let read_plan = ReadPlan::new(plan, owned, handle, machine, metrics);
-        let channel = plan.settings.channel.clone();
+        let Channel { identity, parts, handle, metrics, .. } = channel;
+        let read_plan = ReadPlan::new(plan, owned, handle, &parts.machine, metrics);
         Self {
+            channel: identity.clone(),
             owned: owned.clone(),
-            late: LateQueue::new(machine.clone()),
-            hub: Arc::new(Hub::new(channel.clone())),
-            channel,
+            late: LateQueue::new(parts.machine.clone()),
+            hub: Arc::new(Hub::new(identity.clone())),
             handle: handle.clone(),
-            machine: machine.clone(),
+            machine: parts.machine.clone(),
             metrics: metrics.clone(),
-            traces: traces.clone(),
+            traces: parts.traces.clone(),
             read_plan: Mutex::new(Arc::new(read_plan)),
         }
     }
@@ -81,7 +80,7 @@ impl RunContext {
 
     /// Follows a newer plan. Where it reads differently, each part that reads begins anew where it is.
     pub(super) fn follow(&self, plan: &mut Plan, newer: Plan) {
-        if !newer.reads_like(plan) {
+        if newer.settings != plan.settings || !newer.source.equals(&*plan.source) {
             let Self { owned, handle, machine, metrics, .. } = self;
             let read_plan = Arc::new(ReadPlan::new(&newer, owned, handle, machine, metrics));
             let older = std::mem::replace(&mut *self.lock_read_plan(), read_plan);

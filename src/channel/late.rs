@@ -200,7 +200,7 @@ async fn take(
         Some(Outcome::Rejected(event) | Outcome::Unconfirmed(event)) => vec![Change::Quarantine(event)],
         // It has become a notice, and the configuration leaves out notices: no lane is owed it any more.
         Some(Outcome::Dropped(_) | Outcome::Pending(_)) => {
-            facts.owed.iter().map(|sink| Change::Settle { sink: sink.as_str().into(), offset }).collect()
+            facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), offset }).collect()
         }
         // Its time is up. It is quarantined as it was set aside or, without those bytes, as it was last read.
         None => {

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -66,13 +66,6 @@ impl ThisMachine {
         Self { began: Instant::now(), processors, permits, preparing: Mutex::default() }
     }
 
-    async fn check_share(&self, settings: Arc<Settings>, share: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
-        let verifier = settings.verifier.clone();
-        let checked = self.on_a_processor(move || Checked::all(&settings, share)).await;
-        self.prepare(&verifier)?;
-        Ok(checked)
-    }
-
     /// Runs work on a processor. A panic goes on in the caller.
     async fn on_a_processor<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (answer, done) = oneshot::channel();
@@ -120,8 +113,13 @@ impl Machine for ThisMachine {
 
     async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
-        let shares = (0..shares).map(|_| self.check_share(settings.clone(), events.by_ref().take(SHARE).collect()));
-        Ok(try_join_all(shares).await?.into_iter().flatten().collect())
+        let shares = (0..shares).map(|_| {
+            let (settings, share) = (settings.clone(), events.by_ref().take(SHARE).collect());
+            self.on_a_processor(move || Checked::all(&settings, share))
+        });
+        let checked = join_all(shares).await.into_iter().flatten().collect();
+        self.prepare(&settings.verifier)?;
+        Ok(checked)
     }
 }
 

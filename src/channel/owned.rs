@@ -8,7 +8,7 @@ use tracing::error;
 use crate::channel::board::Board;
 use crate::channel::verify::recent::RecentEvents;
 use crate::event::ChannelId;
-use crate::ledger::{Claim, Ledgers, Proof, StateError};
+use crate::ledger::{Claim, Proof};
 use crate::record::ChannelRef;
 
 /// A claimed channel, and what its owner needs beside the claim.
@@ -23,47 +23,23 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    /// Claims a channel; `None` where another process owns it. Waits while another task of this process owns it.
-    ///
-    /// # Errors
-    /// If the state cannot be read.
-    pub(crate) async fn claim(
+    /// Makes the proofs that were delivered in the channel known to all others, and its ledger readable through the board.
+    pub(crate) fn new(
         channel: &ChannelRef,
-        ledgers: &Ledgers,
+        (claim, proofs): (Claim, Vec<Proof>),
         recent: &Arc<RecentEvents>,
-    ) -> Result<Option<Self>, StateError> {
-        let claimed = ledgers.claim(channel.id, recent.proofs_each()).await?;
-        Ok(claimed.map(|claimed| Self::new(channel, claimed, recent)))
-    }
-
-    /// Claims a channel without waiting; `None` where it has an owner.
-    ///
-    /// # Errors
-    /// If the state cannot be read.
-    pub(crate) async fn try_claim(
-        channel: &ChannelRef,
-        ledgers: &Ledgers,
-        recent: &Arc<RecentEvents>,
-    ) -> Result<Option<Self>, StateError> {
-        let claimed = ledgers.try_claim(channel.id, recent.proofs_each()).await?;
-        Ok(claimed.map(|claimed| Self::new(channel, claimed, recent)))
-    }
-
-    fn new(channel: &ChannelRef, (claim, proofs): (Claim, Vec<Proof>), recent: &Arc<RecentEvents>) -> Self {
+        board: &Board,
+    ) -> Self {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
             error!(%channel, offset = %mine, %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
         }
+        let ledger = claim.shared_ledger();
+        board.update(|state| state.ledger = Some(ledger));
         Self { claim, recent: recent.clone(), released: Notify::new(), running: Mutex::default() }
     }
 
-    pub(crate) fn channel(&self) -> ChannelId {
+    pub(super) fn channel(&self) -> ChannelId {
         self.claim.lease.channel
-    }
-
-    /// Makes the ledger readable through the board.
-    pub(crate) fn show_on(&self, board: &Board) {
-        let ledger = self.claim.shared_ledger();
-        board.update(|state| state.ledger = Some(ledger));
     }
 }

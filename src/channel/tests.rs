@@ -14,7 +14,7 @@ use crate::channel::read::source::Source;
 use crate::channel::verify::Checked;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use crate::ledger::tests::memory::{Disk, Gate, Write};
-use crate::ledger::{Effects, Lease};
+use crate::ledger::{Effects, Lease, Ledgers};
 use crate::metrics::Metrics;
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::{Delivery, Sink, SinkError, Undelivered};
@@ -194,13 +194,13 @@ fn channel_on(machine: Arc<TestMachine>, source: &Arc<TestSource>, receives: Rec
     };
     let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(OpenGate)));
     let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
-    Channel::with_plan(plan, ledgers, Arc::default(), handle, machine, metrics)
+    Channel::with_plan(plan, handle, metrics, SharedParts::on(machine, ledgers))
 }
 
 /// Runs a channel for an hour; the first standstill in it.
 async fn standstill(service: Service, receives: Receives, paused: bool) -> Option<Standstill> {
     let (channel, handle) = channel(service, receives);
-    handle.controls.pause_channel(paused);
+    handle.pause_channel(paused);
     let (stop, found) = (CancellationToken::new(), OnceLock::new());
     let watch = async {
         let began = Instant::now();

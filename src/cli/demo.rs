@@ -3,7 +3,6 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::{Outlet, SharedParts};
@@ -11,7 +10,7 @@ use crate::config::Config;
 use crate::daemon::assembly;
 use crate::daemon::open_ledgers;
 use crate::daemon::signals::Signals;
-use crate::daemon::supervisor::{self, Outcome, Wanted};
+use crate::daemon::supervisor::{Outcome, Supervisor};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::retry::RetryPolicy;
@@ -78,15 +77,14 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
 
     let began = Instant::now();
     let stop = CancellationToken::new();
-    let (_wanted, wanted) = watch::channel(Wanted { channels, grace: config.shutdown_grace });
-    let running = supervisor::run(wanted, stop.clone());
-    tokio::pin!(running);
+    let mut supervisor = Supervisor::new(&stop);
+    supervisor.follow(&channels, config.shutdown_grace);
     let outcome = tokio::select! {
-        outcome = &mut running => outcome,
-        () = publish(&simulator) => running.await,
+        outcome = supervisor.ended() => outcome,
+        () = publish(&simulator) => supervisor.ended().await,
         _ = signals.next() => {
             stop.cancel();
-            running.await
+            supervisor.ended().await
         }
     };
     summarise(&screen.shown(), rejected(&config, &parts), began.elapsed());

@@ -29,7 +29,7 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
             return Exit::Config;
         }
     };
-    match daemon::run(daemon::Start { file, text, loaded, signals }).await {
+    match daemon::run(file, text, loaded, signals).await {
         // What did not finish within the grace period is not lost: it is offered again at the next start.
         Ok(Outcome::Drained | Outcome::GraceExpired | Outcome::SinkClosed) => Exit::Done,
         Ok(Outcome::AllGone) => Exit::Unavailable,

@@ -34,16 +34,15 @@ impl Operations {
         })?;
         sink.map_or(Ok(()), |sink| check_sink(&channel, sink, &known.sinks))?;
         let handle = self.handles.of(channel.id);
-        let controls = &handle.controls;
         let changed = match sink {
-            None => controls.pause_channel(paused),
-            Some(sink) if paused => controls.pause_sink(sink),
-            Some(sink) => controls.resume_sink(sink),
+            None => handle.pause_channel(paused),
+            Some(sink) if paused => handle.pause_sink(sink),
+            Some(sink) => handle.resume_sink(sink),
         };
         if changed {
             warn!(channel = %channel.name, sink, paused, "paused or resumed by an operator");
         }
-        let now = controls.pauses();
+        let now = handle.pauses();
         Ok(Paused { changed, channel: now.channel, sinks: now.sinks.into_iter().collect() })
     }
 }

@@ -183,7 +183,7 @@ impl Operations {
 
     fn channel_report(&self, known: &ConfiguredChannel, ledger: &Ledger) -> ChannelReport {
         let (channel, handle) = (&known.channel, self.handles.of(known.channel.id));
-        let (status, pauses) = (handle.status(), handle.controls.pauses());
+        let (status, pauses) = (handle.status(), handle.pauses());
         let cursor = |sink: &Arc<str>| ledger.cursor(sink).and_then(|cursor| cursor.through);
         let newest = newest(&status, known.sinks.iter().map(cursor).max().flatten());
         let lane = |sink: &Arc<str>| {
