@@ -22,7 +22,7 @@
 //! * **Verified before delivered.** A lane is given [`Record`](crate::record::Record)s, and only the verify stage makes
 //!   them.
 //! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
-//! * **One writer.** Only this task and its lanes change the channel's ledger. An operator's [`Command`] is a message to it.
+//! * **One writer.** Only what shares the claim changes the channel's ledger: this task, its lanes, an operator's command.
 //! * **A slow sink holds up no other.** See `deliver::hub`.
 //! * **What did not change goes on.** A new plan (see [`Channel::become_like`]) restarts only what it changes: reading, and
 //!   the lanes whose sink is used differently.
@@ -39,9 +39,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -56,7 +54,6 @@ use crate::tasks::newer;
 use crate::telemetry::trace::Traces;
 
 mod board;
-mod command;
 mod context;
 mod controls;
 mod deliver;
@@ -78,8 +75,6 @@ mod tests;
 mod trouble;
 mod verify;
 
-pub use command::{Command, CommandError, DeadLetterSelection, Done, Fate, Retried, Selection};
-pub(crate) use command::{Configured, Message, not_quarantined};
 pub use controls::{Controls, Handle, Handles, Pauses};
 pub use newest::Newest;
 pub(crate) use owned::Owned;
@@ -90,6 +85,7 @@ pub use read::reader::ReadError;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy};
 pub use signers::SignerActivity;
 pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
+pub(crate) use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
 
 use context::{ReadPlan, RunContext};
@@ -105,9 +101,6 @@ use verify::Awaited;
 
 /// Batches that wait for one lane before reading waits for it.
 const QUEUE_BATCHES: usize = 2;
-
-/// Commands that wait for the task that owns the channel.
-const COMMANDS: usize = 16;
 
 /// Why a channel's loop ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -211,39 +204,15 @@ impl Channel {
         let claiming = Owned::claim(&self.identity, &self.ledgers, &self.recent);
         let owned = tokio::select! { biased; () = stop.cancelled() => return Ok(()), owned = claiming => owned? };
         let owned = Arc::new(owned.ok_or(ChannelError::Lost)?);
-        owned.show_on(&self.handle.board);
-        let (commands, inbox) = mpsc::channel(COMMANDS);
-        self.handle.controls.owned_by(Some(commands));
-        let ended = self.own(&owned, inbox, stop).await;
-        self.handle.controls.owned_by(None);
+        owned.show_on(&self.handle);
+        let ended = tokio::select! {
+            biased;
+            ended = self.work(&owned, stop) => ended,
+            () = owned.claim.lease().lost.cancelled() => Err(ChannelError::Lost),
+        };
         if let Some(owned) = Arc::into_inner(owned) {
             self.ledgers.release(owned.claim).await;
         }
-        ended
-    }
-
-    /// Runs an owned channel, and performs operators' commands.
-    async fn own(
-        &self,
-        owned: &Arc<Owned>,
-        mut inbox: mpsc::Receiver<Message>,
-        stop: &CancellationToken,
-    ) -> Result<(), ChannelError> {
-        let mut performing = FuturesUnordered::new();
-        let mut working = Box::pin(self.work(owned, stop));
-        let ended = loop {
-            tokio::select! {
-                biased;
-                ended = &mut working => break ended,
-                () = owned.claim.lease().lost.cancelled() => break Err(ChannelError::Lost),
-                Some(message) = inbox.recv() => performing.push(message.perform(owned)),
-                Some(()) = performing.next() => {}
-            }
-        };
-        drop(working);
-        // A command that has begun is finished. The others are answered that the channel has no owner.
-        inbox.close();
-        while performing.next().await.is_some() {}
         ended
     }
 

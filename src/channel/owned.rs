@@ -1,11 +1,11 @@
-//! A channel that this process owns.
+//! A channel that this process owns: what works on it, its own task and operators' commands, works through this.
 
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, Notify};
 use tracing::error;
 
-use crate::channel::board::Board;
+use crate::channel::controls::Handle;
 use crate::channel::verify::recent::RecentEvents;
 use crate::event::ChannelId;
 use crate::ledger::{Claim, Ledgers, Proof, StateError};
@@ -14,12 +14,12 @@ use crate::record::ChannelRef;
 /// A claimed channel, and what its owner needs beside the claim.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    pub(super) claim: Claim,
-    pub(super) recent: Arc<RecentEvents>,
+    pub(crate) claim: Claim,
+    pub(crate) recent: Arc<RecentEvents>,
     /// Fires when an operator's command has made events late: they are looked at at once.
-    pub(super) released: Notify,
+    pub(crate) released: Notify,
     /// Held while the channel runs, and while its cursors are moved by an operator.
-    pub(super) running: Mutex<()>,
+    pub(crate) running: Mutex<()>,
 }
 
 impl Owned {
@@ -61,9 +61,10 @@ impl Owned {
         self.claim.channel()
     }
 
-    /// Makes the ledger readable through the board.
-    pub(crate) fn show_on(&self, board: &Board) {
+    /// Makes the channel reachable for operators' commands, and its ledger readable.
+    pub(crate) fn show_on(self: &Arc<Self>, handle: &Handle) {
         let ledger = self.claim.shared_ledger();
-        board.update(|state| state.ledger = Some(ledger));
+        handle.board.update(|state| state.ledger = Some(ledger));
+        handle.controls.owned_as(self);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
-use crate::operator::api::{self, Paused};
+use crate::operator::api::SetPaused;
 
 /// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
 ///
@@ -15,7 +15,7 @@ use crate::operator::api::{self, Paused};
 #[derive(Debug, clap::Args)]
 pub struct Pause {
     #[command(flatten)]
-    what: What,
+    what: SetPaused,
 }
 
 /// Let go on what was paused, and offer at once what a sink has refused.
@@ -25,16 +25,7 @@ pub struct Pause {
 #[derive(Debug, clap::Args)]
 pub struct Resume {
     #[command(flatten)]
-    what: What,
-}
-
-#[derive(Debug, clap::Args)]
-struct What {
-    /// The channel: its name in the configuration, or its UUID.
-    channel: String,
-    /// Only this sink of it.
-    #[arg(long, value_name = "SINK")]
-    sink: Option<String>,
+    what: SetPaused,
 }
 
 /// Pauses.
@@ -42,10 +33,7 @@ struct What {
 /// # Errors
 /// [`Failure`]: nothing was changed.
 pub async fn pause(args: Pause, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let What { channel, sink } = args.what;
-    let request = api::Pause { channel, sink };
-    let now = Operator::open(config)?.ask_daemon(&request).await?;
-    report(out, &request.channel, request.sink.as_deref(), &now, "paused")
+    set(SetPaused { paused: true, ..args.what }, "paused", config, out).await
 }
 
 /// Resumes.
@@ -53,14 +41,11 @@ pub async fn pause(args: Pause, config: Option<&Path>, out: &mut impl Write) -> 
 /// # Errors
 /// [`Failure`]: nothing was changed.
 pub async fn resume(args: Resume, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let What { channel, sink } = args.what;
-    let request = api::Resume { channel, sink };
-    let now = Operator::open(config)?.ask_daemon(&request).await?;
-    report(out, &request.channel, request.sink.as_deref(), &now, "going on")
+    set(args.what, "going on", config, out).await
 }
 
-fn report(out: &mut impl Write, channel: &str, sink: Option<&str>, now: &Paused, done: &str) -> Result<Exit, Failure> {
-    let already = if now.changed { "" } else { " already" };
-    let sink = sink.map(|sink| format!(" sink {sink}")).unwrap_or_default();
-    say(out, &format!("{channel}{sink}:{already} {done}"))
+async fn set(what: SetPaused, done: &str, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let already = if Operator::open(config)?.ask_daemon(&what).await? { "" } else { " already" };
+    let sink = what.sink.map(|sink| format!(" sink {sink}")).unwrap_or_default();
+    say(out, format!("{}{sink}:{already} {done}", what.channel))
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, write_json};
+use super::operate::{Operator, say, say_json};
 use crate::operator::api::Reload;
 
 /// Have the running daemon read its configuration and secrets again, and say what that changed.
@@ -26,9 +26,8 @@ pub struct Args {
 pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let changes = Operator::open(config)?.ask_daemon(&Reload {}).await?;
     if args.json {
-        write_json(out, &[changes])?;
-        return Ok(Exit::Done);
+        return say_json(out, &changes);
     }
     let changed = if changes.is_empty() { "nothing is different".to_owned() } else { changes.to_string() };
-    say(out, &format!("in force: {changed}"))
+    say(out, format!("in force: {changed}"))
 }

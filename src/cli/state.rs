@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, write_json};
+use super::operate::{Operator, say, say_json};
 use crate::ledger::Lost;
 use crate::operator::api::AcknowledgeLost;
 
@@ -37,10 +37,9 @@ pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Re
     let Action::Acknowledge { json } = args.action;
     let lost = Operator::open(config)?.ask(&AcknowledgeLost {}).await?;
     if json {
-        write_json(out, &[lost])?;
-        return Ok(Exit::Done);
+        return say_json(out, &lost);
     }
-    say(out, &lost.map_or_else(|| "nothing was lost".to_owned(), shown))
+    say(out, lost.map_or_else(|| "nothing was lost".to_owned(), shown))
 }
 
 fn shown(lost: Lost) -> String {

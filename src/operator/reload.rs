@@ -62,11 +62,8 @@ impl fmt::Display for Changes {
 }
 
 impl Operations {
-    /// Has the daemon read its configuration again.
-    ///
-    /// # Errors
-    /// If no daemon runs, it is ending, or the configuration cannot be used. Then everything goes on as before.
-    pub async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
+    /// Where this fails, everything goes on as before.
+    pub(super) async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
         let Some(reloads) = &self.reloads else {
             return Err(Refusal::Failed("no daemon runs, and the next one reads the configuration anyway".to_owned()));
         };

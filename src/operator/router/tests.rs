@@ -17,7 +17,6 @@ pub(in crate::operator) fn sources(state: &std::path::Path) -> Sources {
 }
 
 async fn ask(router: &Router, method: &Method, path: &str) -> StatusCode {
-    let path = path.replace("{channel}", "c").replace("{sink}", "s").replace("{offset}", "1");
     let request = extract::Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
     let answer = TowerToHyperService::new(router.clone()).call(request.body(Body::from("{}")).unwrap()).await;
     answer.unwrap().status()
