@@ -201,10 +201,9 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`], where the channel ended by itself.
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        let claiming = Owned::claim(&self.identity, &self.ledgers, &self.recent);
-        let owned = tokio::select! { biased; () = stop.cancelled() => return Ok(()), owned = claiming => owned? };
-        let owned = Arc::new(owned.ok_or(ChannelError::Lost)?);
-        owned.show_on(&self.handle);
+        let claiming = self.ledgers.claim(self.identity.id, self.recent.proofs_each());
+        let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed? };
+        let owned = Owned::new(&self.identity, claimed.ok_or(ChannelError::Lost)?, &self.recent, &self.handle);
         let ended = tokio::select! {
             biased;
             ended = self.work(&owned, stop) => ended,

@@ -18,23 +18,23 @@ use crate::version;
 pub mod check;
 pub mod completions;
 pub mod connect;
-pub mod cursor;
-pub mod dead_letters;
+mod cursor;
+mod dead_letters;
 pub mod demo;
 pub mod exit;
 pub mod get;
-pub mod health;
+mod health;
 pub mod man;
 mod operate;
-pub mod pause;
-pub mod quarantine;
-pub mod reload;
-pub mod replay;
+mod pause;
+mod quarantine;
+mod reload;
+mod replay;
 pub mod run;
 pub mod search;
 mod shown;
 pub mod simulate;
-pub mod state;
+mod state;
 pub mod status;
 pub mod verify;
 pub mod wait_watcher;
@@ -73,11 +73,15 @@ enum Command {
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
-    Cursor(cursor::Args),
-    Quarantine(quarantine::Args),
-    DeadLetters(dead_letters::Args),
+    #[command(subcommand)]
+    Cursor(cursor::Command),
+    #[command(subcommand)]
+    Quarantine(quarantine::Command),
+    #[command(subcommand)]
+    DeadLetters(dead_letters::Command),
     Replay(replay::Args),
-    State(state::Args),
+    #[command(subcommand)]
+    State(state::Command),
     Pause(pause::Pause),
     Resume(pause::Resume),
     WaitWatcher(wait_watcher::Args),
@@ -118,7 +122,7 @@ impl Cli {
             Command::Quarantine(args) => quarantine::run(args, config.as_deref(), &mut output()).await,
             Command::DeadLetters(args) => dead_letters::run(args, config.as_deref(), &mut output()).await,
             Command::Replay(args) => replay::run(&args, config.as_deref(), &mut output()).await,
-            Command::State(args) => state::run(&args, config.as_deref(), &mut output()).await,
+            Command::State(args) => state::run(args, config.as_deref(), &mut output()).await,
             Command::Pause(args) => pause::pause(args, config.as_deref(), &mut output()).await,
             Command::Resume(args) => pause::resume(args, config.as_deref(), &mut output()).await,
             Command::WaitWatcher(args) => wait_watcher(&args, config.as_deref()).await,

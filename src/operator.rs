@@ -15,14 +15,14 @@
 //!
 //! # Cancellation
 //!
-//! A change is one commit, finished whether or not its answer is awaited. Many events are changed [`AT_ONCE`] to a commit.
+//! A change is one commit, finished whether or not its answer is awaited. Many events are changed `AT_ONCE` to a commit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::channel::{Handles, Owned, RecentEvents, SharedParts};
+use crate::channel::{Handles, Owned, RecentEvents};
 use crate::event::ChannelId;
 use crate::ledger::{CommitError, Ledger, Ledgers, StateError};
 use crate::record::ChannelRef;
@@ -67,14 +67,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const AT_ONCE: usize = 256;
 
 /// Carries out what an operator asks.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Operations {
-    ledgers: Arc<Ledgers>,
-    handles: Arc<Handles>,
-    recent: Arc<RecentEvents>,
-    daemon: Option<Process>,
-    reloads: Option<Reloads>,
-    channels: Arc<[ConfiguredChannel]>,
+    pub(crate) ledgers: Arc<Ledgers>,
+    pub(crate) handles: Arc<Handles>,
+    pub(crate) recent: Arc<RecentEvents>,
+    /// `None` where no daemon runs.
+    pub(crate) daemon: Option<Process>,
+    pub(crate) reloads: Option<Reloads>,
+    pub(crate) channels: Vec<ConfiguredChannel>,
 }
 
 /// A channel of the configuration.
@@ -89,27 +90,6 @@ pub struct ConfiguredChannel {
 }
 
 impl Operations {
-    /// Over the ledgers of configured channels that no daemon runs.
-    #[must_use]
-    pub fn offline(ledgers: Arc<Ledgers>, channels: impl IntoIterator<Item = ConfiguredChannel>) -> Self {
-        let channels = channels.into_iter().collect();
-        let (handles, recent) = (Arc::default(), Arc::default());
-        Self { ledgers, handles, recent, daemon: None, reloads: None, channels }
-    }
-
-    /// Over those that `daemon` runs. It reads its configuration again where `reloads` asks it to.
-    #[must_use]
-    pub fn of_daemon(
-        daemon: Process,
-        parts: &SharedParts,
-        reloads: Reloads,
-        channels: impl IntoIterator<Item = ConfiguredChannel>,
-    ) -> Self {
-        let (handles, recent) = (parts.handles.clone(), parts.recent.clone());
-        let offline = Self::offline(parts.ledgers.clone(), channels);
-        Self { handles, recent, daemon: Some(daemon), reloads: Some(reloads), ..offline }
-    }
-
     /// What `list` takes from the ledger of that channel or, without one, of every channel that is configured or of which
     /// anything is kept.
     async fn list<T>(
@@ -147,10 +127,8 @@ impl Operations {
             if let Some(owned) = handle.controls.owned() {
                 return Ok(owned);
             }
-            if let Some(owned) = Owned::try_claim(channel, &self.ledgers, &self.recent).await? {
-                let owned = Arc::new(owned);
-                owned.show_on(&handle);
-                return Ok(owned);
+            if let Some(claimed) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
+                return Ok(Owned::new(channel, claimed, &self.recent, &handle));
             }
             if since.elapsed() > OWNERLESS {
                 let name = &channel.name;
@@ -165,10 +143,11 @@ impl Operations {
         if let Some(known) = self.channels.iter().find(|known| &*known.channel.name == name_or_id) {
             return Ok(known.channel.clone());
         }
-        let names: Vec<_> = self.channels.iter().map(|known| &*known.channel.name).collect();
-        let names = names.join(", ");
-        let unknown = format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID");
-        name_or_id.parse().map(|id| self.channel(id)).map_err(|_| Refusal::Usage(unknown))
+        name_or_id.parse().map(|id| self.channel(id)).map_err(|_| {
+            let names: Vec<_> = self.channels.iter().map(|known| &*known.channel.name).collect();
+            let names = names.join(", ");
+            Refusal::Usage(format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID"))
+        })
     }
 
     fn configured(&self, channel: &ChannelRef) -> Result<&ConfiguredChannel, Refusal> {

@@ -1,4 +1,4 @@
-//! A channel that this process owns: what works on it, its own task and operators' commands, works through this.
+//! A channel that this process owns: its own task and operators' commands work on it through this.
 
 use std::sync::Arc;
 
@@ -7,11 +7,10 @@ use tracing::error;
 
 use crate::channel::controls::Handle;
 use crate::channel::verify::recent::RecentEvents;
-use crate::event::ChannelId;
-use crate::ledger::{Claim, Ledgers, Proof, StateError};
+use crate::ledger::{Claim, Proof};
 use crate::record::ChannelRef;
 
-/// A claimed channel, and what its owner needs beside the claim.
+/// A claimed channel, and what is shared by those who work on it.
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) claim: Claim,
@@ -23,48 +22,23 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    /// Claims a channel; `None` where another process owns it. Waits while another task of this process owns it.
-    ///
-    /// # Errors
-    /// If the state cannot be read.
-    pub(crate) async fn claim(
+    /// Makes the proofs that were delivered in the channel known to all others, its ledger readable, and the channel
+    /// reachable for operators' commands.
+    pub(crate) fn new(
         channel: &ChannelRef,
-        ledgers: &Ledgers,
+        (claim, proofs): (Claim, Vec<Proof>),
         recent: &Arc<RecentEvents>,
-    ) -> Result<Option<Self>, StateError> {
-        let claimed = ledgers.claim(channel.id, recent.proofs_each()).await?;
-        Ok(claimed.map(|claimed| Self::new(channel, claimed, recent)))
-    }
-
-    /// Claims a channel without waiting; `None` where it has an owner.
-    ///
-    /// # Errors
-    /// If the state cannot be read.
-    pub(crate) async fn try_claim(
-        channel: &ChannelRef,
-        ledgers: &Ledgers,
-        recent: &Arc<RecentEvents>,
-    ) -> Result<Option<Self>, StateError> {
-        let claimed = ledgers.try_claim(channel.id, recent.proofs_each()).await?;
-        Ok(claimed.map(|claimed| Self::new(channel, claimed, recent)))
-    }
-
-    fn new(channel: &ChannelRef, (claim, proofs): (Claim, Vec<Proof>), recent: &Arc<RecentEvents>) -> Self {
+        handle: &Handle,
+    ) -> Arc<Self> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
             error!(%channel, offset = %mine, %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
         }
-        Self { claim, recent: recent.clone(), released: Notify::new(), running: Mutex::default() }
-    }
-
-    pub(crate) fn channel(&self) -> ChannelId {
-        self.claim.channel()
-    }
-
-    /// Makes the channel reachable for operators' commands, and its ledger readable.
-    pub(crate) fn show_on(self: &Arc<Self>, handle: &Handle) {
-        let ledger = self.claim.shared_ledger();
+        let ledger = claim.shared_ledger();
         handle.board.update(|state| state.ledger = Some(ledger));
-        handle.controls.owned_as(self);
+        let (recent, released, running) = (recent.clone(), Notify::new(), Mutex::default());
+        let owned = Arc::new(Self { claim, recent, released, running });
+        handle.controls.owned_as(&owned);
+        owned
     }
 }

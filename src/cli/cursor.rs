@@ -14,14 +14,8 @@ use crate::ledger::Cursor;
 use crate::operator::api::{CursorMove, CursorPosition, ListCursors, SetCursors};
 
 /// Show how far each sink of each channel has got, or set that.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     Show(Printed<ListCursors>),
     Set {
         #[command(flatten)]
@@ -41,7 +35,7 @@ enum Command {
 
 /// What counts as dealt with: everything up to that offset, included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+pub(super) enum Target {
     Earliest,
     Latest,
     Offset(Offset),
@@ -58,13 +52,9 @@ fn target(text: &str) -> Result<Target, &'static str> {
     }
 }
 
-/// Shows or sets.
-///
-/// # Errors
-/// [`Failure`]: nothing was changed.
-pub async fn run(args: Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(super) async fn run(command: Command, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(file)?;
-    match args.command {
+    match command {
         Command::Show(Printed { request, json }) => write_each(out, json, &operator.ask(&request).await?, position),
         Command::Set { request, to, yes, json } => {
             let to = match to {

@@ -17,14 +17,8 @@ use crate::record::rfc3339;
 /// List and show the events that sinks gave up on, deliver them once more, or drop them.
 ///
 /// A sink gives an event up where its `give_up_after` says so; without it, never.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     List(Printed<ListDeadLetters>),
     Show {
         #[command(flatten)]
@@ -37,13 +31,10 @@ enum Command {
     Drop(Confirmed<DropDeadLetters>),
 }
 
-/// Lists, shows, delivers or drops.
-///
-/// # Errors
-/// [`Failure`]: nothing was changed or, where the state failed, it is not known whether anything was.
-pub async fn run(args: Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+/// Where this fails, nothing was changed or, where the state failed, it is not known whether anything was.
+pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
-    match args.command {
+    match command {
         Command::List(Printed { request, json }) => write_each(out, json, &operator.ask(&request).await?, line),
         Command::Show { request, json: true } => say_json(out, &operator.ask(&request).await?),
         Command::Show { request, json: false } => {

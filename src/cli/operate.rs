@@ -32,7 +32,7 @@ pub(super) struct Operator {
     pub(super) config: Local,
 }
 
-// The arguments of a request whose answers are printed, a line each. (Its help is the request's.)
+// The arguments of a request whose answers are printed. The help is the request's: a doc comment here would replace it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Printed<R: clap::Args> {
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(super) struct Printed<R: clap::Args> {
     pub(super) json: bool,
 }
 
-// The arguments of a request that cannot be taken back.
+// The arguments of a request that cannot be taken back, as above.
 #[derive(Debug, clap::Args)]
 pub(super) struct Confirmed<R: clap::Args> {
     #[command(flatten)]
@@ -78,8 +78,9 @@ impl Operator {
             owned(path)?;
             match open_ledgers(path.clone()).await {
                 Ok(ledgers) => {
-                    let channels = self.config.channels.iter().map(Channel::for_operator);
-                    let operations = Operations::offline(Arc::new(ledgers), channels);
+                    let (ledgers, handles, recent) = (Arc::new(ledgers), Arc::default(), Arc::default());
+                    let channels = self.config.channels.iter().map(Channel::for_operator).collect();
+                    let operations = Operations { ledgers, handles, recent, daemon: None, reloads: None, channels };
                     return Ok(request.perform(&operations).await?);
                 }
                 // A daemon that starts or ends has it, or another command.

@@ -13,7 +13,7 @@ use crate::operator::api::SetPaused;
 /// are not held up. The batch in hand is finished first. It is not remembered: a daemon that starts again goes on with
 /// everything. SIGHUP resumes nothing.
 #[derive(Debug, clap::Args)]
-pub struct Pause {
+pub(super) struct Pause {
     #[command(flatten)]
     what: SetPaused,
 }
@@ -23,24 +23,16 @@ pub struct Pause {
 /// With --sink, a sink that refuses is offered its events now and not after its next wait. A webhook that has answered 410
 /// (Gone) is not asked again by itself at all: it is blocked until it is resumed so, or the daemon starts again.
 #[derive(Debug, clap::Args)]
-pub struct Resume {
+pub(super) struct Resume {
     #[command(flatten)]
     what: SetPaused,
 }
 
-/// Pauses.
-///
-/// # Errors
-/// [`Failure`]: nothing was changed.
-pub async fn pause(args: Pause, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(super) async fn pause(args: Pause, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     set(SetPaused { paused: true, ..args.what }, "paused", config, out).await
 }
 
-/// Resumes.
-///
-/// # Errors
-/// [`Failure`]: nothing was changed.
-pub async fn resume(args: Resume, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(super) async fn resume(args: Resume, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     set(args.what, "going on", config, out).await
 }
 

@@ -17,14 +17,8 @@ use crate::operator::api::{
 use crate::record::rfc3339;
 
 /// List and show the events that were rejected, verify them again, or drop them.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     List(Printed<ListQuarantine>),
     Show {
         #[command(flatten)]
@@ -40,13 +34,10 @@ enum Command {
     Drop(Confirmed<DropQuarantined>),
 }
 
-/// Lists, shows, retries or drops.
-///
-/// # Errors
-/// [`Failure`]: nothing was changed or, where the state failed, it is not known whether anything was.
-pub async fn run(args: Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+/// Where this fails, nothing was changed or, where the state failed, it is not known whether anything was.
+pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
-    match args.command {
+    match command {
         Command::List(Printed { request, json }) => write_each(out, json, &operator.ask(&request).await?, line),
         Command::Show { request, json: true, .. } => say_json(out, &operator.ask(&request).await?),
         Command::Show { request, json: false, raw } => show(out, &operator.ask(&request).await?, raw),

@@ -13,17 +13,13 @@ use crate::operator::api::Reload;
 /// printed, and the exit code is 78. Channels and sinks that are no different do not notice. state.path, admin.listen and
 /// log.format cannot change while the daemon runs. Secrets that change on the disk are noticed without this.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// Print one JSON object: what was added, removed and changed.
     #[arg(long)]
     json: bool,
 }
 
-/// Reloads.
-///
-/// # Errors
-/// [`Failure`]: nothing was changed.
-pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(super) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let changes = Operator::open(config)?.ask_daemon(&Reload {}).await?;
     if args.json {
         return say_json(out, &changes);

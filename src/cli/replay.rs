@@ -23,7 +23,7 @@ const REQUEST_BYTES: usize = 512 * 1024;
 /// ids that they had: a receiver that deduplicates on the id drops what it has. The sink's cursor stays where it is, and
 /// its filter holds. At most 10,000 events at a time; what was not asked for is not delivered.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     #[arg(long)]
     channel: String,
@@ -38,11 +38,8 @@ pub struct Args {
     to: Offset,
 }
 
-/// Replays.
-///
-/// # Errors
-/// [`Failure`]: what was said to be on its way is, nothing else.
-pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+/// Where this fails, what was said to be on its way is, and nothing else.
+pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     if args.from > args.to {
         return Err(Failure::Usage("--from is above --to: there is nothing between them".to_owned()));
     }

@@ -116,7 +116,7 @@ pub struct DropDeadLetters {
     pub which: DeadLetterSelection,
 }
 
-// A selection of a sink's dead letters: those to which all of this applies.
+// A selection of a sink's dead letters: those to which all of this applies. (A doc comment would be the subcommand's help.)
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Args)]
 pub struct DeadLetterSelection {
     /// The channel: its name in the configuration, or its UUID.

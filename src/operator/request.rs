@@ -39,7 +39,7 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
-/// The operations of the configuration in force.
+/// Those of the configuration in force.
 type InForce = watch::Receiver<Arc<Operations>>;
 
 macro_rules! requests {
@@ -86,8 +86,8 @@ requests! {
 
 fn route<R: Request>() -> MethodRouter<InForce> {
     match R::METHOD {
-        Method::POST => post(async |State(operations), Json(request)| answer::<R>(operations, request).await),
-        _ => get(async |State(operations), Query(request)| answer::<R>(operations, request).await),
+        Method::POST => post(async |State(operations), Json(request): Json<R>| answer(operations, request).await),
+        _ => get(async |State(operations), Query(request): Query<R>| answer(operations, request).await),
     }
 }
 

@@ -58,11 +58,11 @@ async fn retry(known: &ConfiguredChannel, owned: &Owned, chunk: &[Quarantined]) 
     for facts in chunk {
         with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.offset)).await?));
     }
-    let (verifier, recent, id) = (known.verifier.clone(), owned.recent.clone(), owned.channel());
+    let (verifier, recent, id) = (known.verifier.clone(), owned.recent.clone(), known.channel.id);
     let verifying = move || {
-        let duplicate = |event: &RawEvent, proof: &_| recent.duplicate_of(id, event, proof);
-        let verify = |(facts, json)| verify(&verifier, duplicate, facts, json);
-        with_bodies.into_iter().map(verify).collect::<Vec<_>>()
+        let duplicate = |event: &RawEvent, proof: &Proof| recent.duplicate_of(id, event, proof);
+        let fate = |(facts, json)| fate(&verifier, duplicate, facts, json);
+        with_bodies.into_iter().map(fate).collect::<Vec<_>>()
     };
     let fates = tokio::task::spawn_blocking(verifying).await.map_err(|panic| Refusal::Failed(panic.to_string()))?;
     let since = jiff::Timestamp::now().as_second();
@@ -82,7 +82,7 @@ async fn retry(known: &ConfiguredChannel, owned: &Owned, chunk: &[Quarantined]) 
     Ok(retried.collect())
 }
 
-fn verify(
+fn fate(
     verifier: &Verifier,
     duplicate: impl Fn(&RawEvent, &Proof) -> Option<Place>,
     facts: Quarantined,
