@@ -42,8 +42,8 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let admin = Admin::load(file).map_err(|problems| Failure::Config(problems.to_string()))?;
     let path = if args.ready { "/readyz" } else { "/livez" };
-    let (good, said) = ask(&url(admin.listen, path)?, MAX_WAIT).await?;
-    write_lines(out, said.lines().map(printable))?;
+    let (good, text) = ask(&url(admin.listen, path)?, MAX_WAIT).await?;
+    write_lines(out, text.lines().map(printable))?;
     Ok(if good { Exit::Done } else { Exit::Failed })
 }
 

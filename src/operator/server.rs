@@ -55,7 +55,7 @@ where
         tokio::select! {
             accepted = accept(), if clients.len() < bounds.clients => match accepted {
                 Ok(client) => {
-                    clients.spawn(converse(client, router.clone(), bounds));
+                    clients.spawn(serve_client(client, router.clone(), bounds));
                 }
                 Err(error) => {
                     warn!(%error, "a connection of an operator could not be accepted");
@@ -67,9 +67,9 @@ where
     }
 }
 
-async fn converse(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Router, bounds: Bounds) {
+async fn serve_client(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Router, bounds: Bounds) {
     let (router, answered) = (&TowerToHyperService::new(router), &CancellationToken::new());
-    let conversation = http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.each_step)
         .max_buf_size(MAX_HEAD)
@@ -88,7 +88,7 @@ async fn converse(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Ro
         sleep(bounds.each_step).await;
     };
     tokio::select! {
-        ended = conversation => if let Err(error) = ended {
+        ended = connection => if let Err(error) = ended {
             debug!(%error, "a connection of an operator failed");
         },
         () = too_slow => debug!("an operator's client did not read its answer in time"),
