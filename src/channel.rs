@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //!
-//! * **Owned.** The channel works only while it is claimed, and everything it remembers goes through the claim. An operator's
-//!   [`Command`] is a message to the task that claimed it.
+//! * **Owned.** The channel works only while it is claimed, and everything it remembers goes through the claim. Only what
+//!   shares the claim changes the ledger: this task, its lanes, an operator's command.
 //! * **A slow sink holds up no other.** See `deliver::hub`.
 //! * **What did not change goes on.** A new plan (see [`Channel::become_like`]) restarts only what it changes: reading, and
 //!   the lanes whose sink is used differently.
@@ -30,7 +30,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,6 @@ use crate::record::ChannelRef;
 use crate::tasks::newer;
 
 mod board;
-mod command;
 mod context;
 mod controls;
 mod deliver;
@@ -68,8 +67,6 @@ mod tests;
 mod trouble;
 mod verify;
 
-pub use command::{Command, CommandError, DeadLetterSelection, Done, Fate, Retried, Selection};
-pub(crate) use command::{Configured, Message, not_quarantined};
 pub use controls::{Handle, Handles, Pauses};
 pub use newest::Newest;
 pub(crate) use owned::Owned;
@@ -81,6 +78,7 @@ pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy};
 pub use signers::SignerActivity;
 pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
 pub(crate) use tasks::{Task, Tasks};
+pub(crate) use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
 
 use context::{ReadPlan, RunContext};
@@ -94,9 +92,6 @@ use settings::Plan;
 
 /// Batches that wait for one lane before reading waits for it.
 const QUEUE_BATCHES: usize = 2;
-
-/// Commands that wait for the task that owns the channel.
-const COMMANDS: usize = 16;
 
 /// Why a channel's loop ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -177,30 +172,12 @@ impl Channel {
         let SharedParts { ledgers, recent, .. } = &self.parts;
         let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
         let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed? };
-        let claimed = claimed.ok_or(ChannelError::Lost)?;
-        let owned = Arc::new(Owned::new(&self.identity, claimed, recent, &self.handle.board));
-        let (commands, mut inbox) = mpsc::channel::<Message>(COMMANDS);
-        self.handle.owned_by(Some(commands));
-        let over = CancellationToken::new();
-        let working = async {
-            let lost = &owned.claim.lease.lost;
-            let ended = tokio::select! {
-                biased;
-                ended = Box::pin(self.work(&owned, stop)) => ended,
-                () = lost.cancelled() => Err(ChannelError::Lost),
-            };
-            over.cancel();
-            ended
+        let owned = Owned::new(&self.identity, claimed.ok_or(ChannelError::Lost)?, recent, &self.handle);
+        let ended = tokio::select! {
+            biased;
+            ended = self.work(&owned, stop) => ended,
+            () = owned.claim.lease.lost.cancelled() => Err(ChannelError::Lost),
         };
-        // A command that has begun is finished. The others are answered that the channel has no owner.
-        let performing = async {
-            while let Some(Some(message)) = over.run_until_cancelled(inbox.recv()).await {
-                message.perform(&owned).await;
-            }
-        };
-        let (ended, ()) = tokio::join!(working, performing);
-        drop(inbox);
-        self.handle.owned_by(None);
         if let Some(owned) = Arc::into_inner(owned) {
             ledgers.store.release(owned.claim.lease.clone()).await;
         }

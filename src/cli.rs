@@ -12,29 +12,30 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
+use crate::operator::api::SetPaused;
 use crate::telemetry::Chain;
 use crate::version;
 
 pub mod check;
 pub mod completions;
 pub mod connect;
-pub mod cursor;
-pub mod dead_letters;
+mod cursor;
+mod dead_letters;
 pub mod demo;
 pub mod exit;
 pub mod get;
-pub mod health;
+mod health;
 pub mod man;
 mod operate;
-pub mod pause;
-pub mod quarantine;
-pub mod reload;
-pub mod replay;
+mod pause;
+mod quarantine;
+mod reload;
+mod replay;
 pub mod run;
 pub mod search;
 mod shown;
 pub mod simulate;
-pub mod state;
+mod state;
 pub mod status;
 pub mod verify;
 pub mod wait_watcher;
@@ -73,13 +74,26 @@ enum Command {
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
-    Cursor(cursor::Args),
-    Quarantine(quarantine::Args),
-    DeadLetters(dead_letters::Args),
+    #[command(subcommand)]
+    Cursor(cursor::Command),
+    #[command(subcommand)]
+    Quarantine(quarantine::Command),
+    #[command(subcommand)]
+    DeadLetters(dead_letters::Command),
     Replay(replay::Args),
-    State(state::Args),
-    Pause(pause::Pause),
-    Resume(pause::Resume),
+    #[command(subcommand)]
+    State(state::Command),
+    /// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
+    ///
+    /// A channel that is paused reads and delivers nothing, and its cursors can be set; of a sink that is paused the others
+    /// are not held up. The batch in hand is finished first. It is not remembered: a daemon that starts again goes on with
+    /// everything. SIGHUP resumes nothing.
+    Pause(SetPaused),
+    /// Let go on what was paused, and offer at once what a sink has refused.
+    ///
+    /// With --sink, a sink that refuses is offered its events now and not after its next wait. A webhook that has answered 410
+    /// (Gone) is not asked again by itself at all: it is blocked until it is resumed so, or the daemon starts again.
+    Resume(SetPaused),
     WaitWatcher(wait_watcher::Args),
     Simulate(simulate::Args),
     Completions(completions::Args),
@@ -118,9 +132,11 @@ impl Cli {
             Command::Quarantine(args) => quarantine::run(args, config.as_deref(), &mut output()).await,
             Command::DeadLetters(args) => dead_letters::run(args, config.as_deref(), &mut output()).await,
             Command::Replay(args) => replay::run(&args, config.as_deref(), &mut output()).await,
-            Command::State(args) => state::run(&args, config.as_deref(), &mut output()).await,
-            Command::Pause(args) => pause::pause(args, config.as_deref(), &mut output()).await,
-            Command::Resume(args) => pause::resume(args, config.as_deref(), &mut output()).await,
+            Command::State(args) => state::run(args, config.as_deref(), &mut output()).await,
+            Command::Pause(what) => {
+                pause::run(SetPaused { paused: true, ..what }, config.as_deref(), &mut output()).await
+            }
+            Command::Resume(what) => pause::run(what, config.as_deref(), &mut output()).await,
             Command::WaitWatcher(args) => wait_watcher(&args, config.as_deref()).await,
             Command::Completions(args) => completions::run(&args, &mut output()),
             Command::Man(args) => man::run(&args),

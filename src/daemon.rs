@@ -203,8 +203,10 @@ impl Daemon {
 }
 
 fn operations(process: Process, parts: &SharedParts, asks: &Reloads, config: &Config) -> Operations {
-    let channels = config.channels.iter().map(config::Channel::for_operator);
-    Operations::of_daemon(process, parts, asks.clone(), channels)
+    let SharedParts { ledgers, handles, recent, .. } = parts.clone();
+    let (daemon, reloads) = (Some(process), Some(asks.clone()));
+    let channels = config.channels.iter().map(config::Channel::for_operator).collect();
+    Operations { ledgers, handles, recent, daemon, reloads, channels }
 }
 
 /// Opens the state off the async threads.

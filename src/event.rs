@@ -89,6 +89,14 @@ impl fmt::Display for Offset {
     }
 }
 
+impl FromStr for Offset {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().ok().and_then(Self::new).ok_or("an offset is a whole number from 0")
+    }
+}
+
 impl<'de> Deserialize<'de> for Offset {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = i64::deserialize(deserializer)?;

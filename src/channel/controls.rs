@@ -1,14 +1,14 @@
-//! What an operator decides about a channel while it runs, and the way to the task that owns it.
+//! What an operator decides about a channel while it runs, and the way to its claim.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::board::Board;
-use crate::channel::command::Message;
+use crate::channel::owned::Owned;
 use crate::channel::pace::Standstill;
 use crate::channel::status::{Problem, Status};
 use crate::event::ChannelId;
@@ -19,8 +19,8 @@ pub struct Handle {
     /// The channel's status board.
     pub board: Board,
     pauses: watch::Sender<Pauses>,
-    /// The inbox of the task that owns the channel, while there is one.
-    owner: Mutex<Option<mpsc::Sender<Message>>>,
+    /// The channel as this process owns it, for as long as it does.
+    owned: Mutex<Weak<Owned>>,
 }
 
 /// What is paused until an operator resumes it. Forgotten when the process ends.
@@ -100,14 +100,13 @@ impl Handle {
         tokio::select! { biased; () = stop.cancelled() => false, held = pauses.wait_for(holds) => held.is_ok() }
     }
 
-    /// The inbox of the task that owns the channel; `None` while there is none.
-    pub(crate) fn owner(&self) -> Option<mpsc::Sender<Message>> {
-        lock(&self.owner).clone()
+    /// The channel as this process owns it; `None` where it does not.
+    pub(crate) fn owned(&self) -> Option<Arc<Owned>> {
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
-    /// Sets the inbox of the task that owns the channel from now on.
-    pub(super) fn owned_by(&self, owner: Option<mpsc::Sender<Message>>) {
-        *lock(&self.owner) = owner;
+    pub(super) fn owned_as(&self, owned: &Arc<Owned>) {
+        *self.owned.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(owned);
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Deserialize;
 
-use crate::event::{Event, EventId, Offset, RawEvent};
+use crate::event::{Event, EventId, RawEvent};
 use crate::record::{self, ChannelRef};
 use crate::verify::{Verdict, Verifier};
 
@@ -63,11 +63,6 @@ fn outcome(verdict: &Verdict) -> String {
         Verdict::Rejected(_, reason) => format!("rejected:{}", reason.name()),
         other => other.name().to_owned(),
     }
-}
-
-/// An offset as an argument.
-pub(super) fn offset(text: &str) -> Result<Offset, String> {
-    text.parse().ok().and_then(Offset::new).ok_or_else(|| "an offset is a whole number from 0".to_owned())
 }
 
 /// An event's id as text, `-` where it has none.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, write_json};
+use super::operate::{Operator, say_json};
 use super::shown::printable;
 use crate::channel::{Activity, LaneCondition, Problem};
 use crate::daemon::signals::Signals;
@@ -50,7 +50,7 @@ pub async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
     let report = operator.ask(&GetStatus {}).await?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        write_json(&mut out, &[report])?;
+        say_json(&mut out, &report)?;
     } else {
         let shown = Shown { report: &report, now: Timestamp::now() };
         write!(out, "{shown}").and_then(|()| out.flush()).map_err(Failure::output)?;

@@ -160,7 +160,7 @@ impl Operations {
     /// If the state cannot be read.
     pub async fn report(&self) -> Result<Report, Refusal> {
         let mut channels = Vec::with_capacity(self.channels.len());
-        for known in self.channels.iter() {
+        for known in &self.channels {
             let ledger = self.ledger(&known.channel).await?;
             channels.push(look(&ledger, |ledger| self.channel_report(known, ledger)));
         }

@@ -49,7 +49,7 @@ pub struct RecentEvents {
 
 /// Why an event whose proof holds, or that needs none, is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::channel) enum Alarm {
+pub(crate) enum Alarm {
     #[error("its proof was shown before, at {0}")]
     DuplicateProof(Place),
     #[error("another event, or other content of it, was shown before at {0}")]
@@ -144,12 +144,7 @@ impl RecentEvents {
     }
 
     /// The original of a verified event's proof; `None` where the proof is not known, or the event is the original itself.
-    pub(in crate::channel) fn duplicate_of(
-        &self,
-        channel: ChannelId,
-        event: &RawEvent,
-        proof: &Proof,
-    ) -> Option<Place> {
+    pub(crate) fn duplicate_of(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<Place> {
         let known = self.lock().proofs.get(&print_of(&proof.digest.0)).copied();
         known.filter(|known| is_duplicate(place(channel, event), *known))
     }
@@ -238,11 +233,11 @@ impl Content {
 }
 
 impl Alarm {
-    pub(in crate::channel) const DUPLICATE_PROOF: &str = "duplicate-proof";
-    pub(in crate::channel) const CONTRADICTION: &str = "contradiction";
+    pub(crate) const DUPLICATE_PROOF: &str = "duplicate-proof";
+    pub(crate) const CONTRADICTION: &str = "contradiction";
 
     /// A short constant name, beside those of [`Reason`](crate::verify::Reason).
-    pub(in crate::channel) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::DuplicateProof(_) => Self::DUPLICATE_PROOF,
             Self::Contradiction(_) => Self::CONTRADICTION,
