@@ -71,7 +71,6 @@ mod parts;
 mod read;
 mod reporter;
 mod settings;
-mod signers;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -81,15 +80,13 @@ mod verify;
 pub use command::{Command, CommandError, DeadLetterSelection, Done, Fate, Retried, Selection};
 pub(crate) use command::{Configured, Message, not_quarantined};
 pub use controls::{Controls, Handle, Handles, Pauses};
-pub use newest::Newest;
 pub(crate) use owned::Owned;
 pub use pace::Standstill;
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy};
-pub use signers::SignerActivity;
-pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
+pub use status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, Problem, SignerStatus};
 pub use verify::recent::RecentEvents;
 
 use context::{ReadPlan, RunContext};
@@ -264,8 +261,7 @@ impl Channel {
 
     async fn run_once(&self, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let _running = owned.running.lock().await;
-        let answers_within = self.plan.borrow().answers_within;
-        let _on_board = self.handle.board.run_begins(&self.identity.name, answers_within);
+        let _on_board = self.handle.board.run_begins(&self.identity.name);
         let (mut plans, stop) = (self.plan.subscribe(), stop.child_token());
         let mut plan = plans.borrow_and_update().clone();
         let shared = Arc::new(RunContext::new(self, owned, &plan));

@@ -113,13 +113,13 @@ impl ReadPlan {
     fn new(
         plan: &Plan,
         owned: &Owned,
-        handle: &Handle,
+        handle: &Arc<Handle>,
         machine: &Arc<dyn Machine>,
         metrics: &Arc<ChannelMetrics>,
     ) -> Self {
         handle.board.update(|board| board.answers_within = plan.answers_within);
-        let signers = handle.board.signer_activity(plan.settings.verifier.signers());
-        let counters = Counters::new(metrics.clone(), signers);
+        handle.board.begin_signers(plan.settings.verifier.signers());
+        let counters = Counters::new(metrics.clone(), handle.clone());
         let recent = owned.recent.clone();
         let stage = VerifyStage::new(&plan.settings, plan.source.clone(), recent, machine.clone(), counters);
         Self { settings: plan.settings.clone(), stage, over: CancellationToken::new() }

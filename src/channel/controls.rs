@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::channel::board::Board;
 use crate::channel::command::Message;
 use crate::channel::pace::Standstill;
-use crate::channel::status::{Problem, Status};
+use crate::channel::status::Problem;
 use crate::event::ChannelId;
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
@@ -41,14 +41,6 @@ pub struct Pauses {
     pub sinks: BTreeSet<String>,
     /// Sinks that want no more events, and why: they are offered nothing until an operator resumes them.
     pub(super) gone: BTreeMap<String, Problem>,
-}
-
-impl Handle {
-    /// The channel as it is now.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        self.board.status(&self.controls.pauses())
-    }
 }
 
 impl Controls {

@@ -5,20 +5,21 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use anstyle::Style;
 use jiff::Timestamp;
 
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, write_json};
 use super::shown::printable;
-use crate::channel::{Activity, LaneCondition, Problem};
+use crate::channel::{Activity, LaneState, LaneStatus, Problem};
 use crate::daemon::signals::Signals;
+use crate::operator::Report;
 use crate::operator::api::GetStatus;
-use crate::operator::{LaneReport, Report};
 use crate::telemetry::Chain;
 
 mod table;
 
-use table::{Cell, Mood, Table, styled};
+use table::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
 
 /// From the first column of the first line on, nothing.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -86,16 +87,15 @@ struct Shown<'a> {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { report, now } = self;
-        match report.daemon {
-            Some(daemon) => {
-                let ready = if report.ready { styled(Mood::Good, "ready") } else { styled(Mood::Bad, "not ready") };
-                let up = ago(daemon.started, *now);
-                writeln!(f, "channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid)?;
+        if let Some(daemon) = report.daemon {
+            let ready = if report.ready { styled(GOOD, "ready") } else { styled(BAD, "not ready") };
+            let up = ago(daemon.started, *now);
+            writeln!(f, "channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid)?;
+            for reason in &report.reasons {
+                writeln!(f, "  {}", styled(BAD, &printable(reason)))?;
             }
-            None => writeln!(f, "no daemon runs; this is what the last one left")?,
-        }
-        for reason in report.reasons.iter().filter(|_| report.daemon.is_some()) {
-            writeln!(f, "  {}", styled(Mood::Bad, &printable(reason)))?;
+        } else {
+            writeln!(f, "no daemon runs; this is what the last one left")?;
         }
         for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
             if kept.events > 0 {
@@ -108,23 +108,15 @@ impl fmt::Display for Shown<'_> {
 }
 
 fn table(report: &Report, now: Timestamp) -> Table {
-    let right = |text: &str| Cell::quantity(Some(text));
-    let mut table = Table::new(vec![
-        Cell::text("CHANNEL"),
-        Cell::text("STATE"),
-        right("PROCESSED"),
-        right("NEWEST"),
-        right("LAG"),
-        right("OLDEST"),
-        right("LAST POLL"),
-        right("LATE"),
-        right("QUARANTINED"),
-    ]);
+    let quantities = ["PROCESSED", "NEWEST", "LAG", "OLDEST", "LAST POLL", "LATE", "QUARANTINED"];
+    let heading =
+        ["CHANNEL", "STATE"].map(Cell::text).into_iter().chain(quantities.map(|text| Cell::quantity(Some(text))));
+    let mut table = Table::new(heading.collect());
     for channel in &report.channels {
-        let (mood, state, detail) = activity(&channel.activity, now);
+        let (style, state, detail) = activity(&channel.activity, now);
         table.push(vec![
-            Cell::text(&channel.channel),
-            Cell::new(mood, state),
+            Cell::text(&*channel.channel),
+            Cell::new(style, state),
             Cell::quantity(channel.processed),
             Cell::quantity(channel.newest),
             Cell::quantity(channel.lag_events),
@@ -137,57 +129,57 @@ fn table(report: &Report, now: Timestamp) -> Table {
         if let Some(error) = &channel.late_error {
             table.push(vec![Cell::text("  late proofs"), Cell::text(problem(error, now))]);
         }
-        for lane in &channel.lanes {
-            table.push(lane_row(lane, now));
-        }
+        channel.lanes.iter().for_each(|lane| table.push(lane_row(lane, now)));
     }
     table
 }
 
-fn lane_row(lane: &LaneReport, now: Timestamp) -> Vec<Cell> {
-    let detail = match (&lane.status.error, &lane.status.reading) {
+fn lane_row(lane: &LaneStatus, now: Timestamp) -> Vec<Cell> {
+    let detail = match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
         (None, Some(reading)) => activity(reading, now).2,
         (None, None) => String::new(),
     };
-    let (mood, state) = (mood(lane.status.state), lane.status.state.name());
-    let name = format!("  {}", lane.sink);
-    let (lag, oldest) = (Cell::quantity(lane.lag_events), Cell::quantity(oldest(lane.oldest_undelivered_seconds)));
-    let mut row =
-        vec![Cell::text(name), Cell::new(mood, state), Cell::quantity(lane.cursor), Cell::text(""), lag, oldest];
-    row.resize(9, Cell::text(""));
-    row.push(Cell::text(detail));
-    row
+    let style = match lane.state {
+        LaneState::Ok => GOOD,
+        LaneState::Behind | LaneState::Retrying => PASSING,
+        LaneState::Stopped | LaneState::Blocked => BAD,
+        LaneState::Paused => ASIDE,
+    };
+    let blank = || Cell::text("");
+    vec![
+        Cell::text(format!("  {}", lane.sink)),
+        Cell::new(style, <&str>::from(lane.state)),
+        Cell::quantity(lane.cursor),
+        blank(),
+        Cell::quantity(lane.lag_events),
+        Cell::quantity(oldest(lane.oldest_undelivered_seconds)),
+        blank(),
+        blank(),
+        blank(),
+        Cell::text(detail),
+    ]
 }
 
-/// A word, how it is meant, and what there is to say beside it.
-fn activity(activity: &Activity, now: Timestamp) -> (Mood, &'static str, String) {
-    let plain = |mood, state| (mood, state, String::new());
-    match activity {
-        Activity::Stopped => plain(Mood::Bad, "stopped"),
-        Activity::Paused => plain(Mood::Aside, "paused"),
-        Activity::Reading => plain(Mood::Good, "reading"),
-        Activity::Delivering => plain(Mood::Good, "delivering"),
-        Activity::Idle => plain(Mood::Good, "idle"),
-        Activity::Waiting { error } => {
-            let mood = if error.needs_attention { Mood::Bad } else { Mood::Passing };
-            (mood, "waiting", problem(error, now))
-        }
-        Activity::InDoubt { error, .. } => (Mood::Bad, "in doubt", problem(error, now)),
-        Activity::AwaitingProof { offset } => (Mood::Passing, "awaiting proof", format!("of the event at {offset}")),
-        Activity::TooManyLate => plain(Mood::Bad, "too many late"),
-        Activity::QuarantineFull => plain(Mood::Bad, "quarantine full"),
-        Activity::Gone => plain(Mood::Bad, "gone"),
-    }
-}
-
-fn mood(condition: LaneCondition) -> Mood {
-    match condition {
-        LaneCondition::Ok => Mood::Good,
-        LaneCondition::Behind | LaneCondition::Retrying => Mood::Passing,
-        LaneCondition::Stopped | LaneCondition::Blocked => Mood::Bad,
-        LaneCondition::Paused => Mood::Aside,
-    }
+/// An activity's words and their style, and what there is to say beside it.
+fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
+    let style = match activity {
+        Activity::Reading | Activity::Delivering | Activity::Idle => GOOD,
+        Activity::Waiting { error } if !error.needs_attention => PASSING,
+        Activity::AwaitingProof { .. } => PASSING,
+        Activity::Paused => ASIDE,
+        Activity::Waiting { .. }
+        | Activity::InDoubt { .. }
+        | Activity::Stopped
+        | Activity::TooManyLate
+        | Activity::QuarantineFull
+        | Activity::Gone => BAD,
+    };
+    let detail = match activity {
+        Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
+        _ => activity.problem().map_or_else(String::new, |error| problem(error, now)),
+    };
+    (style, <&str>::from(activity).replace('_', " "), detail)
 }
 
 fn problem(problem: &Problem, now: Timestamp) -> String {

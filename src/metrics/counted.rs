@@ -69,7 +69,7 @@ pub struct ChannelMetrics {
 
 impl ChannelMetrics {
     pub(super) fn new(metrics: Metrics, channel: Arc<str>) -> Self {
-        let (families, name) = (&*metrics.0, &*channel);
+        let (families, name) = (&metrics, &*channel);
         for kind in TYPES.iter().map(EventType::as_str).chain([OTHER, UNREADABLE]) {
             for sort in Sort::VARIANTS {
                 families.events.with_label_values(&[name, kind, sort.into()]);
@@ -92,36 +92,36 @@ impl ChannelMetrics {
 
     /// The service was asked; `error` is the kind of the error, if there was one.
     pub fn asked(&self, endpoint: Endpoint, took: Duration, error: Option<&'static str>) {
-        let (families, endpoint) = (&*self.metrics.0, endpoint.into());
+        let (families, endpoint) = (&self.metrics, endpoint.into());
         families.request_duration.with_label_values(&[&*self.channel, endpoint]).observe(took.as_secs_f64());
         families.requests.with_label_values(&[&*self.channel, endpoint, error.unwrap_or(OK)]).inc();
     }
 
     /// An event was given a verdict. Without a type: it cannot be read.
     pub fn judged(&self, kind: Option<&EventType>, sort: Sort) {
-        self.metrics.0.events.with_label_values(&[&*self.channel, label(kind), sort.into()]).inc();
+        self.metrics.events.with_label_values(&[&*self.channel, label(kind), sort.into()]).inc();
     }
 
     /// The words that [`rejected`](Self::rejected) may be given: they show from the start, with zero.
     pub fn may_reject(&self, reasons: impl Iterator<Item = &'static str>) {
         for reason in reasons {
-            self.metrics.0.rejected.with_label_values(&[&*self.channel, reason]);
+            self.metrics.rejected.with_label_values(&[&*self.channel, reason]);
         }
     }
 
     /// Why an event was rejected, as a word of a closed set.
     pub fn rejected(&self, reason: &'static str) {
-        self.metrics.0.rejected.with_label_values(&[&*self.channel, reason]).inc();
+        self.metrics.rejected.with_label_values(&[&*self.channel, reason]).inc();
     }
 
     /// Signatures by keys that are not configured.
     pub fn strangers(&self, signatures: u32) {
-        self.metrics.0.unknown_signers.with_label_values(&[&*self.channel]).inc_by(signatures.into());
+        self.metrics.unknown_signers.with_label_values(&[&*self.channel]).inc_by(signatures.into());
     }
 
     /// The channel's loop panicked.
     pub fn panicked(&self) {
-        self.metrics.0.panics.with_label_values(&[&*self.channel]).inc();
+        self.metrics.panics.with_label_values(&[&*self.channel]).inc();
     }
 }
 
@@ -135,7 +135,7 @@ pub struct LaneMetrics {
 
 impl LaneMetrics {
     fn new(metrics: Metrics, channel: Arc<str>, sink: Arc<str>) -> Self {
-        let (families, labels) = (&*metrics.0, [&*channel, &*sink]);
+        let (families, labels) = (&metrics, [&*channel, &*sink]);
         families.deliveries.with_label_values(&[&*channel, &*sink, OK]);
         families.delivery_duration.with_label_values(&labels);
         families.delivered.with_label_values(&labels);
@@ -145,7 +145,7 @@ impl LaneMetrics {
 
     /// Events were offered to the sink, which took so many of them: all, or as many as before the error of that kind.
     pub fn offered(&self, took: Duration, events: usize, error: Option<&'static str>) {
-        let (families, labels) = (&*self.metrics.0, [&*self.channel, &*self.sink]);
+        let (families, labels) = (&self.metrics, [&*self.channel, &*self.sink]);
         families.delivery_duration.with_label_values(&labels).observe(took.as_secs_f64());
         families.delivered.with_label_values(&labels).inc_by(events as u64);
         families.deliveries.with_label_values(&[&*self.channel, &*self.sink, error.unwrap_or(OK)]).inc();
@@ -153,6 +153,6 @@ impl LaneMetrics {
 
     /// The sink gave an event up.
     pub fn gave_up(&self) {
-        self.metrics.0.dead_letters.with_label_values(&[&*self.channel, &*self.sink]).inc();
+        self.metrics.dead_letters.with_label_values(&[&*self.channel, &*self.sink]).inc();
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
+use crate::channel::controls::Handle;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::reporter::StatusReporter;
-use crate::channel::signers::SignerActivity;
 use crate::channel::verify::recent::Alarm;
 use crate::channel::verify::{PENDING_WITHOUT_ID, PROOF_TIMEOUT};
 use crate::event::{Event, EventType};
@@ -21,7 +22,7 @@ const OTHER_REASONS: [&str; 4] = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::DUPL
 #[derive(Debug)]
 pub(in crate::channel) struct Counters {
     metrics: Arc<ChannelMetrics>,
-    signers: Arc<SignerActivity>,
+    handle: Arc<Handle>,
 }
 
 /// Why an event is rejected.
@@ -36,19 +37,22 @@ pub(in crate::channel) struct Rejection {
 }
 
 impl Counters {
-    pub(in crate::channel) fn new(metrics: Arc<ChannelMetrics>, signers: Arc<SignerActivity>) -> Self {
+    pub(in crate::channel) fn new(metrics: Arc<ChannelMetrics>, handle: Arc<Handle>) -> Self {
         metrics.may_reject(Reason::NAMES.into_iter().chain(OTHER_REASONS));
-        Self { metrics, signers }
+        Self { metrics, handle }
     }
 
     /// Counts pending events, and reports the newest confirmed offset and each unconfirmed one.
     pub(in crate::channel) fn page(&self, outcomes: &[Outcome], reporter: &StatusReporter) {
         if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Outcome::Unconfirmed(_))) {
-            reporter.placed(highest.offset());
+            let offset = highest.offset();
+            self.handle.board.update(|board| board.newest.placed(offset, Timestamp::now()));
         }
         for outcome in outcomes {
             match outcome {
-                Outcome::Unconfirmed(event) => reporter.unconfirmed(event.facts.offset),
+                Outcome::Unconfirmed(event) => {
+                    self.handle.board.update(|board| board.newest.unconfirmed(event.facts.offset));
+                }
                 Outcome::Pending(pending) if reporter.reads_first() => {
                     self.metrics.judged(kind_of(&pending.json).as_ref(), Sort::Pending);
                 }
@@ -60,7 +64,7 @@ impl Counters {
     pub(in crate::channel) fn verified(&self, kind: &EventType, proof: &Proof, now: i64) {
         self.metrics.judged(Some(kind), Sort::Verified);
         self.metrics.strangers(proof.strangers);
-        self.signers.saw(&proof.signers, now);
+        self.handle.board.signed(&proof.signers, now);
     }
 
     pub(in crate::channel) fn unsigned(&self, unsigned: &Unsigned) {

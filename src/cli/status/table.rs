@@ -7,64 +7,52 @@ use anstyle::{AnsiColor, Style};
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// What is good, what heals itself, what an operator must act on, and what an operator has asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mood {
-    Plain,
-    Good,
-    Passing,
-    Bad,
-    Aside,
-}
+/// As it should be.
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+
+/// Not as it should be, and heals by itself.
+pub(super) const PASSING: Style = AnsiColor::Yellow.on_default();
+
+/// An operator must act.
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
+
+/// An operator has asked for it.
+pub(super) const ASIDE: Style = AnsiColor::Cyan.on_default();
 
 /// A text and how it looks.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     text: String,
-    mood: Mood,
+    style: Style,
     to_the_right: bool,
 }
 
 impl Cell {
-    pub(super) fn new(mood: Mood, text: impl Into<String>) -> Self {
-        Self { text: text.into(), mood, to_the_right: false }
+    pub(super) fn new(style: Style, text: impl Into<String>) -> Self {
+        Self { text: text.into(), style, to_the_right: false }
     }
 
     /// A plain text.
     pub(super) fn text(text: impl Into<String>) -> Self {
-        Self::new(Mood::Plain, text)
+        Self::new(Style::new(), text)
     }
 
     /// A quantity: to the right of its column, `-` where there is none.
     pub(super) fn quantity(quantity: Option<impl fmt::Display>) -> Self {
         let text = quantity.map_or_else(|| "-".to_owned(), |quantity| quantity.to_string());
-        Self { text, mood: Mood::Plain, to_the_right: true }
+        Self { text, style: Style::new(), to_the_right: true }
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
-        let style = self.mood.style();
+        let style = self.style;
         let blank = width.saturating_sub(self.text.chars().count());
         let (before, after) = if self.to_the_right { (blank, 0) } else { (0, blank) };
         write!(f, "{:before$}{style}{}{style:#}{:after$}", "", self.text, "")
     }
 }
 
-impl Mood {
-    fn style(self) -> Style {
-        let colour = match self {
-            Self::Plain => return Style::new(),
-            Self::Good => AnsiColor::Green,
-            Self::Passing => AnsiColor::Yellow,
-            Self::Bad => AnsiColor::Red,
-            Self::Aside => AnsiColor::Cyan,
-        };
-        Style::new().fg_color(Some(colour.into()))
-    }
-}
-
-/// A text in a mood, for a line that is in no table.
-pub(super) fn styled(mood: Mood, text: &str) -> String {
-    let style = mood.style();
+/// A text for a line that is in no table.
+pub(super) fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
