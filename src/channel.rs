@@ -81,7 +81,6 @@ pub use command::{Command, CommandError, DeadLetterSelection, Done, Fate, Retrie
 pub(crate) use command::{Configured, Message, not_quarantined};
 pub use controls::{Controls, Handle, Handles, Pauses};
 pub(crate) use owned::Owned;
-pub use pace::Standstill;
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
@@ -96,7 +95,7 @@ use read::intake::{Intake, Taken};
 use read::schedule::PollSchedule;
 use read::source::{Observer, Service};
 use read::start;
-use reporter::StatusReporter;
+use reporter::{Part, StatusReporter};
 use settings::Plan;
 use verify::Awaited;
 
@@ -344,7 +343,7 @@ async fn feed_by(
     stop: &CancellationToken,
 ) -> Result<(), ChannelError> {
     let schedule = PollSchedule::of(shared.channel.id, shared.machine.began(), read_plan.settings.idle_wait);
-    let reporter = StatusReporter::channel(&shared.handle);
+    let reporter = StatusReporter::new(&shared.handle, Part::Channel);
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), reporter.clone());
     loop {
         let go_on = match intake.next(stop).await? {

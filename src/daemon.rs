@@ -116,7 +116,6 @@ impl Daemon {
         let operations = watch::Sender::new(Arc::new(operations(process, &parts, &asks, &in_force.config)));
         let liveness = Liveness::new(parts.handles.clone(), writes.clone());
         metrics.show(writes.durations());
-        metrics.show_process();
         metrics.config_in_force();
         let sources = Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics };
         let admin = in_force.config.admin.listen.map(|address| Listener::start(address, sources)).transpose()?;

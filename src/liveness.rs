@@ -1,8 +1,7 @@
 //! Whether the process makes progress, for `/livez` and for the service manager's watchdog.
 //!
-//! A hang must not look alive: of the async runtime, of its blocking threads, of a write to a dead disk, or of a channel's
-//! loop. An outage elsewhere must not look like a hang: a service that does not answer, a sink that refuses, a proof that
-//! does not come. A restart would not help there.
+//! A hang of a part of the process must not look alive. An outage elsewhere must not look like a hang, because a restart would
+//! not help: a service that does not answer, a sink that refuses, a proof that does not come.
 //!
 //! # Invariants
 //!
@@ -20,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::channel::{Handles, Standstill};
+use crate::channel::Handles;
 use crate::ledger::Writes;
 
 /// How long each part may go without progress.
@@ -45,23 +44,6 @@ const LIMITS: Limits = Limits {
     write: Duration::from_secs(60),
     channel: Duration::from_secs(60),
 };
-
-/// What makes no progress, and for how long.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stuck {
-    /// No async task runs.
-    #[error("the async runtime has not turned for {} s", .0.as_secs())]
-    Runtime(Duration),
-    /// Blocking work does not start.
-    #[error("no blocking work has been done for {} s", .0.as_secs())]
-    Blocking(Duration),
-    /// A write of the state hangs.
-    #[error("a write of the state has been under way for {} s", .0.as_secs())]
-    Write(Duration),
-    /// A channel's loop hangs.
-    #[error(transparent)]
-    Channel(#[from] Standstill),
-}
 
 /// Watches the process. Clones share what they know.
 #[derive(Clone, Debug)]
@@ -105,22 +87,18 @@ impl Liveness {
     /// Whether the process makes progress.
     ///
     /// # Errors
-    /// [`Stuck`], where a part of it does not.
-    pub fn check(&self) -> Result<(), Stuck> {
+    /// What makes none, and for how long.
+    pub fn check(&self) -> Result<(), String> {
         let Limits { runtime, blocking, write, channel, .. } = self.limits;
-        let silence = self.runtime.borrow().elapsed();
-        if silence > runtime {
-            return Err(Stuck::Runtime(silence));
-        }
-        // Before the blocking threads: writes to a dead disk may be what fills them.
-        if let Some(lasted) = self.writes.under_way().filter(|lasted| *lasted > write) {
-            return Err(Stuck::Write(lasted));
-        }
-        let silence = self.blocking.borrow().elapsed();
-        if silence > blocking {
-            return Err(Stuck::Blocking(silence));
-        }
-        self.handles.standstill(channel).map_or(Ok(()), |standstill| Err(standstill.into()))
+        let silence = |beat: &watch::Sender<Instant>| beat.borrow().elapsed();
+        let stuck =
+            |what, lasted: Duration, limit| (lasted > limit).then(|| format!("{what} for {} s", lasted.as_secs()));
+        let stuck = stuck("the async runtime has not turned", silence(&self.runtime), runtime)
+            // Before the blocking threads: writes to a dead disk may be what fills them.
+            .or_else(|| stuck("a write of the state has been under way", self.writes.under_way()?, write))
+            .or_else(|| stuck("no blocking work has been done", silence(&self.blocking), blocking))
+            .or_else(|| self.handles.standstill(channel));
+        stuck.map_or(Ok(()), Err)
     }
 }
 

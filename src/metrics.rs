@@ -1,7 +1,7 @@
 //! What is counted, by the names that alert rules and dashboards are written against. They are stable: a metric may be
 //! added, none is renamed.
 //!
-//! Counters and histograms are kept here and counted where the thing happens, with [`ChannelMetrics`] and [`LaneMetrics`].
+//! Counters and histograms are kept here and counted where the thing happens, with [`ChannelMetrics`].
 //! Gauges say how things are at the moment of the scrape: they are made from the report that `channeld status` shows.
 //!
 //! # Invariants
@@ -22,16 +22,13 @@
 use jiff::Timestamp;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::proto::MetricFamily;
 use prometheus::{
     GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
 
-use crate::record::ChannelRef;
-
 mod counted;
 
-pub use counted::{ChannelMetrics, Endpoint, LaneMetrics, Sort};
+pub use counted::{ChannelMetrics, Endpoint, Sort};
 
 /// From half a millisecond, which a file takes, to the half minute that is a request's default timeout.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
@@ -39,7 +36,7 @@ const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 /// Everything that this process counts. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    registry: Registry,
+    pub(crate) registry: Registry,
     requests: IntCounterVec,
     request_duration: HistogramVec,
     events: IntCounterVec,
@@ -52,7 +49,8 @@ pub struct Metrics {
     dead_letters: IntCounterVec,
     reload_successful: IntGauge,
     reloaded_at: IntGauge,
-    spans_lost: IntCounter,
+    /// Spans that the collector of traces did not take.
+    pub(crate) spans_lost: IntCounter,
 }
 
 impl Default for Metrics {
@@ -61,7 +59,7 @@ impl Default for Metrics {
         let counters = |name| register(&registry, IntCounterVec::new(described(name), &labels(name)));
         let histograms = |name| register(&registry, HistogramVec::new(buckets(name), &labels(name)));
         let gauge = |name| register(&registry, IntGauge::with_opts(described(name)));
-        Self {
+        let metrics = Self {
             requests: counters("channeld_api_requests_total"),
             request_duration: histograms("channeld_api_request_duration_seconds"),
             events: counters("channeld_events_total"),
@@ -76,25 +74,16 @@ impl Default for Metrics {
             reloaded_at: gauge("channeld_config_last_reload_success_timestamp_seconds"),
             spans_lost: register(&registry, IntCounter::with_opts(described("channeld_trace_spans_lost_total"))),
             registry,
-        }
+        };
+        metrics.show(ProcessCollector::for_self());
+        metrics
     }
 }
 
 impl Metrics {
-    /// What is counted of one channel. Counting goes on from where it was.
-    #[must_use]
-    pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
-        ChannelMetrics::new(self.clone(), channel.name.clone())
-    }
-
     /// Also shows what is counted elsewhere.
-    pub fn show(&self, other: impl Collector + 'static) {
-        add(&self.registry, other);
-    }
-
-    /// Also shows what the system knows of this process.
-    pub fn show_process(&self) {
-        self.show(ProcessCollector::for_self());
+    pub(crate) fn show(&self, other: impl Collector + 'static) {
+        self.registry.register(Box::new(other)).expect("every name is registered once");
     }
 
     /// The configuration was read, and is in force.
@@ -106,18 +95,6 @@ impl Metrics {
     /// The configuration was read again, and is of no use.
     pub fn config_rejected(&self) {
         self.reload_successful.set(0);
-    }
-
-    /// Where it is counted which spans the collector of traces did not take.
-    #[must_use]
-    pub fn spans_lost(&self) -> IntCounter {
-        self.spans_lost.clone()
-    }
-
-    /// Everything as it is now.
-    #[must_use]
-    pub fn gather(&self) -> Vec<MetricFamily> {
-        self.registry.gather()
     }
 }
 
@@ -156,10 +133,6 @@ fn buckets(name: &str) -> HistogramOpts {
 
 fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
     let metric = metric.expect(WELL_FORMED);
-    add(registry, metric.clone());
+    registry.register(Box::new(metric.clone())).expect("every name is registered once");
     metric
-}
-
-fn add(registry: &Registry, metric: impl Collector + 'static) {
-    registry.register(Box::new(metric)).expect("every name is registered once");
 }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use crate::channel::controls::Pauses;
 use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
-use crate::channel::pace::{Pace, Standstill};
+use crate::channel::pace::Pace;
 use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, SignerStatus};
 use crate::event::Offset;
 use crate::ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
@@ -30,7 +30,7 @@ pub(super) struct BoardState {
     pub(super) answers_within: Duration,
     pub(super) newest: Newest,
     pub(super) ledger: Option<Arc<Mutex<Ledger>>>,
-    lanes: BTreeMap<Arc<str>, LaneBoard>,
+    pub(super) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
 #[derive(Debug, Default)]
@@ -77,9 +77,9 @@ impl Board {
         self.lock().ledger.clone()
     }
 
-    /// A part that should have made progress and has not, by more than `allowance`.
+    /// A part that should have made progress and has not, by more than `allowance`, and for how long.
     #[must_use]
-    pub fn standstill(&self, allowance: Duration) -> Option<Standstill> {
+    pub fn standstill(&self, allowance: Duration) -> Option<String> {
         let state = self.lock();
         let (name, within) = (&state.status.channel, state.answers_within + allowance);
         let mut lanes = state.lanes.iter();
@@ -136,17 +136,8 @@ impl Board {
         RunOnBoard(self)
     }
 
-    pub(super) fn update(&self, update: impl FnOnce(&mut BoardState)) {
-        update(&mut self.lock());
-    }
-
-    pub(super) fn update_lane<T>(&self, sink: &Arc<str>, update: impl FnOnce(&mut LaneStatus) -> T) -> T {
-        update(&mut self.lock().lane(sink).status)
-    }
-
-    /// Removes the lane of a sink, which has ended.
-    pub(super) fn forget_lane(&self, sink: &str) {
-        self.lock().lanes.remove(sink);
+    pub(super) fn update<T>(&self, update: impl FnOnce(&mut BoardState) -> T) -> T {
+        update(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, BoardState> {
@@ -216,8 +207,8 @@ impl BoardState {
 
     /// A lane begins.
     pub(super) fn lane_begins(&mut self, sink: &Arc<str>, through: Option<Offset>, queue: mpsc::WeakSender<Work>) {
-        *self.lane(sink) = LaneBoard { queue: Some(queue), ..LaneBoard::default() };
-        self.lane(sink).status.cursor = through;
+        let status = LaneStatus { cursor: through, ..LaneStatus::default() };
+        self.lanes.insert(sink.clone(), LaneBoard { status, queue: Some(queue), ..LaneBoard::default() });
     }
 
     /// A lane offers an event of that time, in Unix seconds, to its sink.

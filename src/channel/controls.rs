@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channel::board::Board;
 use crate::channel::command::Message;
-use crate::channel::pace::Standstill;
 use crate::channel::status::Problem;
 use crate::event::ChannelId;
 
@@ -146,9 +145,9 @@ impl Handles {
         self.known().entry(channel).or_default().clone()
     }
 
-    /// The first channel that should have moved and has not, by more than `allowance`.
+    /// The first part of a channel that should have made progress and has not, by more than `allowance`, and for how long.
     #[must_use]
-    pub fn standstill(&self, allowance: Duration) -> Option<Standstill> {
+    pub fn standstill(&self, allowance: Duration) -> Option<String> {
         self.known().values().find_map(|handle| handle.board.standstill(allowance))
     }
 

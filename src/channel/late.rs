@@ -25,7 +25,7 @@ use crate::channel::ChannelError;
 use crate::channel::context::RunContext;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::machine::Machine;
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
 use crate::channel::verify::{Answer, Awaited, PROOF_RETRY, StageContext, VerifyStage};
 use crate::event::Offset;
@@ -133,7 +133,7 @@ impl LateQueue {
 
 /// Asks for the proofs of a channel's late events until `stop` fires.
 pub(super) async fn settle(shared: &RunContext, stop: &CancellationToken) -> Result<(), ChannelError> {
-    Late { shared, reporter: StatusReporter::late(&shared.handle) }.run(stop).await
+    Late { shared, reporter: StatusReporter::new(&shared.handle, Part::Late) }.run(stop).await
 }
 
 struct Late<'a> {

@@ -17,28 +17,17 @@ pub(super) struct Pace(Option<Step>);
 struct Step {
     doing: &'static str,
     began: Instant,
-    /// The wait that it begins with is over. A request follows.
+    /// By then the wait that it begins with is over. A request follows.
     waited: Instant,
-}
-
-/// A part that should have made progress and has not.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part} has stood still for {} s ({doing})", .lasted.as_secs())]
-pub struct Standstill {
-    /// Which part of which channel.
-    pub part: String,
-    /// What it reported to be doing.
-    pub doing: &'static str,
-    /// For how long it has made no progress.
-    pub lasted: Duration,
 }
 
 impl Pace {
     /// Begins an activity, after a wait.
     pub(super) fn begin(&mut self, activity: &Activity, wait: Duration) {
+        use Activity::{AwaitingProof, Idle, InDoubt, Reading, Waiting};
+        let is_bounded = matches!(activity, Reading | Idle | Waiting { .. } | InDoubt { .. } | AwaitingProof { .. });
         let began = Instant::now();
-        let step = || Step { doing: activity.into(), began, waited: began + wait };
-        self.0 = is_bounded(activity).then(step);
+        self.0 = is_bounded.then(|| Step { doing: activity.into(), began, waited: began + wait });
     }
 
     /// Notes progress.
@@ -54,27 +43,10 @@ impl Pace {
         self.0 = None;
     }
 
-    /// The standstill, where the part has made no progress for longer than `within` after its wait.
-    pub(super) fn standstill(&self, within: Duration, part: impl FnOnce() -> String) -> Option<Standstill> {
-        let step = self.0.as_ref().filter(|step| step.waited.elapsed() > within)?;
-        Some(Standstill { part: part(), doing: step.doing, lasted: step.began.elapsed() })
-    }
-}
-
-/// Whether the loop itself bounds the activity.
-fn is_bounded(activity: &Activity) -> bool {
-    match activity {
-        Activity::Reading
-        | Activity::Idle
-        | Activity::Waiting { .. }
-        | Activity::InDoubt { .. }
-        | Activity::AwaitingProof { .. } => true,
-        Activity::Stopped
-        | Activity::Paused
-        | Activity::Delivering
-        | Activity::TooManyLate
-        | Activity::QuarantineFull
-        | Activity::Gone => false,
+    /// Says that a part stands still, where it has made no progress for longer than `within` after its wait.
+    pub(super) fn standstill(&self, within: Duration, part: impl FnOnce() -> String) -> Option<String> {
+        let Step { doing, began, .. } = self.0.as_ref().filter(|step| step.waited.elapsed() > within)?;
+        Some(format!("{} has stood still for {} s ({doing})", part(), began.elapsed().as_secs()))
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct StatusReporter {
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+pub(super) enum Part {
     /// The intake of every lane that keeps up.
     Channel,
     /// The intake of one lane that has fallen behind, by its sink.
@@ -24,16 +24,8 @@ enum Part {
 }
 
 impl StatusReporter {
-    pub(super) fn channel(handle: &Arc<Handle>) -> Self {
-        Self { handle: handle.clone(), part: Part::Channel }
-    }
-
-    pub(super) fn lane(handle: &Arc<Handle>, sink: &Arc<str>) -> Self {
-        Self { handle: handle.clone(), part: Part::Lane(sink.clone()) }
-    }
-
-    pub(super) fn late(handle: &Arc<Handle>) -> Self {
-        Self { handle: handle.clone(), part: Part::Late }
+    pub(super) fn new(handle: &Arc<Handle>, part: Part) -> Self {
+        Self { handle: handle.clone(), part }
     }
 
     /// Reports what the part does from now on.

@@ -205,7 +205,7 @@ fn status(handle: &Handle) -> ChannelStatus {
 }
 
 /// Runs a channel for an hour; the first standstill in it.
-async fn standstill(service: Service, receives: Receives, paused: bool) -> Option<Standstill> {
+async fn standstill(service: Service, receives: Receives, paused: bool) -> Option<String> {
     let (channel, handle) = channel(service, receives);
     handle.controls.pause_channel(paused);
     let (stop, found) = (CancellationToken::new(), OnceLock::new());
@@ -226,9 +226,9 @@ async fn standstill(service: Service, receives: Receives, paused: bool) -> Optio
 #[tokio::test(start_paused = true)]
 async fn a_loop_that_hangs_does_not_look_alive() {
     let found = standstill(Service::Hangs, Receives::Everything, false).await.unwrap();
-    assert_eq!((&*found.part, found.doing), ("channel c", "reading"));
-    let longest = ANSWERS_WITHIN + ALLOWANCE + Duration::from_secs(2);
-    assert!((ANSWERS_WITHIN + ALLOWANCE..longest).contains(&found.lasted), "{found}");
+    let allowed = (ANSWERS_WITHIN + ALLOWANCE).as_secs();
+    let said = [allowed, allowed + 1].map(|lasted| format!("channel c has stood still for {lasted} s (reading)"));
+    assert!(said.contains(&found), "{found}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,13 +26,9 @@ pub(super) struct Trouble {
 pub(super) const MANY_TIMES: u32 = 20;
 
 impl Trouble {
-    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter) -> Self {
-        Self { channel: channel.clone(), reporter: reporter.clone(), trace: None, last: None }
-    }
-
-    /// With the trace of the batch that is dealt with.
-    pub(super) fn with(self, trace: Option<TraceId>) -> Self {
-        Self { trace, ..self }
+    /// `trace` is that of the batch that is dealt with.
+    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
+        Self { channel: channel.clone(), reporter: reporter.clone(), trace, last: None }
     }
 
     /// Logs an error and reports it to the status. `doing` says what failed.

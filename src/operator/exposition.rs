@@ -19,7 +19,7 @@ use crate::metrics::{self, Metrics};
 /// The whole text.
 pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus::Result<String> {
     let configured = report.channels.iter().map(|channel| (&*channel.channel, channel)).collect();
-    let mut families = metrics.gather();
+    let mut families = metrics.registry.gather();
     for family in &mut families {
         let shown = family.take_metric().into_iter().filter(|metric| is_configured(metric, &configured));
         family.set_metric(shown.collect());
@@ -69,8 +69,7 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set("channeld_newest_offset", &[name], channel.newest.map(offset));
     gauges.set("channeld_processed_offset", &[name], channel.processed.map(offset));
     gauges.set("channeld_lag_events", &[name], channel.lag_events.map(float));
-    let age = channel.oldest_undelivered_seconds.map(float);
-    gauges.set("channeld_oldest_undelivered_age_seconds", &[name], age);
+    gauges.set("channeld_oldest_undelivered_age_seconds", &[name], channel.oldest_undelivered_seconds.map(float));
     gauges.set("channeld_late_proofs", &[name], float(channel.late));
     gauges.set("channeld_required_signatures", &[name], required.map(float));
     gauges.set("channeld_quarantined_events", &[name], float(channel.quarantined));
@@ -92,8 +91,7 @@ fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {
     let labels = [channel, &*lane.sink];
     gauges.set("channeld_lane_processed_offset", &labels, lane.cursor.map(offset));
     gauges.set("channeld_lane_lag_events", &labels, lane.lag_events.map(float));
-    let age = lane.oldest_undelivered_seconds.map(float);
-    gauges.set("channeld_lane_oldest_undelivered_age_seconds", &labels, age);
+    gauges.set("channeld_lane_oldest_undelivered_age_seconds", &labels, lane.oldest_undelivered_seconds.map(float));
     gauges.set("channeld_lane_queue_batches", &labels, float(lane.queued_batches));
     let state: &str = lane.state.into();
     for known in LaneState::VARIANTS {

@@ -31,7 +31,6 @@ use crate::channel::settings::Outlet;
 use crate::channel::verify::Awaited;
 use crate::event::Offset;
 use crate::ledger::Cursor;
-use crate::metrics::LaneMetrics;
 use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Delivery, Held, LaneRef, Recorded, Undelivered};
@@ -67,7 +66,6 @@ pub(in crate::channel) struct Lane {
     delivery: Part,
     /// Work that was taken from the queue and has not begun.
     ahead: Option<Work>,
-    metrics: LaneMetrics,
 }
 
 /// Whether the lane goes on.
@@ -91,7 +89,7 @@ impl Lane {
         let input = shared.hub.add(outlet.name.clone(), through);
         shared.handle.board.update(|board| board.lane_begins(&outlet.name, through, input.sender.clone()));
         let (retry, give_up) = (shared.machine.retry(outlet.retry), GiveUpTimer::new(outlet.gives_up_after));
-        let metrics = shared.metrics.lane(&outlet.name);
+        shared.metrics.lane_begins(&outlet.name);
         Self {
             shared,
             identity,
@@ -105,7 +103,6 @@ impl Lane {
             trace: None,
             delivery: Part::default(),
             ahead: None,
-            metrics,
         }
     }
 
@@ -272,7 +269,7 @@ impl Lane {
             Ok(()) => (messages.len(), None),
             Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
         };
-        self.metrics.offered(began.elapsed(), taken, error);
+        self.shared.metrics.offered(&self.outlet.name, began.elapsed(), taken, error);
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));

@@ -99,7 +99,7 @@ impl Intake {
             caught_up: false,
             looked_ahead: Instant::now(),
             retry: shared.machine.retry(read_plan.settings.retry),
-            trouble: Trouble::new(&shared.channel, &reporter),
+            trouble: Trouble::new(&shared.channel, &reporter, None),
             reporter,
             shared,
             read_plan,

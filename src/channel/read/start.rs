@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{ApiError, Page};
 use crate::channel::context::{ReadPlan, RunContext};
 use crate::channel::read::reader::ReadError;
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::settings::{Outlet, Start};
 use crate::channel::trouble::Trouble;
 use crate::channel::{ChannelError, pause};
@@ -72,7 +72,8 @@ async fn latest(
     read_plan: &ReadPlan,
     stop: &CancellationToken,
 ) -> Result<Option<Page>, ChannelError> {
-    let mut trouble = Trouble::new(&shared.channel, &StatusReporter::channel(&shared.handle));
+    let reporter = StatusReporter::new(&shared.handle, Part::Channel);
+    let mut trouble = Trouble::new(&shared.channel, &reporter, None);
     let (source, mut retry) = (read_plan.stage.source(), shared.machine.retry(read_plan.settings.retry));
     loop {
         let answer = tokio::select! {

@@ -54,7 +54,7 @@ impl Counters {
                     self.handle.board.update(|board| board.newest.unconfirmed(event.facts.offset));
                 }
                 Outcome::Pending(pending) if reporter.reads_first() => {
-                    self.metrics.judged(kind_of(&pending.json).as_ref(), Sort::Pending);
+                    self.metrics.verdict(kind_of(&pending.json).as_ref(), Sort::Pending);
                 }
                 _ => {}
             }
@@ -62,19 +62,19 @@ impl Counters {
     }
 
     pub(in crate::channel) fn verified(&self, kind: &EventType, proof: &Proof, now: i64) {
-        self.metrics.judged(Some(kind), Sort::Verified);
-        self.metrics.strangers(proof.strangers);
+        self.metrics.verdict(Some(kind), Sort::Verified);
+        self.metrics.unknown_signers(proof.strangers);
         self.handle.board.signed(&proof.signers, now);
     }
 
     pub(in crate::channel) fn unsigned(&self, unsigned: &Unsigned) {
-        self.metrics.judged(Some(unsigned.event().kind()), Sort::Unsigned);
+        self.metrics.verdict(Some(unsigned.event().kind()), Sort::Unsigned);
     }
 
     pub(in crate::channel) fn rejected(&self, json: &Bytes, rejection: &Rejection) {
-        self.metrics.judged(kind_of(json).as_ref(), Sort::Rejected);
+        self.metrics.verdict(kind_of(json).as_ref(), Sort::Rejected);
         self.metrics.rejected(rejection.reason);
-        self.metrics.strangers(rejection.strangers);
+        self.metrics.unknown_signers(rejection.strangers);
     }
 }
 

@@ -43,7 +43,7 @@ impl VerifyStage {
     pub(super) async fn read_again(&self, event: &RawEvent, context: StageContext<'_>) -> Option<Option<RawEvent>> {
         let Some(id) = event.id else { return Some(None) };
         let mut retry = self.machine.retry(self.retry);
-        let mut trouble = Trouble::new(&self.channel, context.reporter).with(context.trace);
+        let mut trouble = Trouble::new(&self.channel, context.reporter, context.trace);
         loop {
             let answer = tokio::select! {
                 biased;

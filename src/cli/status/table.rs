@@ -4,9 +4,6 @@ use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
-/// Between two columns.
-const GAP: &str = "  ";
-
 /// As it should be.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 
@@ -40,65 +37,42 @@ impl Cell {
     /// A quantity: to the right of its column, `-` where there is none.
     pub(super) fn quantity(quantity: Option<impl fmt::Display>) -> Self {
         let text = quantity.map_or_else(|| "-".to_owned(), |quantity| quantity.to_string());
-        Self { text, style: Style::new(), to_the_right: true }
+        Self { to_the_right: true, ..Self::text(text) }
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
-        let style = self.style;
-        let blank = width.saturating_sub(self.text.chars().count());
-        let (before, after) = if self.to_the_right { (blank, 0) } else { (0, blank) };
-        write!(f, "{:before$}{style}{}{style:#}{:after$}", "", self.text, "")
+    fn width(&self) -> usize {
+        self.text.chars().count()
+    }
+
+    fn padded(&self, width: usize) -> String {
+        let (blank, text) = (" ".repeat(width.saturating_sub(self.width())), styled(self.style, &self.text));
+        if self.to_the_right { blank + &text } else { text + &blank }
     }
 }
 
-/// A text for a line that is in no table.
+/// A text in its style.
 pub(super) fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Rows below a heading. What a row has beyond the heading's columns stands at its end, however wide.
+/// Rows of cells, the heading first. A row ends with a text that is in no column, however wide.
 #[derive(Debug)]
-pub(super) struct Table {
-    heading: Vec<Cell>,
-    rows: Vec<Vec<Cell>>,
-}
-
-impl Table {
-    pub(super) fn new(heading: Vec<Cell>) -> Self {
-        Self { heading, rows: Vec::new() }
-    }
-
-    pub(super) fn push(&mut self, row: Vec<Cell>) {
-        self.rows.push(row);
-    }
-}
+pub(super) struct Table(pub(super) Vec<(Vec<Cell>, String)>);
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = || std::iter::once(&self.heading).chain(&self.rows);
-        // What ends a row pushes nothing aside.
-        let counts =
-            |row: &[Cell], column: usize| column < last(row) || row.get(column).is_some_and(|cell| cell.to_the_right);
-        let width = |column: usize| {
-            let cells = rows().filter(|row| counts(row, column)).filter_map(|row| row.get(column));
-            cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..self.heading.len()).map(width).collect();
-        for row in rows() {
-            for (column, cell) in row.iter().enumerate().take(last(row) + 1) {
-                f.write_str(if column == 0 { "" } else { GAP })?;
-                let width = if counts(row, column) { widths.get(column).copied() } else { None };
-                cell.write(f, width.unwrap_or(0))?;
-            }
-            writeln!(f)?;
+        let mut widths = Vec::new();
+        for (row, _) in &self.0 {
+            widths.resize(widths.len().max(row.len()), 0);
+            row.iter().zip(&mut widths).for_each(|(cell, width)| *width = cell.width().max(*width));
+        }
+        for (row, end) in &self.0 {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| cell.padded(*width));
+            let line: Vec<_> = cells.chain([end.clone()]).collect();
+            writeln!(f, "{}", line.join("  ").trim_end())?;
         }
         Ok(())
     }
-}
-
-/// The last cell of a row in which anything stands.
-fn last(row: &[Cell]) -> usize {
-    row.iter().rposition(|cell| !cell.text.is_empty()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use tokio_util::sync::CancellationToken;
 use crate::channel::context::ReadPlan;
 use crate::channel::deliver::lane::{Flow, Lane};
 use crate::channel::read::intake::{Intake, Taken};
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::verify::Awaited;
 use crate::channel::{ChannelError, pause};
 
 impl Lane {
     /// Reads and delivers from the lane's own cursor until it can rejoin the others.
     pub(super) async fn catch_up(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        let reporter = StatusReporter::lane(&self.shared.handle, &self.outlet.name);
+        let reporter = StatusReporter::new(&self.shared.handle, Part::Lane(self.outlet.name.clone()));
         let mut read_plan = self.shared.read_plan();
         let mut intake = self.intake(read_plan.clone(), &reporter);
         while !self.shared.hub.rejoin(&self.input, self.through) {
