@@ -91,48 +91,43 @@ impl Board {
 
     /// Shows these signers from now on, with what is known of them already.
     pub(super) fn begin_signers(&self, signers: &SignerSet) {
-        self.update(|board| {
-            let known = std::mem::take(&mut board.status.signers);
-            let last_seen = |signer: &Address| known.iter().find(|known| known.signer == *signer)?.last_seen;
-            let status = |signer: &Address| SignerStatus { signer: *signer, last_seen: last_seen(signer) };
-            board.status.signers = signers.addresses().iter().map(status).collect();
-            board.status.required_signatures = signers.required();
-        });
+        let status = &mut self.lock().status;
+        let known = std::mem::take(&mut status.signers);
+        let last_seen = |signer: &Address| known.iter().find(|known| known.signer == *signer)?.last_seen;
+        let signer = |signer: &Address| SignerStatus { signer: *signer, last_seen: last_seen(signer) };
+        status.signers = signers.addresses().iter().map(signer).collect();
+        status.required_signatures = signers.required();
     }
 
     /// Notes that these have signed, at a time in Unix seconds.
     pub(super) fn signed(&self, signers: &[Address], now: i64) {
-        self.update(|board| {
-            for known in board.status.signers.iter_mut().filter(|known| signers.contains(&known.signer)) {
-                known.last_seen = Timestamp::from_second(now).ok();
-            }
-        });
+        let last_seen = Timestamp::from_second(now).ok();
+        let known = &mut self.lock().status.signers;
+        let seen = known.iter_mut().filter(|known| signers.contains(&known.signer));
+        seen.for_each(|known| known.last_seen = last_seen);
     }
 
     /// Notes a page of these offsets, descending.
     pub(super) fn polled(&self, offsets: impl Iterator<Item = Offset>) {
-        let now = Timestamp::now();
-        self.update(|board| {
-            board.newest.shown(offsets, now);
-            board.status.last_poll = Some(now);
-        });
+        let (now, mut board) = (Timestamp::now(), self.lock());
+        board.newest.shown(offsets, now);
+        board.status.last_poll = Some(now);
+        drop(board);
         self.answered();
     }
 
     /// Notes an answer of the service to a part that reads. It is not known here to which, so all of them have made progress.
     pub(super) fn answered(&self) {
-        self.update(|board| {
-            board.pace.moved();
-            board.lanes.values_mut().for_each(|lane| lane.pace.moved());
-        });
+        let mut board = self.lock();
+        board.pace.moved();
+        board.lanes.values_mut().for_each(|lane| lane.pace.moved());
     }
 
     /// Begins a run of the channel of that name.
     pub(super) fn run_begins(&self, name: &Arc<str>) -> RunOnBoard<'_> {
-        self.update(|board| {
-            board.status.channel = name.clone();
-            board.says(Activity::Reading, Duration::ZERO);
-        });
+        let mut board = self.lock();
+        board.status.channel = name.clone();
+        board.says(Activity::Reading, Duration::ZERO);
         RunOnBoard(self)
     }
 
@@ -150,14 +145,13 @@ pub(super) struct RunOnBoard<'a>(&'a Board);
 
 impl Drop for RunOnBoard<'_> {
     fn drop(&mut self) {
-        self.0.update(|board| {
-            board.pace.rest();
-            if board.status.activity != Activity::Gone {
-                board.status.activity = Activity::Stopped;
-            }
-            board.lanes.clear();
-            board.status.late_error = None;
-        });
+        let mut board = self.0.lock();
+        board.pace.rest();
+        if board.status.activity != Activity::Gone {
+            board.status.activity = Activity::Stopped;
+        }
+        board.lanes.clear();
+        board.status.late_error = None;
     }
 }
 

@@ -13,7 +13,6 @@ use strum::VariantNames;
 
 use super::Report;
 use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus};
-use crate::event::Offset;
 use crate::metrics::{self, Metrics};
 
 /// The whole text.
@@ -66,8 +65,8 @@ fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
 fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     let name = &*channel.channel;
     let required = Some(channel.required_signatures).filter(|required| *required > 0);
-    gauges.set("channeld_newest_offset", &[name], channel.newest.map(offset));
-    gauges.set("channeld_processed_offset", &[name], channel.processed.map(offset));
+    gauges.set("channeld_newest_offset", &[name], channel.newest.map(|offset| float(offset.get())));
+    gauges.set("channeld_processed_offset", &[name], channel.processed.map(|offset| float(offset.get())));
     gauges.set("channeld_lag_events", &[name], channel.lag_events.map(float));
     gauges.set("channeld_oldest_undelivered_age_seconds", &[name], channel.oldest_undelivered_seconds.map(float));
     gauges.set("channeld_late_proofs", &[name], float(channel.late));
@@ -89,7 +88,7 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
 
 fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {
     let labels = [channel, &*lane.sink];
-    gauges.set("channeld_lane_processed_offset", &labels, lane.cursor.map(offset));
+    gauges.set("channeld_lane_processed_offset", &labels, lane.cursor.map(|offset| float(offset.get())));
     gauges.set("channeld_lane_lag_events", &labels, lane.lag_events.map(float));
     gauges.set("channeld_lane_oldest_undelivered_age_seconds", &labels, lane.oldest_undelivered_seconds.map(float));
     gauges.set("channeld_lane_queue_batches", &labels, float(lane.queued_batches));
@@ -114,10 +113,6 @@ impl Gauges {
 
 fn flag(holds: bool) -> f64 {
     f64::from(u8::from(holds))
-}
-
-fn offset(offset: Offset) -> f64 {
-    float(offset.get())
 }
 
 /// Above 2⁵³, where it is no more exact, nothing here has a value that is real.
