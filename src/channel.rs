@@ -59,7 +59,6 @@ mod parts;
 mod read;
 mod reporter;
 mod settings;
-mod signers;
 mod status;
 mod tasks;
 #[cfg(test)]
@@ -68,15 +67,12 @@ mod trouble;
 mod verify;
 
 pub use controls::{Handle, Handles, Pauses};
-pub use newest::Newest;
 pub(crate) use owned::Owned;
-pub use pace::Standstill;
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy};
-pub use signers::SignerActivity;
-pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
+pub use status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, Problem, SignerStatus};
 pub(crate) use tasks::{Task, Tasks};
 pub(crate) use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
@@ -87,7 +83,7 @@ use read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
 use read::schedule::until_next_poll;
 use read::source::Service;
 use read::start;
-use reporter::StatusReporter;
+use reporter::{Part, StatusReporter};
 use settings::Plan;
 
 /// Batches that wait for one lane before reading waits for it.
@@ -201,8 +197,7 @@ impl Channel {
 
     async fn run_once(&self, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let _running = owned.running.lock().await;
-        let answers_within = self.plan.borrow().answers_within;
-        let _on_board = self.handle.board.run_begins(&self.identity.name, answers_within);
+        let _on_board = self.handle.board.run_begins(&self.identity.name);
         let (mut plans, stop) = (self.plan.subscribe(), stop.child_token());
         let mut plan = plans.borrow_and_update().clone();
         let shared = Arc::new(RunContext::new(self, owned, &plan));
@@ -272,7 +267,7 @@ async fn feed_by(
     stop: &CancellationToken,
 ) -> Result<(), ChannelError> {
     let (source, every) = (read_plan.stage.source.clone(), read_plan.settings.idle_wait);
-    let reporter = StatusReporter::channel(&shared.handle);
+    let reporter = StatusReporter::new(&shared.handle, Part::Channel);
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), reporter.clone());
     let mut next_look = Instant::now() + LOOK_AHEAD;
     loop {

@@ -126,7 +126,6 @@ impl Daemon {
         let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();
         metrics.show(writes.took.clone());
-        metrics.show_process();
         metrics.config_in_force();
         let parts = SharedParts::new(ledgers, metrics.clone(), traces);
         let (sinks, channels) = assembly::assemble(&config, None, &parts)?;

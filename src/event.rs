@@ -28,7 +28,7 @@ pub(crate) use json::Object;
 macro_rules! id {
     ($(#[doc = $doc:literal] $name:ident;)*) => {$(
         #[doc = $doc]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub Uuid);
 

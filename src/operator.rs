@@ -52,7 +52,7 @@ pub use api::Refusal;
 pub use client::ask;
 pub use listener::{ListenError, Listener};
 pub use reload::{Changes, Difference, Reloading, Reloads};
-pub use report::{ChannelReport, KeptReport, LaneReport, Process, Report, SignerReport};
+pub use report::{Process, Report};
 pub use request::Request;
 pub use router::Sources;
 pub use socket::Socket;

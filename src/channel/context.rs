@@ -110,12 +110,12 @@ impl ReadPlan {
     fn new(
         plan: &Plan,
         owned: &Owned,
-        handle: &Handle,
+        handle: &Arc<Handle>,
         machine: &Arc<dyn Machine>,
         metrics: &Arc<ChannelMetrics>,
     ) -> Self {
         handle.board.update(|board| board.answers_within = plan.answers_within);
-        let signers = handle.board.signer_activity(plan.settings.verifier.signers());
+        handle.board.begin_signers(plan.settings.verifier.signers());
         metrics.may_reject(Rejection::reasons());
         let settings = Arc::new(plan.settings.clone());
         let stage = VerifyStage {
@@ -124,7 +124,7 @@ impl ReadPlan {
             settings: settings.clone(),
             recent: owned.recent.clone(),
             metrics: metrics.clone(),
-            signers,
+            handle: handle.clone(),
             logged: Mutex::default(),
         };
         Self { settings, stage, over: CancellationToken::new() }

@@ -9,8 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channel::board::Board;
 use crate::channel::owned::Owned;
-use crate::channel::pace::Standstill;
-use crate::channel::status::{Problem, Status};
+use crate::channel::status::Problem;
 use crate::event::ChannelId;
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
@@ -43,12 +42,6 @@ impl Pauses {
 }
 
 impl Handle {
-    /// The channel as it is now.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        self.board.status(&self.pauses())
-    }
-
     /// What is paused.
     #[must_use]
     pub fn pauses(&self) -> Pauses {
@@ -121,9 +114,9 @@ impl Handles {
         lock(&self.0).entry(channel).or_default().clone()
     }
 
-    /// The first channel that should have moved and has not, by more than `allowance`.
+    /// The first part of a channel that should have made progress and has not, by more than `allowance`, and for how long.
     #[must_use]
-    pub fn standstill(&self, allowance: Duration) -> Option<Standstill> {
+    pub fn standstill(&self, allowance: Duration) -> Option<String> {
         lock(&self.0).values().find_map(|handle| handle.board.standstill(allowance))
     }
 }

@@ -24,7 +24,7 @@ use crate::channel::ChannelError;
 use crate::channel::context::RunContext;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::machine::Machine;
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
 use crate::channel::verify::{PROOF_RETRY, StageContext, VerifyStage};
 use crate::event::{Offset, RawEvent};
@@ -106,7 +106,7 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
 
 /// Asks for the proofs of a channel's late events, those of an earlier run first.
 pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
-    let reporter = StatusReporter::late(&shared.handle);
+    let reporter = StatusReporter::new(&shared.handle, Part::Late);
     shared.late.insert(all(shared));
     loop {
         let offset = next_due(shared).await;

@@ -197,8 +197,14 @@ fn channel_on(machine: Arc<TestMachine>, source: &Arc<TestSource>, receives: Rec
     Channel::with_plan(plan, handle, metrics, SharedParts::on(machine, ledgers))
 }
 
+/// The status of a channel that has run.
+fn status(handle: &Handle) -> ChannelStatus {
+    let ledger = handle.board.ledger().unwrap();
+    handle.board.status(&settings().channel, &["sink".into()], &handle.pauses(), &ledger.lock().unwrap())
+}
+
 /// Runs a channel for an hour; the first standstill in it.
-async fn standstill(service: Service, receives: Receives, paused: bool) -> Option<Standstill> {
+async fn standstill(service: Service, receives: Receives, paused: bool) -> Option<String> {
     let (channel, handle) = channel(service, receives);
     handle.pause_channel(paused);
     let (stop, found) = (CancellationToken::new(), OnceLock::new());
@@ -219,9 +225,9 @@ async fn standstill(service: Service, receives: Receives, paused: bool) -> Optio
 #[tokio::test(start_paused = true)]
 async fn a_loop_that_hangs_does_not_look_alive() {
     let found = standstill(Service::Hangs, Receives::Everything, false).await.unwrap();
-    assert_eq!((&*found.part, found.doing), ("channel c", "reading"));
-    let longest = ANSWERS_WITHIN + ALLOWANCE + Duration::from_secs(2);
-    assert!((ANSWERS_WITHIN + ALLOWANCE..longest).contains(&found.lasted), "{found}");
+    let allowed = (ANSWERS_WITHIN + ALLOWANCE).as_secs();
+    let said = [allowed, allowed + 1].map(|lasted| format!("channel c has stood still for {lasted} s (reading)"));
+    assert!(said.contains(&found), "{found}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,9 +252,8 @@ async fn the_newest_offset_is_known_though_no_page_shows_it() {
         let start = Start::Offset(Offset::new(1).unwrap());
         channel.plan.send_modify(|plan| plan.settings.start = start);
         run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
-        let status = handle.status();
-        assert_eq!(status.newest.offset(), Offset::new(3000), "{receives:?}");
-        assert!(status.newest.since(Offset::new(2999)).is_some());
+        assert_eq!(status(&handle).newest, Offset::new(3000), "{receives:?}");
+        handle.board.update(|board| assert!(board.newest.since(Offset::new(2999)).is_some()));
     }
 }
 
@@ -275,7 +280,7 @@ async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
     let stopping = async {
         // Between two polls, which are five seconds apart.
         sleep(Duration::from_secs(62)).await;
-        assert_eq!(handle.status().activity, Activity::Idle, "it has read everything");
+        assert_eq!(status(&handle).activity, Activity::Idle, "it has read everything");
         stop.cancel();
         sleep(Duration::from_secs(3600)).await;
         assert_eq!(handle.board.standstill(ALLOWANCE), None);

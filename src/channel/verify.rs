@@ -18,16 +18,17 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use tracing::error;
 use tracing::field::display;
 
 use crate::channel::ChannelError;
+use crate::channel::controls::Handle;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::machine::Machine;
 use crate::channel::read::source::Source;
 use crate::channel::reporter::StatusReporter;
 use crate::channel::settings::Settings;
-use crate::channel::signers::SignerActivity;
 use crate::event::{Offset, RawEvent};
 use crate::ledger::Pending;
 use crate::metrics::{ChannelMetrics, Sort};
@@ -65,7 +66,7 @@ pub(super) struct VerifyStage {
     pub(super) settings: Arc<Settings>,
     pub(super) recent: Arc<RecentEvents>,
     pub(super) metrics: Arc<ChannelMetrics>,
-    pub(super) signers: Arc<SignerActivity>,
+    pub(super) handle: Arc<Handle>,
     /// The offsets of rejected events that have been logged: some are read, and rejected, again and again.
     pub(super) logged: Mutex<BTreeSet<Offset>>,
 }
@@ -94,22 +95,27 @@ impl VerifyStage {
         for checked in checked {
             outcomes.push(self.admit(checked, context).await?);
         }
-        self.report(&outcomes, context.reporter);
+        self.report(&outcomes, context.reporter.reads_first());
         Ok(outcomes)
     }
 
     /// Counts pending events, and reports the newest confirmed offset and each unconfirmed one.
-    fn report(&self, outcomes: &[Outcome], reporter: &StatusReporter) {
-        if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Outcome::Unconfirmed(_))) {
-            reporter.placed(highest.offset());
-        }
-        for outcome in outcomes {
-            match outcome {
-                Outcome::Unconfirmed(event) => reporter.unconfirmed(event.facts.offset),
-                Outcome::Pending(pending) if reporter.reads_first() => {
-                    self.metrics.judged(kind_of(&pending.json).as_ref(), Sort::Pending);
+    fn report(&self, outcomes: &[Outcome], reads_first: bool) {
+        self.handle.board.update(|board| {
+            if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Outcome::Unconfirmed(_))) {
+                board.newest.placed(highest.offset(), Timestamp::now());
+            }
+            for outcome in outcomes {
+                if let Outcome::Unconfirmed(event) = outcome {
+                    board.newest.unconfirmed(event.facts.offset);
                 }
-                _ => {}
+            }
+        });
+        for outcome in outcomes {
+            if let Outcome::Pending(pending) = outcome
+                && reads_first
+            {
+                self.metrics.verdict(kind_of(&pending.json).as_ref(), Sort::Pending);
             }
         }
     }
@@ -139,9 +145,9 @@ impl VerifyStage {
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
                 if self.note_admitted(&raw, self.recent.verified(channel, &raw, &proof), trace)? {
-                    self.metrics.judged(Some(record.kind()), Sort::Verified);
-                    self.metrics.strangers(proof.strangers);
-                    self.signers.saw(&proof.signers, self.machine.now());
+                    self.metrics.verdict(Some(record.kind()), Sort::Verified);
+                    self.metrics.unknown_signers(proof.strangers);
+                    self.handle.board.signed(&proof.signers, self.machine.now());
                 }
                 Outcome::Deliver(record)
             }
@@ -150,7 +156,7 @@ impl VerifyStage {
                 let is_news = record.is_none()
                     || self.note_admitted(event.raw(), self.recent.notice(channel, &unsigned), trace)?;
                 if is_news {
-                    self.metrics.judged(Some(event.kind()), Sort::Unsigned);
+                    self.metrics.verdict(Some(event.kind()), Sort::Unsigned);
                 }
                 record.map_or(Outcome::Dropped(event.offset()), Outcome::Deliver)
             }

@@ -28,7 +28,7 @@ impl Exporting {
         let mut exporting = Self { task: JoinSet::new(), headers, stop };
         let Some(otlp) = otlp else { return Ok((Traces::default(), exporting)) };
         exporting.follow(Some(&otlp));
-        let (traces, export) = Export::new(otlp, exporting.headers.subscribe(), metrics.spans_lost())?;
+        let (traces, export) = Export::new(otlp, exporting.headers.subscribe(), metrics.spans_lost.clone())?;
         exporting.task.spawn(export.run(exporting.stop.clone()));
         Ok((traces, exporting))
     }

@@ -26,6 +26,7 @@ use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
+use super::api::GetStatus;
 use super::{Operations, Report, exposition, request};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -122,7 +123,7 @@ impl Served {
         let operations = self.sources.operations.borrow().clone();
         let report = async {
             let _reporting = self.reporting.lock().await;
-            operations.report().await.map_err(|refusal| refusal.to_string())
+            operations.status(&GetStatus {}).await.map_err(|refusal| refusal.to_string())
         };
         timeout(REPORT, report).await.unwrap_or_else(|_| Err("the state does not answer".to_owned()))
     }

@@ -30,7 +30,6 @@ use crate::channel::deliver::hub::LaneInput;
 use crate::channel::settings::Outlet;
 use crate::event::Offset;
 use crate::ledger::Cursor;
-use crate::metrics::LaneMetrics;
 use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Delivery, Held, LaneRef, Recorded, Undelivered};
@@ -63,7 +62,6 @@ pub(in crate::channel) struct Lane {
     trace: Option<TraceId>,
     /// The delivery of the events in hand, as a part of their trace.
     delivery: Part,
-    metrics: LaneMetrics,
 }
 
 /// Why a lane goes on no more: an error, or `None` where it was told to stop.
@@ -73,11 +71,11 @@ impl Lane {
     pub(in crate::channel) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> Self {
         let (input, queue) = shared.hub.add(&outlet.name, through);
         shared.handle.board.update(|board| board.lane_begins(&outlet.name, through, queue));
+        shared.metrics.lane_begins(&outlet.name);
         Self {
             identity: LaneRef { channel: shared.channel.clone(), sink: outlet.name.clone() },
             retry: shared.machine.retry(outlet.retry),
             give_up: GiveUpTimer::new(outlet.gives_up_after),
-            metrics: shared.metrics.lane(&outlet.name),
             shared,
             outlet,
             input,
@@ -231,7 +229,7 @@ impl Lane {
             Ok(()) => (messages.len(), None),
             Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
         };
-        self.metrics.offered(began.elapsed(), taken, error);
+        self.shared.metrics.offered(&self.outlet.name, began.elapsed(), taken, error);
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));

@@ -84,7 +84,7 @@ impl Lanes {
             }
             let sink = outlet.name;
             info!(channel = %self.shared.channel.name, %sink, "lane ended: the configuration has it no more");
-            self.shared.handle.board.forget_lane(&sink);
+            self.shared.handle.board.update(|board| board.lanes.remove(&sink));
             if let Some(next) = self.plan.outlets.iter().find(|outlet| outlet.name == sink).cloned() {
                 self.enter(next);
             }

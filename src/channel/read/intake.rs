@@ -86,7 +86,7 @@ impl Intake {
             held: None,
             shown_above: None,
             caught_up: false,
-            trouble: Trouble::new(&shared.channel, &reporter, shared.machine.retry(read_plan.settings.retry)),
+            trouble: Trouble::new(&shared.channel, &reporter, None, shared.machine.retry(read_plan.settings.retry)),
             reporter,
             shared,
             read_plan,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::api::ApiError;
 use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::settings::{Outlet, Start};
 use crate::channel::trouble::Trouble;
 use crate::event::Offset;
@@ -54,7 +54,8 @@ async fn start(shared: &RunContext, read_plan: &ReadPlan) -> Result<Option<Offse
         Start::Latest => {}
     }
     let retry = shared.machine.retry(read_plan.settings.retry);
-    let mut trouble = Trouble::new(&shared.channel, &StatusReporter::channel(&shared.handle), retry);
+    let reporter = StatusReporter::new(&shared.handle, Part::Channel);
+    let mut trouble = Trouble::new(&shared.channel, &reporter, None, retry);
     loop {
         match read_plan.stage.source.poll(None, 1).await {
             Ok(page) => return Ok(page.events.first().map(|event| event.offset)),

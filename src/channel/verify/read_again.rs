@@ -44,7 +44,7 @@ impl VerifyStage {
     pub(super) async fn read_again(&self, event: &RawEvent, context: StageContext<'_>) -> Option<RawEvent> {
         let id = event.id?;
         let retry = self.machine.retry(self.settings.retry);
-        let mut trouble = Trouble::new(&self.settings.channel, context.reporter, retry).with(context.trace);
+        let mut trouble = Trouble::new(&self.settings.channel, context.reporter, context.trace, retry);
         loop {
             let answer = self.source.event(id).await;
             context.reporter.moves();

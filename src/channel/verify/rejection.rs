@@ -71,9 +71,9 @@ impl VerifyStage {
             logged.insert(offset)
         };
         if is_first {
-            self.metrics.judged(kind_of(&json).as_ref(), Sort::Rejected);
+            self.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
             self.metrics.rejected(reason);
-            self.metrics.strangers(strangers);
+            self.metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), trace.map(display));
             error!(channel = %self.settings.channel.name, trace_id, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
         }

@@ -4,14 +4,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channel::deliver::lane::{Halt, Lane};
 use crate::channel::read::intake::Intake;
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::{late, pause};
 
 impl Lane {
     /// Reads and delivers from the lane's own cursor until it can rejoin the others.
     pub(super) async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let sink = self.outlet.name.clone();
-        let reporter = StatusReporter::lane(&self.shared.handle, &sink);
+        let reporter = StatusReporter::new(&self.shared.handle, Part::Lane(sink.clone()));
         'plan: loop {
             let read_plan = self.shared.read_plan();
             let mut intake = Intake::new(self.shared.clone(), read_plan.clone(), self.through, reporter.clone());

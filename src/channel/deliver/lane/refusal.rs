@@ -56,14 +56,15 @@ impl Lane {
             return None;
         }
         let (channel, sink, facts) = (&self.identity.channel.name, &self.identity.sink, &letter.facts);
-        self.metrics.gave_up();
+        self.shared.metrics.gave_up(sink);
         error!(%channel, %sink, trace_id = self.trace_id(), offset = %facts.offset, attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
     }
     fn problem(&self, error: &SinkError) -> Problem {
         let (kind, message, times) = (error.kind(), Chain(error).to_string(), self.retry.attempt());
         let needs_attention = error.needs_attention() || times >= MANY_TIMES;
-        self.shared.handle.board.update_lane(&self.outlet.name, |lane| {
+        self.shared.handle.board.update(|board| {
+            let lane = &mut board.lane(&self.outlet.name).status;
             let since = lane.error.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
             let problem = Problem { kind: kind.to_owned(), message, since, times, needs_attention };
             lane.error.insert(problem).clone()
@@ -91,7 +92,7 @@ impl Lane {
         if self.retry.attempt() > 0 {
             info!(channel = %self.identity.channel.name, sink = %self.outlet.name, trace_id = self.trace_id(), "sink accepts again");
             self.retry.reset();
-            self.shared.handle.board.update_lane(&self.outlet.name, |lane| lane.error = None);
+            self.shared.handle.board.update(|board| board.lane(&self.outlet.name).status.error = None);
         }
     }
 }
