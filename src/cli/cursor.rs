@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use super::connect::Connection;
+use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, write_each};
 use crate::api::Client;
@@ -103,7 +103,7 @@ impl Target {
         match self {
             Self::Earliest => Ok(None),
             Self::Offset(offset) => Ok(Some(offset)),
-            Self::Latest => latest(&Connection::open(file)?.client, id(channels, channel)?).await,
+            Self::Latest => latest(&connect::client(&connect::load(file)?)?, id(channels, channel)?).await,
         }
     }
 }

@@ -8,10 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channel::{Outlet, SharedParts};
 use crate::config::Config;
-use crate::daemon::assembly;
-use crate::daemon::open_ledgers;
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{self, Outcome, Wanted};
+use crate::daemon::{StartError, assembly, open_ledgers};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::retry::RetryPolicy;
@@ -19,7 +18,7 @@ use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tamper
 use crate::telemetry::trace::Traces;
 use crate::telemetry::{self, Chain};
 
-use super::exit::Exit;
+use super::exit::{Exit, Failure};
 
 mod screen;
 
@@ -30,7 +29,7 @@ use screen::{Screen, Shown};
 /// Needs no configuration, no network and no key; the state is temporary. Among the events are one whose proof comes
 /// late and one that was changed after it was signed: the first is delivered when its proof is there, the second never.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// End after that many delivered events instead of at Ctrl-C.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
@@ -46,20 +45,12 @@ const PROOF_DELAY: Duration = Duration::from_secs(3);
 
 const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
 
-type DemoError = Box<dyn std::error::Error + Send + Sync>;
-
 /// Runs the demonstration to its end and prints what it has shown.
-pub async fn run(args: Args) -> Exit {
-    match demonstrate(args).await {
-        Ok(exit) => exit,
-        Err(error) => {
-            eprintln!("channeld demo: {}", Chain(&*error));
-            Exit::Failed
-        }
-    }
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    demonstrate(args).await.map_err(|error| Failure::Failed(Chain(&*error).to_string()))
 }
 
-async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
+async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let mut signals = Signals::listen()?;
     let simulator = Simulator::start(Options::default()).await?;
     let directory = tempfile::tempdir()?;

@@ -65,13 +65,13 @@ impl Failure {
     /// The exit code of it.
     #[must_use]
     pub fn exit(&self) -> Exit {
+        use ApiError::{Malformed, RateLimited, Transient};
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::Config(_) => Exit::Config,
-            Self::Unavailable(_)
-            | Self::Api { source: ApiError::RateLimited { .. }, .. }
-            | Self::Api { source: ApiError::Transient { .. }, .. }
-            | Self::Api { source: ApiError::Malformed(_), .. } => Exit::Unavailable,
+            Self::Unavailable(_) | Self::Api { source: RateLimited { .. } | Transient { .. } | Malformed(_), .. } => {
+                Exit::Unavailable
+            }
             // The reader of the output has seen enough.
             Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Self::Api { .. } | Self::Io { .. } | Self::Failed(_) => Exit::Failed,
@@ -83,8 +83,13 @@ impl Failure {
         |source| Self::Api { doing: doing.into(), source }
     }
 
+    /// For [`Result::map_err`] on reading or writing a file.
+    pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Io { doing: doing.into(), source }
+    }
+
     /// For [`Result::map_err`] on writing the output.
     pub(super) fn output(source: io::Error) -> Self {
-        Self::Io { doing: "the output could not be written".to_owned(), source }
+        Self::io("the output could not be written")(source)
     }
 }

@@ -48,11 +48,10 @@ pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Resu
         return Err(Failure::Usage("--from is above --to: there is nothing between them".to_owned()));
     }
     let config = load(file)?;
-    let connection = Connection::of(&config)?;
-    let (channel, _) = connection.channels.channel(&args.channel)?;
+    let Connection { client, channel, .. } = Connection::of(&config, &args.channel)?;
     let operator = Operator::open(file)?;
     let limit = config.api.page_limit;
-    let mut history = History::new(connection.client, channel.id, args.from, args.to, limit);
+    let mut history = History::new(client, channel.id, args.from, args.to, limit);
     let mut total = 0;
     loop {
         let page = history.next().await.map_err(unread)?;

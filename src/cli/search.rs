@@ -5,28 +5,22 @@
 //! * **Invalid filters are refused here**, before the service is asked.
 //! * **No event twice, none silently skipped**, with `--all` too: see `search/pages.rs`.
 //! * **Bounded.** One page is held at a time.
-//!
-//! # Cancellation
-//!
-//! May be dropped at any point: it changes nothing.
 
 use std::io::Write;
 
 use clap::builder::NonEmptyStringValueParser;
 use uuid::Uuid;
 
+use super::connect::Connection;
 use super::exit::{Exit, Failure};
-use super::shown::{self, Format};
-use crate::api::{Client, Created, Filter};
-use crate::event::{EventType, Offset};
-use crate::record::ChannelRef;
-use crate::verify::{Address, Verdict, Verifier};
+use super::shown;
+use crate::api::{Created, Filter};
+use crate::event::{EventType, Offset, RawEvent};
+use crate::verify::Address;
 
 mod pages;
 #[cfg(test)]
 mod tests;
-
-pub use pages::Pages;
 
 /// The service's own maximum.
 const MAX_LIMIT: u16 = 200;
@@ -35,87 +29,84 @@ const MAX_LIMIT: u16 = 200;
 const DEFAULT_LIMIT: u16 = 50;
 
 /// Search a channel's events, newest first, with the verdict on the proof of each.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
-    pub channel: String,
+    pub(super) channel: String,
     /// What to search for.
     #[command(flatten)]
-    pub filter: FilterArgs,
+    filter: FilterArgs,
     /// Events a page, 1 to 200 [default: 50, with --all 200].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_LIMIT)))]
-    pub limit: Option<u16>,
+    limit: Option<u16>,
     /// Passed on to the service as it is; what it means on a search is not documented.
-    #[arg(long, value_parser = offset)]
-    pub offset: Option<Offset>,
+    #[arg(long, value_parser = shown::offset)]
+    offset: Option<Offset>,
     /// Go back through everything that matches, page by page.
     #[arg(long, conflicts_with = "offset")]
-    pub all: bool,
+    all: bool,
     /// Print each record as one JSON object a line.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 /// The service's search filters. Those marked as repeatable match any of the values given.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Filters")]
-pub struct FilterArgs {
+struct FilterArgs {
     /// Kind of event, such as watcher.event; repeatable.
     #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
-    pub types: Vec<String>,
+    types: Vec<String>,
     /// Name of the watched event (watcher.event).
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    pub event_name: Option<String>,
+    event_name: Option<String>,
     /// Contract or wallet address (operation.status, watcher.event, wallet.status); repeatable.
     #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
-    pub addresses: Vec<String>,
+    addresses: Vec<String>,
     /// Chain selector, a decimal number; repeatable.
     #[arg(long = "chain-selector", value_name = "SELECTOR", value_parser = chain_selector)]
-    pub chain_selectors: Vec<String>,
+    chain_selectors: Vec<String>,
     /// Chains of this environment only.
     #[arg(long, value_parser = ["mainnet", "testnet"])]
-    pub chain_environment: Option<String>,
+    chain_environment: Option<String>,
     /// Events of one watcher (watcher.event, watcher.status).
     #[arg(long)]
-    pub watcher_id: Option<Uuid>,
+    watcher_id: Option<Uuid>,
     /// Events of one wallet (wallet.status).
     #[arg(long)]
-    pub wallet_id: Option<Uuid>,
+    wallet_id: Option<Uuid>,
     /// Service of the watcher (watcher.event); repeatable.
     #[arg(long = "service", value_name = "SERVICE", value_parser = NonEmptyStringValueParser::new())]
-    pub services: Vec<String>,
+    services: Vec<String>,
     /// Status, such as confirmed (every kind but watcher.event); repeatable.
     #[arg(long = "status", value_name = "STATUS", value_parser = NonEmptyStringValueParser::new())]
-    pub statuses: Vec<String>,
+    statuses: Vec<String>,
     /// The operation's id in its wallet (operation.status).
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    pub wallet_operation_id: Option<String>,
+    wallet_operation_id: Option<String>,
     /// The operation's id (operation.status).
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    pub operation_id: Option<String>,
+    operation_id: Option<String>,
     /// The chain query's id (query.status).
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    pub query_id: Option<String>,
+    query_id: Option<String>,
     /// Created after this Unix second.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    pub created_gt: Option<i64>,
+    created_gt: Option<i64>,
     /// Created in this Unix second or later.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    pub created_gte: Option<i64>,
+    created_gte: Option<i64>,
     /// Created before this Unix second.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    pub created_lt: Option<i64>,
+    created_lt: Option<i64>,
     /// Created in this Unix second or earlier.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    pub created_lte: Option<i64>,
+    created_lte: Option<i64>,
 }
 
 impl FilterArgs {
     /// The filter, checked as the service would check it.
-    ///
-    /// # Errors
-    /// [`Failure::Usage`], where a filter applies to none of the types.
-    pub fn filter(&self) -> Result<Filter, Failure> {
+    fn filter(&self) -> Result<Filter, Failure> {
         let types = self.types.iter().map(|kind| EventType::from(kind.as_str())).collect();
         let created =
             Created { gt: self.created_gt, gte: self.created_gte, lt: self.created_lt, lte: self.created_lte };
@@ -136,41 +127,25 @@ impl FilterArgs {
     }
 }
 
-/// Searches and writes what is found.
-///
-/// # Errors
-/// [`Failure`]; with `--all` what was found until then has been written.
-pub async fn run(
-    args: &Args,
-    client: &Client,
-    channel: &ChannelRef,
-    verifier: &Verifier,
-    out: &mut impl Write,
-) -> Result<Exit, Failure> {
+/// Searches and writes what is found; with `--all` what was found before a failure has been written.
+pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
+    let Connection { client, channel, verifier } = connection;
     let filter = args.filter.filter()?;
-    if args.all {
-        let mut pages = Pages::new(client, channel.id, filter, args.limit.unwrap_or(MAX_LIMIT));
-        while let Some(events) = pages.next().await? {
-            write_page(args, channel, &shown::verified(verifier, events).await, out)?;
+    let mut write = async |events: Vec<RawEvent>| {
+        for verdict in shown::verified(verifier, events).await {
+            shown::write(out, args.json, channel, &verdict).map_err(Failure::output)?;
         }
+        out.flush().map_err(Failure::output)
+    };
+    if args.all {
+        pages::all(connection, filter, args.limit.unwrap_or(MAX_LIMIT), write).await?;
     } else {
         let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
         let doing = format!("channel {} could not be searched", channel.name);
         let page = client.search(channel.id, &filter, limit, args.offset).await.map_err(Failure::api(doing))?;
-        write_page(args, channel, &shown::verified(verifier, page.events).await, out)?;
+        write(page.events).await?;
     }
     Ok(Exit::Done)
-}
-
-fn write_page(args: &Args, channel: &ChannelRef, verdicts: &[Verdict], out: &mut impl Write) -> Result<(), Failure> {
-    let format = Format::of(args.json);
-    let mut each = verdicts.iter();
-    each.try_for_each(|verdict| shown::write(out, format, channel, verdict)).map_err(Failure::output)?;
-    out.flush().map_err(Failure::output)
-}
-
-fn offset(text: &str) -> Result<Offset, &'static str> {
-    text.parse().ok().and_then(Offset::new).ok_or("not a number from 0 on")
 }
 
 /// An address as the service takes it, in the case in which it was written.

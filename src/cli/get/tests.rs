@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::scripted::Scripted;
-use crate::verify::SignerSet;
+use crate::record::ChannelRef;
+use crate::verify::{SignerSet, Verifier};
 
 const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
 
@@ -20,7 +21,7 @@ async fn got(status: u16, body: String, json: bool) -> Result<String, Failure> {
     let (client, _service) = service.await.client_and_server();
     let mut out = Vec::new();
     let args = Args { channel: channel.name.to_string(), event_id, json };
-    run(&args, &client, &channel, &verifier, &mut out).await?;
+    run(&args, &Connection { client, channel, verifier }, &mut out).await?;
     Ok(String::from_utf8(out).unwrap())
 }
 
