@@ -45,7 +45,7 @@ pub use exit::Exit;
 use connect::Connection;
 use exit::Failure;
 
-/// Where the package puts the configuration, and where it is looked for if nobody names another.
+/// Where the package puts the configuration, and where it is looked for without `--config`.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
 
 /// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
@@ -103,7 +103,7 @@ enum Command {
 /// The exit code, where there is nothing to run.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     Cli::try_parse_from(arguments).map_err(|refusal| {
-        // Nobody may be there to read it.
+        // The reader may have gone.
         let _ = refusal.print();
         if refusal.use_stderr() { Exit::Usage } else { Exit::Done }
     })
@@ -116,8 +116,8 @@ impl Cli {
         // Written when a command flushes it, when a good deal has come together, and at the end.
         let out = &mut BufWriter::new(io::stdout());
         let ended = self.command.run(config.as_deref(), out).await;
-        let ended = ended.and_then(|exit| out.flush().map_err(Failure::output).map(|()| exit));
-        ended.unwrap_or_else(|failure| {
+        let flushed = out.flush().map_err(Failure::output);
+        ended.and_then(|exit| flushed.map(|()| exit)).unwrap_or_else(|failure| {
             let exit = failure.exit();
             if exit != Exit::Done {
                 anstream::eprintln!("channeld: {}", Chain(&failure));

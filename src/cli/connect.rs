@@ -20,12 +20,8 @@ pub(super) struct Connection {
 impl Connection {
     /// To a channel by its name or id. Nothing is asked of the service yet.
     pub(super) fn open(file: Option<&Path>, name_or_id: &str) -> Result<Self, Failure> {
-        Self::of(&load(file)?, name_or_id)
-    }
-
-    /// As [`open`](Self::open), by a configuration that has been read.
-    pub(super) fn of(config: &Config, name_or_id: &str) -> Result<Self, Failure> {
-        let client = client(config)?;
+        let config = load(file)?;
+        let client = client(&config)?;
         let (channel, verifier) = channel(&config.channels, name_or_id)?;
         Ok(Self { client, channel, verifier })
     }
@@ -42,17 +38,14 @@ pub(super) fn client(config: &Config) -> Result<Client, Failure> {
 /// The channel of that configured name or, failing that, of that id. A channel that is not configured goes by its id, and
 /// is verified as all that are configured.
 pub(super) fn channel(channels: &[Channel], name_or_id: &str) -> Result<(ChannelRef, Verifier), Failure> {
-    let of = |channel: &Channel| (channel.channel.clone(), channel.verification.verifier.clone());
-    if let Some(named) = channels.iter().find(|channel| &*channel.channel.name == name_or_id) {
-        return Ok(of(named));
+    let id = name_or_id.parse().ok();
+    let named = channels.iter().find(|channel| &*channel.channel.name == name_or_id);
+    if let Some(known) = named.or_else(|| channels.iter().find(|channel| Some(channel.channel.id) == id)) {
+        return Ok((known.channel.clone(), known.verification.verifier.clone()));
     }
     let names = names(channels);
-    let id = name_or_id
-        .parse()
-        .map_err(|_| Failure::Usage(format!("`{name_or_id}` is neither a configured channel{names} nor a UUID")))?;
-    if let Some(identified) = channels.iter().find(|channel| channel.channel.id == id) {
-        return Ok(of(identified));
-    }
+    let id =
+        id.ok_or_else(|| Failure::Usage(format!("`{name_or_id}` is neither a configured channel{names} nor a UUID")))?;
     let verifier = common(channels).ok_or_else(|| {
         Failure::Usage(format!(
             "the channel {id} is not configured, and those that are{names} are verified in different ways: nothing says \

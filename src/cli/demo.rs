@@ -1,6 +1,6 @@
 //! `channeld demo`: the simulated service and the daemon in one process.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -39,9 +39,10 @@ pub(super) struct Args {
 const CHANNEL: &str = "demo";
 const SCREEN: &str = "screen";
 
-/// Pauses of the demonstration.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
-const PROOF_DELAY: Duration = Duration::from_secs(3);
+
+/// After how many of them the late proof comes: three seconds.
+const PROOF_AFTER: u64 = 8;
 
 const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
 
@@ -61,7 +62,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
 
     println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);
     let ledgers = Arc::new(open_ledgers(config.state.path.clone()).await?);
-    let screen = Arc::new(Screen::new(args.events));
+    let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default() });
     let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;
     let parts = SharedParts::new(ledgers, Metrics::default(), Traces::default());
@@ -80,7 +81,11 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
             running.await
         }
     };
-    summarise(&screen.shown(), rejected(&config, &parts), began.elapsed());
+    let ledger = parts.handles.of(config.channels[0].channel.id).board.ledger();
+    let quarantined =
+        |ledger: &Mutex<Ledger>| ledger.lock().unwrap_or_else(PoisonError::into_inner).quarantined().len();
+    let shown = *screen.shown.lock().unwrap_or_else(PoisonError::into_inner);
+    summarise(&shown, ledger.as_deref().map_or(0, quarantined), began.elapsed());
     Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
@@ -92,12 +97,10 @@ async fn publish(simulator: &Simulator) {
     simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
     simulator.publish(0, 2);
     simulator.publish_one(0, EventSpec::Honest(Kind::WalletStatus));
-    let proof_comes = Instant::now() + PROOF_DELAY;
-    let mut proof = Some(late);
-    loop {
+    for published in 1_u64.. {
         tokio::time::sleep(BETWEEN_EVENTS).await;
         simulator.publish(0, 1);
-        if let Some(late) = proof.take_if(|_| Instant::now() >= proof_comes) {
+        if published == PROOF_AFTER {
             simulator.prove(0, late);
         }
     }
@@ -119,12 +122,6 @@ fn configuration(service: &Announcement, directory: &std::path::Path) -> String 
         directory.join("state").display(),
         service.channels[0],
     )
-}
-
-fn rejected(config: &Config, parts: &SharedParts) -> usize {
-    let ledgers = config.channels.iter().filter_map(|channel| parts.handles.of(channel.channel.id).board.ledger());
-    let quarantined = |ledger: std::sync::MutexGuard<'_, Ledger>| ledger.quarantined().len();
-    ledgers.map(|ledger| quarantined(ledger.lock().unwrap_or_else(PoisonError::into_inner))).sum()
 }
 
 fn summarise(shown: &Shown, rejected: usize, took: Duration) {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::api::ApiError;
 
-/// What the process tells its caller, by the numbers of `sysexits.h`.
+/// The exit code, by the numbers of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done.
@@ -53,7 +53,7 @@ pub enum Failure {
         #[source]
         source: io::Error,
     },
-    /// The service answered without telling.
+    /// The service did not say what was asked for.
     #[error("{0}")]
     Unavailable(String),
     /// Anything else that ends a command.

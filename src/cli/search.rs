@@ -64,8 +64,8 @@ struct FilterArgs {
     #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
     addresses: Vec<String>,
     /// Chain selector, a decimal number; repeatable.
-    #[arg(long = "chain-selector", value_name = "SELECTOR", value_parser = chain_selector)]
-    chain_selectors: Vec<String>,
+    #[arg(long = "chain-selector", value_name = "SELECTOR")]
+    chain_selectors: Vec<u64>,
     /// Chains of this environment only.
     #[arg(long, value_parser = ["mainnet", "testnet"])]
     chain_environment: Option<String>,
@@ -152,12 +152,4 @@ pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
 fn address(text: &str) -> Result<String, &'static str> {
     let well_formed = text.starts_with("0x") && text.parse::<Address>().is_ok();
     if well_formed { Ok(text.to_owned()) } else { Err("not 0x and 40 hexadecimal digits") }
-}
-
-fn chain_selector(text: &str) -> Result<String, &'static str> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok() {
-        Ok(text.to_owned())
-    } else {
-        Err("not a decimal number")
-    }
 }

@@ -21,7 +21,7 @@ mod input;
 mod outcome;
 mod same;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use input::Inputs;
 use outcome::Outcome;
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> R
         None => verify(io::stdin().lock(), "standard input", &verifier, args.json, out),
         Some(path) => {
             let name = path.display().to_string();
-            let file = File::open(path).map_err(unreadable(&name))?;
+            let file = File::open(path).map_err(Failure::io(unreadable(&name)))?;
             verify(BufReader::new(file), &name, &verifier, args.json, out)
         }
     }
@@ -98,9 +98,9 @@ fn verify(
     json: bool,
     out: &mut impl Write,
 ) -> Result<Exit, Failure> {
-    let mut inputs = Inputs::new(reader).map_err(unreadable(name))?;
+    let mut inputs = Inputs::new(reader).map_err(Failure::io(unreadable(name)))?;
     let (mut number, mut counts) = (0_u64, BTreeMap::<&str, u64>::new());
-    while let Some(input) = inputs.next().map_err(unreadable(name))? {
+    while let Some(input) = inputs.next().map_err(Failure::io(unreadable(name)))? {
         let outcome = Outcome::of(&input, verifier);
         number += 1;
         *counts.entry(outcome.status).or_default() += 1;
@@ -122,6 +122,6 @@ fn verify(
     Ok(if verified == number { Exit::Done } else { Exit::Failed })
 }
 
-fn unreadable(name: &str) -> impl FnOnce(io::Error) -> Failure {
-    move |source| Failure::Io { doing: format!("{name} could not be read"), source }
+fn unreadable(name: &str) -> String {
+    format!("{name} could not be read")
 }

@@ -18,8 +18,8 @@ const QUIET: Style = Style::new().dimmed();
 /// Prints events, up to a limit; then it is closed.
 #[derive(Debug)]
 pub(super) struct Screen {
-    limit: Option<u64>,
-    shown: Mutex<Shown>,
+    pub(super) limit: Option<u64>,
+    pub(super) shown: Mutex<Shown>,
 }
 
 /// What has been shown.
@@ -30,16 +30,6 @@ pub(super) struct Shown {
     /// Of the verified ones, those that came after younger ones.
     pub(super) late: u64,
     highest: Option<Offset>,
-}
-
-impl Screen {
-    pub(super) fn new(limit: Option<u64>) -> Self {
-        Self { limit, shown: Mutex::default() }
-    }
-
-    pub(super) fn shown(&self) -> Shown {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]

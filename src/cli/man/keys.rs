@@ -36,8 +36,8 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
 struct Paragraph<'a> {
     /// What explains the keys, or the table, that follow.
     text: Vec<&'a str>,
-    /// Names and values.
-    keys: Vec<(&'a str, Inline)>,
+    /// Keys with their values.
+    keys: Vec<Vec<Inline>>,
     /// The lines of a value that goes on.
     more: Vec<&'a str>,
 }
@@ -54,7 +54,8 @@ impl<'a> Paragraph<'a> {
         // A comment without a space is a key without a default: its value is an example.
         let (line, is_example) = line.strip_prefix('#').map_or((line, false), |line| (line, true));
         if let Some((name, value)) = line.split_once(" = ") {
-            self.keys.push((name, if is_example { italic(value) } else { roman(value) }));
+            let shown = if is_example { italic(value) } else { roman(value) };
+            self.keys.push(if value == "[" { vec![bold(name)] } else { vec![bold(name), roman(" = "), shown] });
         } else if line.starts_with('[') {
             let about = std::mem::take(&mut self.text);
             self.put(roff);
@@ -64,7 +65,7 @@ impl<'a> Paragraph<'a> {
             }
         } else if line.is_empty() {
             self.put(roff);
-        } else {
+        } else if line != "]" {
             self.more.push(line.trim());
         }
     }
@@ -75,18 +76,16 @@ impl<'a> Paragraph<'a> {
         if keys.is_empty() && !text.is_empty() {
             roff.control("PP", []);
         }
-        let last = keys.len().checked_sub(1);
-        for (number, (name, value)) in keys.into_iter().enumerate() {
+        for (number, key) in keys.into_iter().enumerate() {
             roff.control(if number == 0 { "TP" } else { "TQ" }, []);
-            let goes_on = !more.is_empty() && Some(number) == last;
-            roff.text(if goes_on { vec![bold(name)] } else { vec![bold(name), roman(" = "), value] });
+            roff.text(key);
         }
         if !text.is_empty() {
             roff.text(marked(&text));
         }
         if !more.is_empty() {
             roff.control("RS", []).control("PP", []).control("nf", []);
-            for line in more.into_iter().filter(|line| *line != "]") {
+            for line in more {
                 roff.text([roman(line)]);
             }
             roff.control("fi", []).control("RE", []);

@@ -40,7 +40,7 @@ pub(super) async fn all(
             continue;
         }
         let Some(window) = walk.windows.next() else { return Ok(()) };
-        if walk.read(window).await? == Some(0) {
+        if walk.read(window).await? == Ok(0) {
             walk.skip().await?;
         }
     }
@@ -63,7 +63,7 @@ impl Walk<'_> {
     async fn go_near(&mut self, time: i64) -> Result<(), Failure> {
         let mut reach = SKEW;
         while let Some(window) = self.windows.to(time.saturating_add(reach))
-            && self.read(window).await?.is_none()
+            && self.read(window).await?.is_err()
         {
             reach *= 2;
         }
@@ -73,32 +73,20 @@ impl Walk<'_> {
     /// After an empty window: reads all that is left where it fits on a page, or else goes near the next event.
     async fn skip(&mut self) -> Result<(), Failure> {
         let Some(rest) = self.windows.to(BEFORE_TIME) else { return Ok(()) };
-        let page = self.created(rest).await?;
-        let newest = page.events.iter().find_map(time);
-        match (self.take(rest, page)?, newest) {
-            (None, Some(newest)) => self.go_near(newest).await,
+        match self.read(rest).await? {
+            Err(Some(newest)) => self.go_near(newest).await,
             _ => Ok(()),
         }
     }
 
-    /// How many events a window has; `None` where its page is cut.
-    async fn read(&mut self, window: Window) -> Result<Option<usize>, Failure> {
-        let page = self.created(window).await?;
-        self.take(window, page)
-    }
-
-    async fn created(&self, Window { after, through }: Window) -> Result<Page, Failure> {
-        let created = Created { gte: Some(after + 1), lte: Some(through), ..Created::default() };
+    /// How many events a window has; where its page is cut, the time of the newest.
+    async fn read(&mut self, window: Window) -> Result<Result<usize, Option<i64>>, Failure> {
+        let created = Created { gte: Some(window.after + 1), lte: Some(window.through), ..Created::default() };
         let filter = Filter { created, ..self.filter.clone() };
-        ask(self.connection, &filter, self.limit, Some(self.down_to)).await
-    }
-
-    fn take(&mut self, window: Window, page: Page) -> Result<Option<usize>, Failure> {
-        let (count, below) = (page.events.len(), self.below);
-        match self.windows.read(window, page, |offset| offset < below) {
-            Ok(whole) => Ok(whole.then_some(count)),
-            Err(doubt) => Err(self.in_doubt(doubt)),
-        }
+        let page = ask(self.connection, &filter, self.limit, Some(self.down_to)).await?;
+        let (count, newest, below) = (page.events.len(), page.events.iter().find_map(time), self.below);
+        let whole = self.windows.read(window, page, |offset| offset < below).map_err(|doubt| self.in_doubt(doubt))?;
+        Ok(if whole { Ok(count) } else { Err(newest) })
     }
 
     fn in_doubt(&self, doubt: InDoubt) -> Failure {

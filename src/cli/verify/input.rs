@@ -16,6 +16,9 @@ const MAX_OBJECT: usize = 64 * 1024 * 1024;
 /// after an object turned out to be broken.
 const MAX_DEPTH_OVER_LINES: usize = 128;
 
+/// No more of a line than this is read at once.
+const AT_ONCE: u64 = 64 * 1024;
+
 /// The mark that some editors put before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -87,16 +90,9 @@ impl<R: BufRead> Inputs<R> {
         while self.start + ahead >= self.buffer.len() {
             self.buffer.drain(..self.start);
             self.start = 0;
-            let more = match self.reader.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                more => more?,
-            };
-            let length = more.len();
-            if length == 0 {
+            if self.reader.by_ref().take(AT_ONCE).read_until(b'\n', &mut self.buffer)? == 0 {
                 return Ok(None);
             }
-            self.buffer.extend_from_slice(more);
-            self.reader.consume(length);
         }
         Ok(Some(self.buffer[self.start + ahead]))
     }

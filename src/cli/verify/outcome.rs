@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use uuid::Uuid;
 
 use super::same::same;
 use crate::cli::shown;
-use crate::event::{Event, EventId, Malformed, Object, Offset, Proofs, RawEvent};
-use crate::record;
+use crate::event::{ChannelId, EventId, Malformed, Object, Proofs, RawEvent};
+use crate::record::{self, ChannelRef};
 use crate::verify::{Address, Verdict, Verifier};
 
 /// The reason for a record whose own fields differ from its event.
@@ -54,14 +54,10 @@ fn of_object(json: &Bytes, verifier: &Verifier) -> Result<Outcome, Malformed> {
 fn of_cloud_event(envelope: &Object<'_>, data: &Bytes, verifier: &Verifier) -> Result<Outcome, Malformed> {
     let record = Object::read(data)?;
     let outcome = of_record(&record, data, verifier)?;
-    let same = |name| {
-        let (outer, inner) = (envelope.get::<String>(name), record.get::<String>(name));
-        outer.is_ok() && (outer == Ok(None) || outer == inner)
-    };
     let id = envelope.get::<String>("id");
     let same_id = id.is_ok_and(|id| outcome.event_id.is_none() || id == outcome.event_id.map(|id| id.to_string()));
-    let agrees = same("type") && same("time") && same_id;
-    Ok(if agrees { outcome } else { Outcome::rejected(outcome.event_id, MISMATCH) })
+    let same = same_id && agrees(envelope, &record, "type") && agrees(envelope, &record, "time");
+    Ok(if same { outcome } else { Outcome::rejected(outcome.event_id, MISMATCH) })
 }
 
 /// Verifies an event, or the event inside a record, and compares that with the record's own fields.
@@ -73,40 +69,42 @@ fn of_record(object: &Object<'_>, json: &Bytes, verifier: &Verifier) -> Result<O
         return Ok(Outcome::rejected(id.unwrap_or_default(), "malformed"));
     };
     let (event_id, verdict) = (raw.id, verifier.judge(raw));
-    let (signed, signers) = match &verdict {
-        Verdict::Verified(verified) => (verified.event().signed(), verified.proof().signers.clone()),
-        Verdict::Unsigned(_) | Verdict::Pending(_) => (None, Vec::new()),
+    let signers = match &verdict {
+        Verdict::Verified(verified) => verified.proof().signers.clone(),
+        Verdict::Unsigned(_) | Verdict::Pending(_) => Vec::new(),
         Verdict::Rejected(_, reason) => return Ok(Outcome::rejected(event_id, reason.name())),
     };
-    if inside.is_some() && shown::parts(&verdict).1.is_some_and(|event| contradicts(object, &event, signed)) {
+    if inside.is_some() && contradicts(object, &verdict) {
         return Ok(Outcome::rejected(event_id, MISMATCH));
     }
     Ok(Outcome { event_id, status: verdict.name(), reason: None, signers })
 }
 
-/// Whether a field that the record repeats from its event differs from it. An absent field does not differ.
-fn contradicts(record: &Object<'_>, event: &Event, proved: Option<&str>) -> bool {
-    let offset = record.get::<Offset>("offset").map(|offset| offset.is_none_or(|offset| offset == event.offset()));
-    let id = record.get::<EventId>("event_id").map(|id| id.is_none() || id == event.id());
-    let kind = record.get::<String>("type").map(|kind| kind.is_none_or(|kind| kind == event.kind().as_str()));
-    let time = record.get::<String>("time");
-    let time = time.map(|time| time.is_none() || time == event.timestamp().and_then(record::rfc3339));
-    let decoded =
-        record.raw("decoded").map(|decoded| decoded.is_none_or(|decoded| is_what_was_signed(decoded, proved)));
-    let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, event)));
-    ![offset, id, kind, time, decoded, proof].into_iter().all(|agrees| agrees == Ok(true))
+/// Whether a field that the record repeats from its event differs from what would be written of it. An absent field does
+/// not differ. A record may have been printed anew on its way.
+fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
+    let channel = ChannelRef { name: "".into(), id: ChannelId(Uuid::nil()) };
+    let expected = record::shown(&channel, verdict);
+    let Ok(expected) = Object::read(expected.as_bytes()) else { return true };
+    let fields = ["offset", "event_id", "type", "time", "decoded"];
+    let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, verdict)));
+    !fields.into_iter().all(|name| agrees(record, &expected, name)) || proof != Ok(true)
+}
+
+/// Whether a member that is there means what another object has under that name.
+fn agrees(repeating: &Object<'_>, repeated: &Object<'_>, name: &'static str) -> bool {
+    match (repeating.raw(name), repeated.raw(name)) {
+        (Ok(None), _) => true,
+        (Ok(Some(one)), Ok(Some(other))) => same(one.get(), other.get()),
+        _ => false,
+    }
 }
 
 /// Whether a proof that stands beside an event is the one in it.
-fn is_its_proof(beside: &Object<'_>, event: &Event) -> bool {
+fn is_its_proof(beside: &Object<'_>, verdict: &Verdict) -> bool {
+    let (_, Some(event)) = shown::parts(verdict) else { return false };
     let Proofs::One(ocr) = event.proofs() else { return false };
     let text = |name, of: &str| beside.get::<String>(name).is_ok_and(|text| text.as_deref() == Some(of));
     let signatures = beside.get::<Vec<Option<Box<str>>>>("signatures");
     text("report", &ocr.report) && text("context", &ocr.context) && signatures == Ok(Some(ocr.signatures.clone()))
-}
-
-/// Whether `decoded` means the same as the JSON inside the signed text: a record may have been printed anew on its way.
-fn is_what_was_signed(decoded: &RawValue, signed: Option<&str>) -> bool {
-    let signed = signed.and_then(record::decode);
-    signed.is_some_and(|signed| same(decoded.get(), signed.get()))
 }

@@ -19,15 +19,16 @@ struct Line {
     args: Args,
 }
 
+/// An event with its proof, and what verifies it.
 #[derive(Deserialize)]
-struct Recorded {
+pub(in crate::cli) struct Recorded {
     signers: Vec<String>,
     min_required: usize,
     workflow_owner: String,
-    event: Value,
+    pub(in crate::cli) event: Value,
 }
 
-fn recorded() -> Recorded {
+pub(in crate::cli) fn recorded() -> Recorded {
     serde_json::from_str(RECORDED).unwrap()
 }
 
@@ -37,7 +38,7 @@ fn flags(recorded: &Recorded) -> Vec<String> {
     flags.into_iter().chain(["--workflow-owner", &recorded.workflow_owner]).map(str::to_owned).collect()
 }
 
-fn verifier() -> Verifier {
+pub(in crate::cli) fn verifier() -> Verifier {
     Line::try_parse_from(flags(&recorded())).unwrap().args.verifier(None).unwrap()
 }
 
