@@ -8,15 +8,11 @@
 
 use std::io::Write;
 
-use clap::builder::NonEmptyStringValueParser;
-use uuid::Uuid;
-
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::shown;
-use crate::api::{Created, Filter};
-use crate::event::{EventType, Offset, RawEvent};
-use crate::verify::Address;
+use crate::api::Filter;
+use crate::event::{Offset, RawEvent};
 
 mod pages;
 #[cfg(test)]
@@ -33,9 +29,8 @@ const DEFAULT_LIMIT: u16 = 50;
 pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     pub(super) channel: String,
-    /// What to search for.
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: Filter,
     /// Events a page, 1 to 200 [default: 50, with --all 200].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_LIMIT)))]
     limit: Option<u16>,
@@ -50,87 +45,10 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// The service's search filters. Those marked as repeatable match any of the values given.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Filters")]
-struct FilterArgs {
-    /// Kind of event, such as watcher.event; repeatable.
-    #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
-    types: Vec<String>,
-    /// Name of the watched event (watcher.event).
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    event_name: Option<String>,
-    /// Contract or wallet address (operation.status, watcher.event, wallet.status); repeatable.
-    #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
-    addresses: Vec<String>,
-    /// Chain selector, a decimal number; repeatable.
-    #[arg(long = "chain-selector", value_name = "SELECTOR")]
-    chain_selectors: Vec<u64>,
-    /// Chains of this environment only.
-    #[arg(long, value_parser = ["mainnet", "testnet"])]
-    chain_environment: Option<String>,
-    /// Events of one watcher (watcher.event, watcher.status).
-    #[arg(long)]
-    watcher_id: Option<Uuid>,
-    /// Events of one wallet (wallet.status).
-    #[arg(long)]
-    wallet_id: Option<Uuid>,
-    /// Service of the watcher (watcher.event); repeatable.
-    #[arg(long = "service", value_name = "SERVICE", value_parser = NonEmptyStringValueParser::new())]
-    services: Vec<String>,
-    /// Status, such as confirmed (every kind but watcher.event); repeatable.
-    #[arg(long = "status", value_name = "STATUS", value_parser = NonEmptyStringValueParser::new())]
-    statuses: Vec<String>,
-    /// The operation's id in its wallet (operation.status).
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    wallet_operation_id: Option<String>,
-    /// The operation's id (operation.status).
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    operation_id: Option<String>,
-    /// The chain query's id (query.status).
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    query_id: Option<String>,
-    /// Created after this Unix second.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    created_gt: Option<i64>,
-    /// Created in this Unix second or later.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    created_gte: Option<i64>,
-    /// Created before this Unix second.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    created_lt: Option<i64>,
-    /// Created in this Unix second or earlier.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    created_lte: Option<i64>,
-}
-
-impl FilterArgs {
-    /// The filter, checked as the service would check it.
-    fn filter(&self) -> Result<Filter, Failure> {
-        let types = self.types.iter().map(|kind| EventType::from(kind.as_str())).collect();
-        let created =
-            Created { gt: self.created_gt, gte: self.created_gte, lt: self.created_lt, lte: self.created_lte };
-        let filter = Filter { types, created, ..Filter::default() }
-            .with("chain_selector", &self.chain_selectors)
-            .with("chain_environment", &self.chain_environment)
-            .with("status", &self.statuses)
-            .with("watcher_id", self.watcher_id)
-            .with("wallet_id", self.wallet_id)
-            .with("address", &self.addresses)
-            .with("wallet_operation_id", &self.wallet_operation_id)
-            .with("operation_id", &self.operation_id)
-            .with("query_id", &self.query_id)
-            .with("event_name", &self.event_name)
-            .with("service", &self.services);
-        filter.check().map_err(|misfit| Failure::Usage(misfit.to_string()))?;
-        Ok(filter)
-    }
-}
-
 /// Searches and writes what is found; with `--all` what was found before a failure has been written.
 pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
     let Connection { client, channel, verifier } = connection;
-    let filter = args.filter.filter()?;
+    args.filter.check().map_err(|misfit| Failure::Usage(misfit.to_string()))?;
     let mut write = async |events: Vec<RawEvent>| {
         for verdict in shown::verified(verifier, events).await {
             shown::write(out, args.json, channel, &verdict).map_err(Failure::output)?;
@@ -138,18 +56,12 @@ pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
         out.flush().map_err(Failure::output)
     };
     if args.all {
-        pages::all(connection, filter, args.limit.unwrap_or(MAX_LIMIT), write).await?;
+        pages::all(connection, &args.filter, args.limit.unwrap_or(MAX_LIMIT), write).await?;
     } else {
         let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
         let doing = format!("channel {} could not be searched", channel.name);
-        let page = client.search(channel.id, &filter, limit, args.offset).await.map_err(Failure::api(doing))?;
+        let page = client.search(channel.id, &args.filter, limit, args.offset).await.map_err(Failure::api(doing))?;
         write(page.events).await?;
     }
     Ok(Exit::Done)
-}
-
-/// An address as the service takes it, in the case in which it was written.
-fn address(text: &str) -> Result<String, &'static str> {
-    let well_formed = text.starts_with("0x") && text.parse::<Address>().is_ok();
-    if well_formed { Ok(text.to_owned()) } else { Err("not 0x and 40 hexadecimal digits") }
 }

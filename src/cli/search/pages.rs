@@ -13,12 +13,12 @@ use crate::event::{Event, Offset, RawEvent};
 /// older than all before them, in descending order.
 pub(super) async fn all(
     connection: &Connection,
-    filter: Filter,
+    filter: &Filter,
     limit: u16,
     mut found: impl AsyncFnMut(Vec<RawEvent>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let limit = limit.max(2);
-    let first = ask(connection, &filter, limit, None).await?;
+    let first = ask(connection, filter, limit, None).await?;
     let Some(lowest) = first.events.last().map(|event| event.offset) else { return Ok(()) };
     let more = first.has_more || first.events.len() >= usize::from(limit);
     let (newest, oldest) = (first.events.iter().find_map(time), first.events.iter().rev().find_map(time));
@@ -49,7 +49,7 @@ pub(super) async fn all(
 /// The walk below the first page.
 struct Walk<'a> {
     connection: &'a Connection,
-    filter: Filter,
+    filter: &'a Filter,
     limit: u16,
     windows: Windows,
     /// Events from here on were on the first page.

@@ -5,7 +5,7 @@ use clap::Parser;
 use super::*;
 use crate::api::scripted::Scripted;
 use crate::record::ChannelRef;
-use crate::verify::{SignerSet, Verifier};
+use crate::verify::{Address, SignerSet, Verifier};
 
 #[derive(Debug, Parser)]
 struct Line {
@@ -183,8 +183,8 @@ async fn a_failure_on_the_way_says_down_to_where_the_search_is_complete() {
     assert_eq!(failure.exit(), Exit::Unavailable);
 }
 
-#[test]
-fn what_the_service_would_refuse_is_refused_before_it_is_asked() {
+#[tokio::test]
+async fn what_the_service_would_refuse_is_refused_before_it_is_asked() {
     for flags in [
         &["--limit", "0"][..],
         &["--limit", "201"],
@@ -215,8 +215,7 @@ fn what_the_service_would_refuse_is_refused_before_it_is_asked() {
         ("wallet.status", ["--watcher-id", "7c9e6679-7425-40de-944b-e07fc1f90ae7"]),
         ("watcher.event", ["--wallet-id", "7c9e6679-7425-40de-944b-e07fc1f90ae7"]),
     ] {
-        let line = ["search", "test", "--type", kind].into_iter().chain(flags);
-        let failure = Line::try_parse_from(line).unwrap().args.filter.filter().unwrap_err();
-        assert_eq!(failure.exit(), Exit::Usage, "{kind} {flags:?}");
+        let (ended, _, asked) = searched(FAKE, &[&["--type", kind], &flags[..]].concat()).await;
+        assert_eq!((ended.unwrap_err().exit(), asked), (Exit::Usage, 0), "{kind} {flags:?}");
     }
 }
