@@ -36,13 +36,8 @@ impl Retry {
         Self::with_jitter(policy, JITTER)
     }
 
-    /// Without jitter, for tests that have to be repeatable.
-    #[cfg(test)]
-    pub(crate) fn steady(policy: RetryPolicy) -> Self {
-        Self::with_jitter(policy, 0.0)
-    }
-
-    fn with_jitter(policy: RetryPolicy, jitter: f64) -> Self {
+    /// Tests that have to be repeatable do without jitter.
+    pub(crate) fn with_jitter(policy: RetryPolicy, jitter: f64) -> Self {
         let waits = ExponentialBackoffBuilder::new()
             .with_initial_interval(policy.wait)
             .with_max_interval(policy.max_wait)

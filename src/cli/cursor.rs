@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use super::connect::Connection;
+use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, Printed, write_each};
 use crate::config::Channel;
@@ -83,7 +83,7 @@ fn id(channels: &[Channel], name_or_id: &str) -> Result<ChannelId, Failure> {
 }
 
 async fn latest(file: Option<&Path>, channel: ChannelId) -> Result<Option<Offset>, Failure> {
-    let page = Connection::open(file)?.client.poll(channel, None, 1).await;
+    let page = connect::client(&connect::load(file)?)?.poll(channel, None, 1).await;
     let page = page.map_err(Failure::api("the latest event could not be asked for"))?;
     Ok(page.events.first().map(|event| event.offset))
 }

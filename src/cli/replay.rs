@@ -6,7 +6,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::connect::{Connection, load};
+use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
 use crate::channel::{History, ReadError};
@@ -43,12 +43,12 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
     if args.from > args.to {
         return Err(Failure::Usage("--from is above --to: there is nothing between them".to_owned()));
     }
-    let config = load(file)?;
-    let connection = Connection::of(&config)?;
-    let (channel, _) = connection.channels.channel(&args.channel)?;
+    let config = connect::load(file)?;
+    let client = connect::client(&config)?;
+    let (channel, _) = connect::channel(&config.channels, &args.channel)?;
     let operator = Operator::open(file)?;
     let limit = config.api.page_limit;
-    let mut history = History::new(connection.client, channel.id, args.from, args.to, limit);
+    let mut history = History::new(client, channel.id, args.from, args.to, limit);
     let mut total = 0;
     loop {
         let page = history.next().await.map_err(unread)?;

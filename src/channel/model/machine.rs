@@ -30,7 +30,7 @@ impl Machine for World {
     }
 
     fn retry(&self, policy: RetryPolicy) -> Retry {
-        Retry::steady(policy)
+        Retry::with_jitter(policy, 0.0)
     }
 
     async fn permit(&self) -> ReadPermit {
