@@ -53,7 +53,7 @@ impl Retry {
         self.attempt = self.attempt.saturating_add(1);
         let wait = self.waits.next_backoff().unwrap_or(self.policy.max_wait);
         // The crate adds a random part of a nanosecond even without jitter, which rounding can turn into one.
-        let wait = wait - Duration::from_nanos(u64::from(wait.subsec_nanos() % 1_000_000));
+        let wait = wait.saturating_sub(Duration::from_nanos(u64::from(wait.subsec_nanos() % 1_000_000)));
         wait.clamp(self.policy.wait, self.policy.max_wait.max(self.policy.wait)).max(asked.unwrap_or_default())
     }
 

@@ -50,7 +50,7 @@ impl Operations {
     /// If the state cannot be read.
     pub async fn status(&self, _: &GetStatus) -> Result<Report, Refusal> {
         let mut channels = Vec::with_capacity(self.channels.len());
-        for ConfiguredChannel { channel, sinks, .. } in self.channels.iter() {
+        for ConfiguredChannel { channel, sinks, .. } in &self.channels {
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
             let pauses = handle.pauses();
             channels.push(look(&ledger, |ledger| handle.board.status(channel, sinks, &pauses, ledger)));
