@@ -30,7 +30,7 @@ pub struct Created {
 
 /// A filter that applies to none of the types that are searched for: the service refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` applies to {} only", .applies_to.iter().map(EventType::as_str).collect::<Vec<_>>().join(", "))]
+#[error("`{name}` applies to {} only", .applies_to.iter().map(EventType::as_ref).collect::<Vec<_>>().join(", "))]
 pub struct FilterError {
     /// The filter's name in the request.
     pub name: &'static str,

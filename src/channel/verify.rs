@@ -195,16 +195,16 @@ impl VerifyStage {
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
                 if self.note_admitted(&raw, self.recent.verified(channel, &raw, &proof), trace)? {
-                    self.counters.verified(record.kind(), &proof, self.machine.now());
+                    self.counters.verified(&record.kind, &proof, self.machine.now());
                 }
                 Outcome::Deliver(record)
             }
             Checked::Unsigned(unsigned, None) => {
                 self.counters.unsigned(&unsigned);
-                Outcome::Dropped(unsigned.event().offset())
+                Outcome::Dropped(unsigned.event().raw.offset)
             }
             Checked::Unsigned(unsigned, Some(record)) => {
-                if self.note_admitted(unsigned.event().raw(), self.recent.notice(channel, &unsigned), trace)? {
+                if self.note_admitted(&unsigned.event().raw, self.recent.notice(channel, &unsigned), trace)? {
                     self.counters.unsigned(&unsigned);
                 }
                 Outcome::Deliver(record)

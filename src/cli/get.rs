@@ -55,7 +55,7 @@ fn write_details(out: &mut impl Write, verdict: &Verdict) -> std::io::Result<()>
             let proof = verified.proof();
             let signers: Vec<String> = proof.signers.iter().map(ToString::to_string).collect();
             writeln!(out, "signers: {} ({} required)", signers.join(", "), proof.required)?;
-            match verified.event().signed().and_then(record::decode) {
+            match verified.event().payload.signed.as_deref().and_then(record::decode) {
                 Some(decoded) => writeln!(out, "signed: {}", shown::printable(decoded.get())),
                 None => writeln!(out, "signed: a text that is not base64 of JSON"),
             }

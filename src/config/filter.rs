@@ -18,9 +18,13 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Reading<Filter> {
             Ok(Some(values)) if values.is_empty() => {
                 rule = Err(filter.wrong(name, "is empty, and no event would pass; name a value"));
             }
-            Ok(Some(values)) => rule = rule.map(|rule| rule.with(field, values)),
+            Ok(Some(values)) => {
+                if let Ok(rule) = &mut rule {
+                    rule.insert(field, values);
+                }
+            }
             Err(reported) => rule = Err(reported),
         }
     }
-    Ok(Some(Filter::any(vec![rule?])))
+    Ok(Some(Filter(vec![rule?])))
 }

@@ -56,7 +56,7 @@ fn label(kind: Option<&EventType>) -> &str {
     match kind {
         None => UNREADABLE,
         Some(EventType::Other(_)) => OTHER,
-        Some(known) => known.as_str(),
+        Some(known) => known.as_ref(),
     }
 }
 
@@ -70,7 +70,7 @@ pub struct ChannelMetrics {
 impl ChannelMetrics {
     pub(super) fn new(metrics: Metrics, channel: Arc<str>) -> Self {
         let (families, name) = (&*metrics.0, &*channel);
-        for kind in TYPES.iter().map(EventType::as_str).chain([OTHER, UNREADABLE]) {
+        for kind in TYPES.iter().map(EventType::as_ref).chain([OTHER, UNREADABLE]) {
             for sort in Sort::VARIANTS {
                 families.events.with_label_values(&[name, kind, sort.into()]);
             }

@@ -150,7 +150,7 @@ fn verify(
     let kept = |reason: &str, detail: String| Fate::Kept { reason: reason.to_owned(), detail };
     let Some(json) = json else { return (Retried { offset, fate: Fate::NotThere }, None) };
     let fate = match verifier.judge(RawEvent { offset, id: event_id, json }) {
-        Verdict::Verified(verified) => match duplicate(verified.event().raw(), verified.proof()) {
+        Verdict::Verified(verified) => match duplicate(&verified.event().raw, verified.proof()) {
             Some(original) => {
                 let alarm = Alarm::DuplicateProof(original);
                 kept(alarm.name(), alarm.to_string())

@@ -64,7 +64,7 @@ impl Counters {
     }
 
     pub(in crate::channel) fn unsigned(&self, unsigned: &Unsigned) {
-        self.metrics.judged(Some(unsigned.event().kind()), Sort::Unsigned);
+        self.metrics.judged(Some(&unsigned.event().kind), Sort::Unsigned);
     }
 
     pub(in crate::channel) fn rejected(&self, json: &Bytes, rejection: &Rejection) {
@@ -94,5 +94,5 @@ impl From<Alarm> for Rejection {
 
 /// The type of an event, where it can be read.
 fn kind_of(json: &Bytes) -> Option<EventType> {
-    Event::parse(json.clone()).ok().map(|event| event.kind().clone())
+    Event::parse(json.clone()).ok().map(|event| event.kind)
 }

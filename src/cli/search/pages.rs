@@ -177,5 +177,5 @@ fn earliest(filter: &Filter) -> i64 {
 
 /// An event's time by its payload.
 fn time(event: &RawEvent) -> Option<i64> {
-    Event::parse(event.json.clone()).ok()?.timestamp()
+    Event::parse(event.json.clone()).ok()?.payload.timestamp
 }

@@ -108,7 +108,9 @@ fn of_cloud_event(envelope: &Object<'_>, data: &Bytes, verifier: &Verifier) -> O
 fn of_record(record: &Object<'_>, event: &Bytes, verifier: &Verifier) -> Outcome {
     let (verdict, outcome) = verify(event, verifier);
     let contradicted = match &verdict {
-        Some(Verdict::Verified(proved)) => contradicts(record, proved.event(), proved.event().signed()),
+        Some(Verdict::Verified(proved)) => {
+            contradicts(record, proved.event(), proved.event().payload.signed.as_deref())
+        }
         Some(Verdict::Unsigned(unsigned)) => contradicts(record, unsigned.event(), None),
         Some(Verdict::Pending(raw)) => {
             Event::parse(raw.json.clone()).is_ok_and(|event| contradicts(record, &event, None))
@@ -120,11 +122,11 @@ fn of_record(record: &Object<'_>, event: &Bytes, verifier: &Verifier) -> Outcome
 
 /// Whether a field that the record repeats from its event differs from it. An absent field does not differ.
 fn contradicts(record: &Object<'_>, event: &Event, proved: Option<&str>) -> bool {
-    let offset = record.get::<Offset>("offset").map(|offset| offset.is_none_or(|offset| offset == event.offset()));
-    let id = record.get::<EventId>("event_id").map(|id| id.is_none() || id == event.id());
-    let kind = record.get::<String>("type").map(|kind| kind.is_none_or(|kind| kind == event.kind().as_str()));
+    let offset = record.get::<Offset>("offset").map(|offset| offset.is_none_or(|offset| offset == event.raw.offset));
+    let id = record.get::<EventId>("event_id").map(|id| id.is_none() || id == event.raw.id);
+    let kind = record.get::<String>("type").map(|kind| kind.is_none_or(|kind| kind == event.kind.as_ref()));
     let time = record.get::<String>("time");
-    let time = time.map(|time| time.is_none() || time == event.timestamp().and_then(record::rfc3339));
+    let time = time.map(|time| time.is_none() || time == event.payload.timestamp.and_then(record::rfc3339));
     let decoded =
         record.raw("decoded").map(|decoded| decoded.is_none_or(|decoded| is_what_was_signed(decoded, proved)));
     let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, event)));
@@ -133,7 +135,7 @@ fn contradicts(record: &Object<'_>, event: &Event, proved: Option<&str>) -> bool
 
 /// Whether a proof that stands beside an event is the one in it.
 fn is_its_proof(beside: &Object<'_>, event: &Event) -> bool {
-    let Proofs::One(ocr) = event.proofs() else { return false };
+    let Proofs::One(ocr) = &event.proofs else { return false };
     let text = |name, of: &str| beside.get::<String>(name).is_ok_and(|text| text.as_deref() == Some(of));
     let signatures = beside.get::<Vec<Option<Box<str>>>>("signatures");
     text("report", &ocr.report) && text("context", &ocr.context) && signatures == Ok(Some(ocr.signatures.clone()))

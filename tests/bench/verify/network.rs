@@ -84,7 +84,7 @@ async fn simulated(count: usize) -> Vec<RawEvent> {
 
 fn template(event: &RawEvent) -> Template {
     let parsed = Event::parse(event.json.clone()).expect("the simulator's events are well-formed");
-    let Proofs::One(ocr) = parsed.proofs() else { panic!("the simulator's events are proved") };
+    let Proofs::One(ocr) = &parsed.proofs else { panic!("the simulator's events are proved") };
     let bytes = |text: &str| hex::decode(&text[2..]).expect("the simulator writes hex");
     let digest = signed_digest(&bytes(&ocr.report), &bytes(&ocr.context));
     Template { event: serde_json::from_slice(&event.json).expect("an event is JSON"), digest }

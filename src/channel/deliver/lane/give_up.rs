@@ -42,7 +42,7 @@ impl GiveUpTimer {
         self.gives_up_after.is_some_and(|limit| waited >= limit).then(|| DeadLetter {
             facts: GivenUp {
                 offset,
-                event_id: event.record().event_id(),
+                event_id: event.record().event_id,
                 reason: Chain(error).to_string(),
                 attempts,
                 since,
