@@ -1,5 +1,8 @@
 //! Search filters: their exact names, and which of them apply to which type.
 
+use reqwest::RequestBuilder;
+use serde::Serialize;
+
 use crate::event::EventType;
 
 use EventType::{OperationStatus, QueryStatus, WalletStatus, WatcherEvent, WatcherStatus};
@@ -16,26 +19,20 @@ pub struct Filter {
 }
 
 /// Bounds on when an event was created, in Unix seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Created {
     /// After this second.
+    #[serde(rename = "created.gt")]
     pub gt: Option<i64>,
     /// In this second or after it.
+    #[serde(rename = "created.gte")]
     pub gte: Option<i64>,
     /// Before this second.
+    #[serde(rename = "created.lt")]
     pub lt: Option<i64>,
     /// In this second or before it.
+    #[serde(rename = "created.lte")]
     pub lte: Option<i64>,
-}
-
-/// A filter that applies to none of the types that are searched for: the service refuses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` applies to {} only", .applies_to.iter().map(EventType::as_ref).collect::<Vec<_>>().join(", "))]
-pub struct FilterError {
-    /// The filter's name in the request.
-    pub name: &'static str,
-    /// The types that it applies to.
-    pub applies_to: &'static [EventType],
 }
 
 impl Filter {
@@ -46,10 +43,10 @@ impl Filter {
         self
     }
 
-    /// The request's query; a filter with several values repeats its name.
-    pub(super) fn query(&self) -> Vec<(&'static str, String)> {
-        let types = self.types.iter().map(|kind| ("type", kind.to_string()));
-        types.chain(self.created.query()).chain(self.others.iter().cloned()).collect()
+    /// The request with this filter; one with several values repeats its name.
+    pub(super) fn apply(&self, request: RequestBuilder) -> RequestBuilder {
+        let types: Vec<_> = self.types.iter().map(|kind| ("type", kind.as_ref())).collect();
+        request.query(&types).query(&self.created).query(&self.others)
     }
 
     /// Checks that every filter applies to one at least of the types that are searched for. Without types all do, and
@@ -59,8 +56,8 @@ impl Filter {
     /// let through, because a refusal by the service says so and a refusal here could not be got around.
     ///
     /// # Errors
-    /// [`FilterError`], for the first that does not.
-    pub fn check(&self) -> Result<(), FilterError> {
+    /// Names the first that does not, and the types that it applies to.
+    pub fn check(&self) -> Result<(), String> {
         if self.types.is_empty() || self.types.iter().any(|kind| matches!(kind, EventType::Other(_))) {
             return Ok(());
         }
@@ -68,15 +65,10 @@ impl Filter {
             self.others.iter().any(|(given, _)| given == name)
                 && !self.types.iter().any(|kind| applies_to.contains(kind))
         });
-        misfit.map_or(Ok(()), |&(name, applies_to)| Err(FilterError { name, applies_to }))
-    }
-}
-
-impl Created {
-    fn query(self) -> impl Iterator<Item = (&'static str, String)> {
-        [("created.gt", self.gt), ("created.gte", self.gte), ("created.lt", self.lt), ("created.lte", self.lte)]
-            .into_iter()
-            .filter_map(|(name, second)| Some((name, second?.to_string())))
+        misfit.map_or(Ok(()), |(name, applies_to)| {
+            let types: Vec<_> = applies_to.iter().map(EventType::as_ref).collect();
+            Err(format!("`{name}` applies to {} only", types.join(", ")))
+        })
     }
 }
 

@@ -131,7 +131,7 @@ impl FilterArgs {
             .with("query_id", &self.query_id)
             .with("event_name", &self.event_name)
             .with("service", &self.services);
-        filter.check().map_err(|misfit| Failure::Usage(misfit.to_string()))?;
+        filter.check().map_err(Failure::Usage)?;
         Ok(filter)
     }
 }

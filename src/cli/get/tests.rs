@@ -3,7 +3,7 @@ use axum::response::Response;
 use serde_json::Value;
 
 use super::*;
-use crate::api::scripted::Scripted;
+use crate::api::tests::scripted::Scripted;
 use crate::verify::SignerSet;
 
 const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 
 use super::*;
-use crate::api::scripted::Scripted;
+use crate::api::tests::scripted::Scripted;
 
 /// Answers with each of these in turn, and with the last one from then on.
 async fn telling(script: &'static [(u16, &'static str)]) -> Scripted {

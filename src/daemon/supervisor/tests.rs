@@ -2,7 +2,7 @@ use axum::body::Body;
 use axum::response::Response;
 
 use super::*;
-use crate::api::scripted::Scripted;
+use crate::api::tests::scripted::Scripted;
 use crate::channel::SharedParts;
 use crate::config::Config;
 use crate::daemon::assembly;

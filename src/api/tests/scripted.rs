@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinHandle};
 use url::Url;
 
-use super::{Client, Settings};
+use crate::api::{Client, Settings};
 
 /// The key that [`Scripted::client`] sends.
 pub(crate) const KEY: &str = "k3y-secret";
