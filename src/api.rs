@@ -23,6 +23,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::secret::Secret;
 
 mod buffers;
 mod envelope;
@@ -46,26 +47,16 @@ use buffers::Buffers;
 pub const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// How to reach the service.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `http` or `https`, with the version segment at its end (`…/v1`); a slash after it makes no difference.
     pub base_url: Url,
-    /// The key, as the service gave it. A secret.
-    pub api_key: String,
+    /// The key, as the service gave it.
+    pub api_key: Secret,
     /// How long connecting may take, TLS included.
     pub connect_timeout: Duration,
     /// How long a whole request may take, from connecting to the last byte of the body.
     pub request_timeout: Duration,
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("base_url", &self.base_url.as_str())
-            .field("connect_timeout", &self.connect_timeout)
-            .field("request_timeout", &self.request_timeout)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A client of the service. Cheap to clone; all clones share one connection pool.
@@ -147,7 +138,7 @@ impl Client {
     pub async fn watcher(&self, channel: ChannelId, id: Uuid) -> Result<Watcher, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "watchers", &id.to_string()]);
         let body = self.send(self.authorized(request), ApiError::NotFound).await?;
-        Ok(Watcher::read(body)?)
+        Ok(Watcher::read(&body)?)
     }
 
     /// Asks whether the service is up. Needs no key, so none is sent and a wrong one goes unnoticed.

@@ -302,7 +302,7 @@ async fn no_connection_and_no_answer_are_transient() {
     let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let settings = Settings {
         base_url: format!("http://{}", silent.local_addr().unwrap()).parse().unwrap(),
-        api_key: KEY.to_owned(),
+        api_key: Secret::new(KEY),
         connect_timeout: Duration::from_secs(5),
         request_timeout: Duration::from_millis(100),
     };
@@ -323,7 +323,8 @@ async fn one_connection_serves_many_requests() {
         }
     };
     let second = Duration::from_secs(1);
-    let settings = Settings { base_url, api_key: KEY.to_owned(), connect_timeout: second, request_timeout: 5 * second };
+    let settings =
+        Settings { base_url, api_key: Secret::new(KEY), connect_timeout: second, request_timeout: 5 * second };
     let client = Client::new(settings).unwrap();
     let asking = async {
         for _ in 0..3 {
@@ -352,7 +353,7 @@ async fn a_watcher_is_its_status_and_its_bytes() {
 #[test]
 fn settings_that_can_never_work_are_refused() {
     let with = |base_url: &str, api_key: &str| {
-        let (api_key, timeout) = (api_key.to_owned(), Duration::from_secs(1));
+        let (api_key, timeout) = (Secret::new(api_key), Duration::from_secs(1));
         let base_url = base_url.parse().unwrap();
         Client::new(Settings { base_url, api_key, connect_timeout: timeout, request_timeout: timeout })
     };

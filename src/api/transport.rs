@@ -29,10 +29,10 @@ impl Client {
     /// # Errors
     /// [`SettingsError`], where the settings could never work.
     pub fn new(mut settings: Settings) -> Result<Self, SettingsError> {
-        if settings.api_key.is_empty() {
+        if settings.api_key.expose().is_empty() {
             return Err(SettingsError::NoKey);
         }
-        let authorization = http::sensitive(&format!("Apikey {}", settings.api_key));
+        let authorization = http::sensitive(&format!("Apikey {}", settings.api_key.expose()));
         let authorization = authorization.ok_or(SettingsError::KeyCharacters)?;
         settings.base_url = base(settings.base_url)?;
         let http = http::client_for(&settings.base_url)
@@ -73,7 +73,7 @@ impl Client {
         }
         // The body is for people only: the status counts though it cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE).await.unwrap_or_default();
-        let answer = envelope::read(status, &said, &self.settings.api_key);
+        let answer = envelope::read(status, &said, self.settings.api_key.expose());
         Err(match status {
             404 => missing(answer),
             429 => ApiError::RateLimited { retry_after },

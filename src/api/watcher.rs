@@ -19,8 +19,8 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn read(body: Bytes) -> Result<Self, BadAnswer> {
-        let text = std::str::from_utf8(&body).map_err(|_| BadAnswer(NOT_JSON.into()))?;
+    pub(super) fn read(body: &Bytes) -> Result<Self, BadAnswer> {
+        let text = std::str::from_utf8(body).map_err(|_| BadAnswer(NOT_JSON.into()))?;
         Ok(Self { json: body.clone(), ..parse(text)? })
     }
 }

@@ -1,5 +1,7 @@
 //! Filters: which events a sink is given.
 
+use strum::VariantArray;
+
 use super::table::{Reading, Table};
 use super::values::choice;
 use crate::record::{Field, Filter, Rule};
@@ -11,8 +13,8 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Reading<Filter> {
     }
     let mut filter = table.table(name);
     let mut rule = Ok(Rule::default());
-    for &field in Field::all() {
-        let name = field.name();
+    for &field in Field::VARIANTS {
+        let name = field.into();
         match filter.list(name) {
             Ok(None) => {}
             Ok(Some(values)) if values.is_empty() => {

@@ -41,18 +41,6 @@ pub enum Field {
 }
 
 impl Field {
-    /// All fields.
-    #[must_use]
-    pub fn all() -> &'static [Self] {
-        Self::VARIANTS
-    }
-
-    /// Its name in a configuration, a payload and a query.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// Whether its values mean the same in upper and lower case.
     #[must_use]
     pub fn ignores_case(self) -> bool {

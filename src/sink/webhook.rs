@@ -23,6 +23,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -34,7 +35,7 @@ use reqwest::header::CONTENT_TYPE;
 use url::Url;
 
 use super::{Delivery, Sink, SinkError, Undelivered};
-use crate::http::{self, Asked};
+use crate::http;
 use crate::record::Message;
 use crate::telemetry::trace::traceparent;
 
@@ -60,7 +61,7 @@ pub struct Webhook {
     timeout: Duration,
     dispatch: Dispatch,
     /// Whether the endpoint has asked for a client certificate.
-    asked: Asked,
+    asked: Arc<AtomicBool>,
     has_certificate: bool,
     /// Whether there was an answer: then the endpoint accepts our connections.
     answered: AtomicBool,
@@ -84,7 +85,7 @@ impl Webhook {
             source: io::Error::other(answer::root_cause(error)),
         };
         let WebhookSettings { url, keys, headers, connection, timeout, dispatch } = settings;
-        let (client, asked) = http::client_by(&url, &connection).map_err(|error| failed(&error))?;
+        let (client, asked) = http::client_by(&url, &connection).map_err(|error| failed(&*error))?;
         let client = client.timeout(timeout).no_gzip().default_headers(headers);
         let client = client.build().map_err(|error| failed(&error.without_url()))?;
         let (has_certificate, answered) = (connection.identity.is_some(), AtomicBool::new(false));
@@ -117,7 +118,7 @@ impl Webhook {
 
     /// Why the endpoint may refuse our connections, until it has answered once.
     fn suspicion(&self) -> Option<&'static str> {
-        match (self.asked.so_far() && !self.answered.load(Ordering::Relaxed), self.has_certificate) {
+        match (self.asked.load(Ordering::Relaxed) && !self.answered.load(Ordering::Relaxed), self.has_certificate) {
             (false, _) => None,
             (true, true) => Some("it asks for a client certificate, and may not accept this one"),
             (true, false) => Some("it asks for a client certificate, and client_certificate_file is not set"),

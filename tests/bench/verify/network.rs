@@ -2,6 +2,7 @@
 
 use channeld::api::{Client, Settings};
 use channeld::event::{Event, Offset, Proofs, RawEvent};
+use channeld::secret::Secret;
 use channeld::simulator::{Options, Simulator};
 use channeld::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
 use k256::ecdsa::SigningKey;
@@ -68,7 +69,7 @@ async fn simulated(count: usize) -> Vec<RawEvent> {
     let patience = Duration::from_secs(30);
     let client = Client::new(Settings {
         base_url: known.base_url.parse().expect("the simulator has an address"),
-        api_key: known.api_key.clone(),
+        api_key: Secret::new(&*known.api_key),
         connect_timeout: patience,
         request_timeout: patience,
     });
