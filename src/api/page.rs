@@ -35,8 +35,8 @@ pub struct Page {
 
 #[derive(Deserialize)]
 struct Wire<'a> {
-    #[serde(borrow)]
-    events: Records<'a>,
+    #[serde(borrow, deserialize_with = "records")]
+    events: Vec<&'a RawValue>,
     has_more: bool,
 }
 
@@ -50,7 +50,7 @@ impl Page {
     /// [`BadAnswer`], where it is no page or the order of its records cannot be seen.
     pub fn read(body: &Bytes) -> Result<Self, BadAnswer> {
         let text = text(body);
-        let Wire { events: Records(records), has_more } = parse(&text)?;
+        let Wire { events: records, has_more } = parse(&text)?;
         if records.len() > MAX_RECORDS {
             return Err(BadAnswer("the page has too many records".into()));
         }
@@ -115,30 +115,26 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswe
 }
 
 /// The page's records; of more than [`MAX_RECORDS`] no more than that there are more.
-struct Records<'a>(Vec<&'a RawValue>);
+fn records<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'de RawValue>, D::Error> {
+    struct Each;
 
-impl<'de: 'a, 'a> Deserialize<'de> for Records<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Each)
-    }
-}
+    impl<'de> Visitor<'de> for Each {
+        type Value = Vec<&'de RawValue>;
 
-struct Each;
-
-impl<'de> Visitor<'de> for Each {
-    type Value = Records<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of records")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut records = Vec::new();
-        while let Some(record) = list.next_element()? {
-            if records.len() <= MAX_RECORDS {
-                records.push(record);
-            }
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of records")
         }
-        Ok(Records(records))
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut records = Vec::new();
+            while let Some(record) = list.next_element()? {
+                if records.len() <= MAX_RECORDS {
+                    records.push(record);
+                }
+            }
+            Ok(records)
+        }
     }
+
+    deserializer.deserialize_seq(Each)
 }
