@@ -17,11 +17,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use reqwest::RequestBuilder;
+use reqwest::header::HeaderValue;
 use url::Url;
 use uuid::Uuid;
 
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::secret::Secret;
 
 mod buffers;
 mod envelope;
@@ -29,52 +31,49 @@ mod error;
 mod filter;
 mod page;
 #[cfg(test)]
-pub(crate) mod scripted;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transport;
 mod watcher;
 pub mod windows;
 
 pub use error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
-pub use filter::{Created, Filter, FilterError};
+pub use filter::{Created, Filter};
 pub use page::{MAX_RECORDS, Page};
 pub use watcher::Watcher;
 
-use error::Missing;
-use transport::Transport;
+use buffers::Buffers;
 
 /// No answer is read beyond this, counted after decompression.
 pub const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// How to reach the service.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `http` or `https`, with the version segment at its end (`…/v1`); a slash after it makes no difference.
     pub base_url: Url,
-    /// The key, as the service gave it. A secret.
-    pub api_key: String,
+    /// The key, as the service gave it.
+    pub api_key: Secret,
     /// How long connecting may take, TLS included.
     pub connect_timeout: Duration,
     /// How long a whole request may take, from connecting to the last byte of the body.
     pub request_timeout: Duration,
 }
 
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("base_url", &self.base_url.as_str())
-            .field("connect_timeout", &self.connect_timeout)
-            .field("request_timeout", &self.request_timeout)
-            .finish_non_exhaustive()
-    }
+/// A client of the service. Cheap to clone; all clones share one connection pool.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    /// The base URL has no slash at its end.
+    settings: Arc<Settings>,
+    authorization: HeaderValue,
+    max_body: usize,
+    buffers: Arc<Buffers>,
 }
 
-/// A client of the service. Cheap to clone; all clones share one connection pool.
-#[derive(Clone, Debug)]
-pub struct Client {
-    transport: Transport,
-    settings: Arc<Settings>,
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Client").field(&self.settings).finish()
+    }
 }
 
 /// Two clients are the same where they ask the same service in the same way.
@@ -84,23 +83,7 @@ impl PartialEq for Client {
     }
 }
 
-impl Eq for Client {}
-
 impl Client {
-    /// A client by these settings. Nothing is asked of the service yet.
-    ///
-    /// # Errors
-    /// [`SettingsError`], where the settings could never work.
-    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
-        Self::with_max_body(settings, MAX_BODY)
-    }
-
-    /// The same with another bound on bodies, which a test can reach.
-    pub(crate) fn with_max_body(settings: Settings, max_body: usize) -> Result<Self, SettingsError> {
-        let transport = Transport::new(settings.clone(), max_body)?;
-        Ok(Self { transport, settings: Arc::new(settings) })
-    }
-
     /// How long a request may take until it is given up.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
@@ -113,10 +96,7 @@ impl Client {
     /// # Errors
     /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`].
     pub async fn poll(&self, channel: ChannelId, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let id = channel.to_string();
-        let query = paging(limit, offset);
-        let body = self.transport.get(&["channels", &id, "events"], &query, Missing::Channel).await?;
-        Page::read(&body).map_err(ApiError::Malformed)
+        self.page(self.get(&["channels", &channel.to_string(), "events"]), limit, offset).await
     }
 
     /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200.
@@ -130,11 +110,14 @@ impl Client {
         limit: u16,
         offset: Option<Offset>,
     ) -> Result<Page, ApiError> {
-        let id = channel.to_string();
-        let mut query = filter.query();
-        query.extend(paging(limit, offset));
-        let body = self.transport.get(&["channels", &id, "events", "search"], &query, Missing::Channel).await?;
-        Page::read(&body).map_err(ApiError::Malformed)
+        let request = self.get(&["channels", &channel.to_string(), "events", "search"]);
+        self.page(request.query(&filter.query()), limit, offset).await
+    }
+
+    async fn page(&self, request: RequestBuilder, limit: u16, offset: Option<Offset>) -> Result<Page, ApiError> {
+        let request = request.query(&(("limit", limit), ("offset", offset)));
+        let body = self.send(self.authorized(request), ApiError::ChannelGone).await?;
+        Ok(Page::read(&body)?)
     }
 
     /// Reads one event by its id.
@@ -143,10 +126,9 @@ impl Client {
     /// [`ApiError`]; a 404 is [`ApiError::NotFound`], and another event than the one asked for
     /// [`ApiError::Malformed`].
     pub async fn event(&self, channel: ChannelId, id: EventId) -> Result<RawEvent, ApiError> {
-        let (channel, event) = (channel.to_string(), id.to_string());
-        let path = ["channels", &channel, "events", "search", &event];
-        let body = self.transport.get(&path, &[], Missing::Resource).await?;
-        page::read_one(&body, id).map_err(ApiError::Malformed)
+        let request = self.get(&["channels", &channel.to_string(), "events", "search", &id.to_string()]);
+        let body = self.send(self.authorized(request), ApiError::NotFound).await?;
+        Ok(page::read_one(&body, id)?)
     }
 
     /// Reads a watcher's state.
@@ -154,9 +136,9 @@ impl Client {
     /// # Errors
     /// [`ApiError`]; a 404 is [`ApiError::NotFound`].
     pub async fn watcher(&self, channel: ChannelId, id: Uuid) -> Result<Watcher, ApiError> {
-        let (channel, watcher) = (channel.to_string(), id.to_string());
-        let body = self.transport.get(&["channels", &channel, "watchers", &watcher], &[], Missing::Resource).await?;
-        Watcher::read(body).map_err(ApiError::Malformed)
+        let request = self.get(&["channels", &channel.to_string(), "watchers", &id.to_string()]);
+        let body = self.send(self.authorized(request), ApiError::NotFound).await?;
+        Ok(Watcher::read(&body)?)
     }
 
     /// Asks whether the service is up. Needs no key, so none is sent and a wrong one goes unnoticed.
@@ -164,13 +146,6 @@ impl Client {
     /// # Errors
     /// [`ApiError`], unless the answer is a 2xx.
     pub async fn health(&self) -> Result<(), ApiError> {
-        let answered: Result<Bytes, _> = self.transport.get_anonymously(&["health-check"]).await;
-        answered.map(drop)
+        self.send(self.get(&["health-check"]), ApiError::Refused).await.map(drop)
     }
-}
-
-fn paging(limit: u16, offset: Option<Offset>) -> Vec<(&'static str, String)> {
-    let mut query = vec![("limit", limit.to_string())];
-    query.extend(offset.map(|offset| ("offset", offset.to_string())));
-    query
 }

@@ -13,6 +13,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display, EnumString};
 use uuid::Uuid;
 
 mod json;
@@ -20,6 +21,7 @@ mod payload;
 mod proof;
 
 pub use json::Malformed;
+pub use payload::Payload;
 pub use proof::{OcrProof, Proofs};
 
 pub(crate) use json::Object;
@@ -107,54 +109,26 @@ impl<'de> Deserialize<'de> for Offset {
 /// What happened, by the service's `headers.type`.
 ///
 /// New kinds appear over time. An unknown kind is kept by its name and treated as a notice, which is never signed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, AsRefStr, Display, EnumString)]
 pub enum EventType {
     /// An event emitted by a watched contract.
+    #[strum(serialize = "watcher.event")]
     WatcherEvent,
     /// A watcher's state changed.
+    #[strum(serialize = "watcher.status")]
     WatcherStatus,
     /// An operation's state changed.
+    #[strum(serialize = "operation.status")]
     OperationStatus,
     /// A wallet's state changed.
+    #[strum(serialize = "wallet.status")]
     WalletStatus,
     /// A chain query's state changed.
+    #[strum(serialize = "query.status")]
     QueryStatus,
     /// A kind that this version does not know.
+    #[strum(default, transparent)]
     Other(Box<str>),
-}
-
-impl EventType {
-    /// The service's word for it.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::WatcherEvent => "watcher.event",
-            Self::WatcherStatus => "watcher.status",
-            Self::OperationStatus => "operation.status",
-            Self::WalletStatus => "wallet.status",
-            Self::QueryStatus => "query.status",
-            Self::Other(name) => name,
-        }
-    }
-}
-
-impl From<&str> for EventType {
-    fn from(name: &str) -> Self {
-        match name {
-            "watcher.event" => Self::WatcherEvent,
-            "watcher.status" => Self::WatcherStatus,
-            "operation.status" => Self::OperationStatus,
-            "wallet.status" => Self::WalletStatus,
-            "query.status" => Self::QueryStatus,
-            other => Self::Other(other.into()),
-        }
-    }
-}
-
-impl fmt::Display for EventType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 /// A record as the service returned it: only its offset and id have been read.
@@ -190,12 +164,14 @@ impl RawEvent {
 /// A well-formed event. Nothing about it has been proved.
 #[derive(Clone, Debug)]
 pub struct Event {
-    raw: RawEvent,
-    kind: EventType,
-    proofs: Proofs,
-    signed: Option<Box<str>>,
-    status: Option<Box<str>>,
-    timestamp: Option<i64>,
+    /// The record as it came.
+    pub raw: RawEvent,
+    /// What happened.
+    pub kind: EventType,
+    /// The proofs that came with it.
+    pub proofs: Proofs,
+    /// What is read of its payload.
+    pub payload: Payload,
 }
 
 impl Event {
@@ -211,82 +187,20 @@ impl Event {
         let kind = EventType::from(&*headers.text("type")?.ok_or(Malformed::Missing("type"))?);
         let offset = headers.require::<Offset>("offset")?;
         let proofs = Proofs::read(&headers)?;
-        let payload = payload::read(&kind, &record)?;
+        let payload = Payload::read(&kind, &record)?;
         drop((record, headers));
-        Ok(Self {
-            raw: RawEvent { offset, id, json },
-            kind,
-            proofs,
-            signed: payload.signed,
-            status: payload.status,
-            timestamp: payload.timestamp,
-        })
-    }
-
-    /// The event's place in its channel.
-    #[must_use]
-    pub fn offset(&self) -> Offset {
-        self.raw.offset
-    }
-
-    /// The id to deduplicate on, where the service gave one.
-    #[must_use]
-    pub fn id(&self) -> Option<EventId> {
-        self.raw.id
-    }
-
-    /// What happened.
-    #[must_use]
-    pub fn kind(&self) -> &EventType {
-        &self.kind
-    }
-
-    /// The proofs that came with it.
-    #[must_use]
-    pub fn proofs(&self) -> &Proofs {
-        &self.proofs
-    }
-
-    /// The text that the network signs for this kind of event (`verifiable_event` or `verifiable_result`), where it
-    /// is present and not empty.
-    #[must_use]
-    pub fn signed(&self) -> Option<&str> {
-        self.signed.as_deref()
-    }
-
-    /// `payload.status`, for the kinds that have one.
-    #[must_use]
-    pub fn status(&self) -> Option<&str> {
-        self.status.as_deref()
-    }
-
-    /// `payload.timestamp` in Unix seconds. Not signed.
-    #[must_use]
-    pub fn timestamp(&self) -> Option<i64> {
-        self.timestamp
-    }
-
-    /// The record as it came.
-    #[must_use]
-    pub fn raw(&self) -> &RawEvent {
-        &self.raw
-    }
-
-    /// As [`raw`](Self::raw), and nothing else of it.
-    #[must_use]
-    pub fn into_raw(self) -> RawEvent {
-        self.raw
+        Ok(Self { raw: RawEvent { offset, id, json }, kind, proofs, payload })
     }
 
     /// Whether a proof is due for this event, so that its absence means "not yet" and not "never" (spec/wire.md,
     /// "Which events carry a proof").
     #[must_use]
     pub fn proof_is_due(&self) -> bool {
-        match (&self.kind, self.status()) {
+        match (&self.kind, self.payload.status.as_deref()) {
             (EventType::WatcherEvent, _)
             | (EventType::OperationStatus, Some("confirmed_latest" | "confirmed_safe" | "confirmed"))
             | (EventType::QueryStatus, Some("completed")) => true,
-            (EventType::QueryStatus, Some("failed")) => self.signed.is_some(),
+            (EventType::QueryStatus, Some("failed")) => self.payload.signed.is_some(),
             _ => false,
         }
     }

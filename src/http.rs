@@ -10,7 +10,9 @@
 //! * **Public means every address.** Where only public addresses may be reached, all addresses of a look-up are checked and
 //!   then connected to, and no proxy is used, because a proxy looks names up by itself.
 
+use std::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use reqwest::ClientBuilder;
@@ -27,13 +29,13 @@ mod retry_after;
 mod tls;
 
 pub use header::{basic, sensitive};
-pub use proxy::{NamedProxy, Proxy};
-pub use public::{NotPublic, Reach};
+pub use proxy::Proxy;
+pub use public::{NotPublic, check_public};
 pub use retry_after::{MAX_RETRY_AFTER, retry_after};
-pub use tls::{Asked, Authorities, Identity, PemError, PrivateKey, certificates, private_key};
+pub use tls::{Authorities, Identity, PemError, certificates, private_key};
 
 use public::PublicOnly;
-use tls::Introduction;
+use tls::CertificateResolver;
 
 const USER_AGENT: &str = concat!("channeld/", env!("CARGO_PKG_VERSION"));
 
@@ -50,22 +52,8 @@ pub struct Connection {
     pub identity: Option<Identity>,
     /// Directly or through a proxy.
     pub proxy: Proxy,
-    /// Which addresses are allowed.
-    pub reach: Reach,
-}
-
-/// Why a client could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// The system's certificates cannot be used, or those that an operator gave.
-    #[error("TLS could not be set up")]
-    Tls(#[from] rustls::Error),
-    /// The proxy cannot be used.
-    #[error("the proxy cannot be used")]
-    Proxy(#[source] reqwest::Error),
-    /// The address is one that may not be reached.
-    #[error(transparent)]
-    NotPublic(#[from] NotPublic),
+    /// Whether addresses that are not of the public internet are refused.
+    pub public_only: bool,
 }
 
 /// A client for `url`.
@@ -73,23 +61,28 @@ pub enum SetupError {
 /// # Errors
 /// If the system's certificates cannot be used.
 pub fn client_for(url: &Url) -> Result<ClientBuilder, rustls::Error> {
-    Ok(client_with(tls(url, &Connection::default(), &Asked::default())?))
+    Ok(client_with(tls(url, &Connection::default(), Arc::default())?))
 }
 
-/// A client for `url` by these settings, and whether the server asked it for a certificate.
+/// A client for `url` by these settings, and whether the server asked it for a certificate, in any connection until then. A
+/// server that refuses a certificate often just closes the connection: this then tells why.
 ///
 /// # Errors
-/// [`SetupError`].
-pub fn client_by(url: &Url, connection: &Connection) -> Result<(ClientBuilder, Asked), SetupError> {
-    connection.reach.check(url)?;
-    let asked = Asked::default();
-    let client = client_with(tls(url, connection, &asked)?);
-    let client = match connection.reach {
-        Reach::Anything => client,
+/// If the certificates or the proxy cannot be used, or the address is one that may not be reached.
+pub fn client_by(
+    url: &Url,
+    connection: &Connection,
+) -> Result<(ClientBuilder, Arc<AtomicBool>), Box<dyn Error + Send + Sync>> {
+    if connection.public_only {
+        check_public(url)?;
+    }
+    let asked = Arc::<AtomicBool>::default();
+    let mut client = client_with(tls(url, connection, asked.clone())?);
+    if connection.public_only {
         // A proxy of the environment would look the name up by itself.
-        Reach::PublicOnly => client.no_proxy().dns_resolver(Arc::new(PublicOnly)),
-    };
-    let client = connection.proxy.apply(client).map_err(|error| SetupError::Proxy(error.without_url()))?;
+        client = client.no_proxy().dns_resolver(Arc::new(PublicOnly));
+    }
+    let client = connection.proxy.apply(client).map_err(reqwest::Error::without_url)?;
     Ok((client, asked))
 }
 
@@ -105,7 +98,7 @@ fn client_with(tls: ClientConfig) -> ClientBuilder {
 /// TLS by ring, for this client and not for the process.
 ///
 /// A client of plain http needs no certificates, and works where none are installed.
-fn tls(url: &Url, connection: &Connection, asked: &Asked) -> Result<ClientConfig, rustls::Error> {
+fn tls(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder: ConfigBuilder<_, WantsClientCert> = match &connection.authorities {
@@ -113,8 +106,8 @@ fn tls(url: &Url, connection: &Connection, asked: &Asked) -> Result<ClientConfig
         None if url.scheme() == "https" || connection.proxy.speaks_tls() => builder.with_platform_verifier()?,
         None => builder.with_root_certificates(RootCertStore::empty()),
     };
-    let introduction = Introduction::new(connection.identity.as_ref(), asked)?;
-    let mut config = builder.with_client_cert_resolver(Arc::new(introduction));
+    let certified = connection.identity.as_ref().map(Identity::certified).transpose()?.map(Arc::new);
+    let mut config = builder.with_client_cert_resolver(Arc::new(CertificateResolver { certified, asked }));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -31,13 +31,14 @@
 //! | [`event`] | ids, offsets, events as the service writes them; no I/O | |
 //! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
 //! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, verify |
+//! | [`secret`] | a text that shows nothing of itself | |
 //! | [`http`] | TLS, proxies, headers, what all clients share | |
 //! | [`telemetry`] | logs and traces | record, http |
 //! | [`tasks`] | waiting for a newer value, joining a task | |
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |
-//! | [`api`] | the client of the service: pages, errors by what to do next | event, http |
+//! | [`api`] | the client of the service: pages, errors by what to do next | event, http, secret |
 //! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, telemetry |
 //! | [`sink`] | the trait, and one file or folder a sink | event, http, record, retry, tasks, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, metrics, record, retry, sink, tasks, telemetry, verify |
@@ -81,6 +82,7 @@ pub mod http;
 pub mod liveness;
 pub mod metrics;
 pub mod retry;
+pub mod secret;
 pub mod tasks;
 pub mod telemetry;
 pub mod version;

@@ -6,7 +6,6 @@
 //!   included. Only line breaks between two tokens become spaces, so that a record is a line.
 //! * **`decoded` is signed.** Only a verified record has it: without a proof it would be an unsigned claim of the service.
 
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -26,7 +25,7 @@ pub use filter::{Filter, Rule};
 pub use lines::Lines;
 pub use shape::{Format, Message, Shape};
 
-use line::Verification;
+use line::{Parts, Verification};
 
 /// A channel, by the operator's name for it and the service's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,19 +39,21 @@ pub struct ChannelRef {
 /// An event ready for delivery. Made only of a [`Verified`] or [`Unsigned`] event.
 #[derive(Clone, Debug)]
 pub struct Record {
-    channel: ChannelRef,
-    offset: Offset,
-    event_id: Option<EventId>,
-    kind: EventType,
-    /// Unix seconds.
-    time: Option<i64>,
-    /// What names the proof; `None` where nothing is proved.
-    digest: Option<Hash>,
-    json: Bytes,
-    /// Where the decoded content stands in `json`.
-    decoded: Option<Range<usize>>,
-    /// Where the event stands in `json`.
-    event: Range<usize>,
+    /// Its channel.
+    pub channel: ChannelRef,
+    /// The event's place in its channel.
+    pub offset: Offset,
+    /// The event's id, where the service gave one.
+    pub event_id: Option<EventId>,
+    /// What happened.
+    pub kind: EventType,
+    /// When it happened, Unix seconds. Not signed.
+    pub time: Option<i64>,
+    /// What names its proof: two records with one digest are one event. `None` where nothing is proved.
+    pub digest: Option<Hash>,
+    /// The JSON object, on one line, without the line break at its end.
+    pub json: Bytes,
+    parts: Parts,
     /// Read at the first question. Without filters and subjects it stays empty.
     facts: OnceLock<Box<Facts>>,
 }
@@ -61,72 +62,36 @@ impl Record {
     /// The record of an event whose proof holds.
     #[must_use]
     pub fn verified(channel: &ChannelRef, verified: &Verified, lines: &mut Lines) -> Self {
-        let digest = Some(verified.proof().digest);
-        Self { digest, ..Self::new(channel, verified.event(), Verification::verified(verified), lines) }
+        let proof = verified.proof();
+        let verification = Verification { proof: Some(proof), ..Verification::status(line::VERIFIED) };
+        Self { digest: Some(proof.digest), ..Self::new(channel, verified.event(), &verification, lines) }
     }
 
     /// The record of a notice, which is never signed, marked as such.
     #[must_use]
     pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned, lines: &mut Lines) -> Self {
-        Self::new(channel, unsigned.event(), Verification::status(line::UNSIGNED), lines)
+        Self::new(channel, unsigned.event(), &Verification::status(line::UNSIGNED), lines)
     }
 
-    fn new(channel: &ChannelRef, event: &Event, verification: Verification<'_>, lines: &mut Lines) -> Self {
-        let (json, parts) = lines.write(|json| line::render(json, channel, event.raw(), Some(event), verification));
+    fn new(channel: &ChannelRef, event: &Event, verification: &Verification<'_>, lines: &mut Lines) -> Self {
+        let (json, parts) = lines.write(|json| line::render(json, channel, &event.raw, Some(event), verification));
         Self {
             channel: channel.clone(),
-            offset: event.offset(),
-            event_id: event.id(),
-            kind: event.kind().clone(),
-            time: event.timestamp(),
+            offset: event.raw.offset,
+            event_id: event.raw.id,
+            kind: event.kind.clone(),
+            time: event.payload.timestamp,
             digest: None,
             json,
-            decoded: parts.decoded,
-            event: parts.event,
+            parts,
             facts: OnceLock::new(),
         }
-    }
-
-    /// Its channel.
-    #[must_use]
-    pub fn channel(&self) -> &ChannelRef {
-        &self.channel
-    }
-
-    /// The event's place in its channel.
-    #[must_use]
-    pub fn offset(&self) -> Offset {
-        self.offset
-    }
-
-    /// The event's id, where the service gave one.
-    #[must_use]
-    pub fn event_id(&self) -> Option<EventId> {
-        self.event_id
-    }
-
-    /// What happened.
-    #[must_use]
-    pub fn kind(&self) -> &EventType {
-        &self.kind
-    }
-
-    /// When it happened, Unix seconds. Not signed.
-    #[must_use]
-    pub fn time(&self) -> Option<i64> {
-        self.time
     }
 
     /// Whether it was proved. Otherwise it is a notice, which is never signed.
     #[must_use]
     pub fn is_verified(&self) -> bool {
         self.digest.is_some()
-    }
-
-    /// What names its proof: two records with one digest are one event. `None` where nothing is proved.
-    #[must_use]
-    pub fn digest(&self) -> Option<Hash> {
-        self.digest
     }
 
     /// The key for deduplication: the event's id, or else its channel and offset.
@@ -138,21 +103,15 @@ impl Record {
         }
     }
 
-    /// The JSON object, on one line, without the line break at its end.
-    #[must_use]
-    pub fn json(&self) -> &Bytes {
-        &self.json
-    }
-
     /// The service's JSON alone, on one line.
     #[must_use]
     pub fn event(&self) -> Bytes {
-        self.json.slice(self.event.clone())
+        self.json.slice(self.parts.event.clone())
     }
 
     /// The JSON that the network signed, on one line; `None` without a proof, and where what is signed is no JSON.
     fn decoded(&self) -> Option<&[u8]> {
-        self.decoded.clone().map(|decoded| &self.json[decoded])
+        self.parts.decoded.clone().map(|decoded| &self.json[decoded])
     }
 
     /// Its facts. The JSON is parsed for them once a record.
@@ -165,20 +124,15 @@ impl Record {
 /// The record of an event with any verdict, for showing it to a person or a program: never delivered.
 #[must_use]
 pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
-    let (raw, event, verification) = match verdict {
-        Verdict::Verified(proved) => {
-            (proved.event().raw(), Some(proved.event().clone()), Verification::verified(proved))
-        }
-        Verdict::Unsigned(notice) => {
-            (notice.event().raw(), Some(notice.event().clone()), Verification::status(line::UNSIGNED))
-        }
-        Verdict::Pending(raw) => (raw, Event::parse(raw.json.clone()).ok(), Verification::status(verdict.name())),
-        Verdict::Rejected(raw, reason) => {
-            (raw, Event::parse(raw.json.clone()).ok(), Verification::rejected(reason.name()))
-        }
-    };
+    let (raw, event) = verdict.parts();
+    let mut verification = Verification::status(verdict.name());
+    match verdict {
+        Verdict::Verified(verified) => verification.proof = Some(verified.proof()),
+        Verdict::Rejected(_, reason) => verification.reason = Some(reason.name()),
+        Verdict::Unsigned(_) | Verdict::Pending(_) => {}
+    }
     let mut line = Vec::new();
-    line::render(&mut line, channel, raw, event.as_ref(), verification);
+    line::render(&mut line, channel, raw, event.as_ref(), &verification);
     // All its parts are texts, so nothing is lost.
     String::from_utf8_lossy(&line).into_owned()
 }

@@ -29,6 +29,8 @@
 //! 5. What no signer who was asked has made is left to recovery: it alone tells strangers, repeats and malformed
 //!    signatures.
 
+use serde::Serialize;
+
 use crate::event::{Event, Malformed, OcrProof, Proofs, RawEvent};
 
 mod check;
@@ -86,7 +88,7 @@ impl Verified {
     /// The event as it came, and what was proved.
     #[must_use]
     pub fn into_parts(self) -> (RawEvent, Proof) {
-        (self.event.into_raw(), self.proof)
+        (self.event.raw, self.proof)
     }
 }
 
@@ -104,14 +106,15 @@ impl Unsigned {
     }
 }
 
-/// What a proof that holds has shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a proof that holds has shown. Its JSON is what a record says of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proof {
     /// The members of the signer set whose signatures were counted, in the order of the proof.
     pub signers: Vec<Address>,
     /// How many were required.
     pub required: usize,
     /// Signatures by keys outside the signer set that were read before there were enough.
+    #[serde(skip)]
     pub strangers: u32,
     /// The hash of the signed text, which the report binds.
     pub event_hash: Hash,
@@ -119,6 +122,7 @@ pub struct Proof {
     pub workflow_owner: Address,
     /// What was signed: the report with its context. Two proofs are the same proof exactly where this is the same,
     /// whoever signed them and however the signatures are written; the same text proved anew has another.
+    #[serde(skip)]
     pub digest: Hash,
 }
 
@@ -283,7 +287,7 @@ impl Sitting<'_> {
             Ok(event) => event,
             Err(malformed) => return Verdict::Rejected(raw, malformed.into()),
         };
-        match (event.can_be_proved(), event.proofs()) {
+        match (event.can_be_proved(), &event.proofs) {
             (true, Proofs::None) if event.proof_is_due() => Verdict::Pending(raw),
             (false, _) | (true, Proofs::None) => Verdict::Unsigned(Unsigned { event }),
             (true, Proofs::Unreadable) => Verdict::Rejected(raw, Reason::MalformedProof),
@@ -300,7 +304,7 @@ impl Sitting<'_> {
         let report_bytes = hash::bytes_of(&ocr.report).ok_or(Reason::MalformedReport)?;
         let report = Report::parse(&report_bytes).ok_or(Reason::MalformedReport)?;
         let context = hash::bytes_of(&ocr.context).ok_or(Reason::MalformedContext)?;
-        let event_hash = event_hash(event.signed().ok_or(Reason::NothingSigned)?);
+        let event_hash = event_hash(event.payload.signed.as_deref().ok_or(Reason::NothingSigned)?);
         if report.workflow_owner != *workflow_owner {
             return Err(Reason::WrongOwner { expected: *workflow_owner, found: report.workflow_owner });
         }
@@ -318,6 +322,17 @@ impl Sitting<'_> {
 }
 
 impl Verdict {
+    /// The record as it came, and the event where it is well formed.
+    #[must_use]
+    pub fn parts(&self) -> (&RawEvent, Option<Event>) {
+        match self {
+            Self::Verified(Verified { event, .. }) | Self::Unsigned(Unsigned { event }) => {
+                (&event.raw, Some(event.clone()))
+            }
+            Self::Pending(raw) | Self::Rejected(raw, _) => (raw, Event::parse(raw.json.clone()).ok()),
+        }
+    }
+
     /// A short constant name: `verified`, `unsigned`, `pending` or `rejected`.
     #[must_use]
     pub fn name(&self) -> &'static str {

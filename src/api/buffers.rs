@@ -24,7 +24,7 @@ pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 /// A body, as far as it has been read. Its buffer is given back when the last slice of it is dropped.
 #[derive(Debug)]
 pub(super) struct Body {
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     buffers: Arc<Buffers>,
 }
 
@@ -43,17 +43,9 @@ impl Buffers {
 }
 
 impl Body {
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    pub(super) fn push(&mut self, chunk: &[u8]) {
-        self.bytes.extend_from_slice(chunk);
-    }
-
     /// The whole body. A short one gives its buffer back at once.
     pub(super) fn freeze(self) -> Bytes {
-        if self.len() < LONG { Bytes::copy_from_slice(&self.bytes) } else { Bytes::from_owner(self) }
+        if self.bytes.len() < LONG { Bytes::copy_from_slice(&self.bytes) } else { Bytes::from_owner(self) }
     }
 }
 

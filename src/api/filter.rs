@@ -70,16 +70,6 @@ pub struct Created {
     pub lte: Option<i64>,
 }
 
-/// A filter that applies to none of the types that are searched for: the service refuses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` applies to {} only", .applies_to.iter().map(EventType::as_str).collect::<Vec<_>>().join(", "))]
-pub struct FilterError {
-    /// The filter's name in the request.
-    pub name: &'static str,
-    /// The types that it applies to.
-    pub applies_to: &'static [EventType],
-}
-
 impl Filter {
     /// The request's query; a filter with several values repeats its name.
     pub(super) fn query(&self) -> Vec<(&'static str, String)> {
@@ -110,8 +100,8 @@ impl Filter {
     /// let through, because a refusal by the service says so and a refusal here could not be got around.
     ///
     /// # Errors
-    /// [`FilterError`], for the first that does not.
-    pub fn check(&self) -> Result<(), FilterError> {
+    /// Names the first that does not, and the types that it applies to.
+    pub fn check(&self) -> Result<(), String> {
         if self.types.is_empty() || self.types.iter().any(|kind| matches!(kind, EventType::Other(_))) {
             return Ok(());
         }
@@ -119,7 +109,10 @@ impl Filter {
         let misfit = APPLIES_TO.iter().find(|(name, applies_to)| {
             given.iter().any(|(given, _)| given == name) && !self.types.iter().any(|kind| applies_to.contains(kind))
         });
-        misfit.map_or(Ok(()), |&(name, applies_to)| Err(FilterError { name, applies_to }))
+        misfit.map_or(Ok(()), |(name, applies_to)| {
+            let types: Vec<_> = applies_to.iter().map(EventType::as_ref).collect();
+            Err(format!("`{name}` applies to {} only", types.join(", ")))
+        })
     }
 }
 

@@ -9,6 +9,7 @@
 //! * **No defaults.** A page without `events` or `has_more`, or with `null` there, is malformed: taken as empty it would look
 //!   like the end of the channel.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::BadAnswer;
-use crate::event::{EventId, Offset, RawEvent};
+use crate::event::{EventId, RawEvent};
 
 /// A page with more records than this is refused. The service's own maximum is 200; more than were asked for are taken.
 pub const MAX_RECORDS: usize = 10_000;
@@ -34,113 +35,106 @@ pub struct Page {
 
 #[derive(Deserialize)]
 struct Wire<'a> {
-    #[serde(borrow)]
-    events: Records<'a>,
+    #[serde(borrow, deserialize_with = "records")]
+    events: Vec<&'a RawValue>,
     has_more: bool,
 }
 
 impl Page {
     /// Reads the body of poll or search. Its records are slices of it.
     ///
+    /// A body that is not UTF-8 is read as if every byte were a character, which leaves JSON's own characters where they
+    /// are. That needs the body's length once more, twice at the most.
+    ///
     /// # Errors
     /// [`BadAnswer`], where it is no page or the order of its records cannot be seen.
     pub fn read(body: &Bytes) -> Result<Self, BadAnswer> {
-        match std::str::from_utf8(body) {
-            Ok(text) => {
-                let wire: Wire<'_> = parse(text)?;
-                page(&wire, |record| Some((RawEvent::place(record)?, body.slice_ref(record.as_bytes()))))
-            }
-            Err(_) => read_damaged(body),
+        let text = text(body);
+        let Wire { events: records, has_more } = parse(&text)?;
+        if records.len() > MAX_RECORDS {
+            return Err(BadAnswer("the page has too many records".into()));
         }
+        // The end of the last record, in `text` and in `body`.
+        let (mut seen, mut end) = (0, 0);
+        let mut events: Vec<RawEvent> = Vec::with_capacity(records.len());
+        for (index, record) in records.into_iter().map(RawValue::get).enumerate() {
+            let json = if let Cow::Borrowed(_) = text {
+                body.slice_ref(record.as_bytes())
+            } else {
+                let at = record.as_ptr().addr() - text.as_ptr().addr();
+                let start = end + text[seen..at].chars().count();
+                (seen, end) = (at + record.len(), start + record.chars().count());
+                body.slice(start..end)
+            };
+            let (offset, id) = RawEvent::place(record).ok_or_else(|| no_offset(index))?;
+            if events.last().is_some_and(|above| above.offset <= offset) {
+                return Err(BadAnswer(format!("record {index} of the page is not below the one before it").into()));
+            }
+            events.push(RawEvent { offset, id, json });
+        }
+        Ok(Self { events, has_more })
     }
 }
 
 /// Reads the body of a single event: the record itself.
 pub(super) fn read_one(body: &Bytes, asked_for: EventId) -> Result<RawEvent, BadAnswer> {
-    let text = latin1(body);
+    let text = text(body);
     let record: &RawValue = parse(&text)?;
-    let (offset, id) = RawEvent::place(record.get()).ok_or(BadAnswer::NoOffset { index: 0 })?;
+    let (offset, id) = RawEvent::place(record.get()).ok_or_else(|| no_offset(0))?;
     // A record without a readable id is passed on: the schema allows it, and the verifier decides.
     if id.is_some_and(|id| id != asked_for) {
-        return Err(BadAnswer::AnotherEvent);
+        return Err(BadAnswer("the service answered with another event than the one asked for".into()));
     }
     Ok(RawEvent { offset, id, json: body.slice_ref(body.trim_ascii()) })
 }
 
-/// Reads a body that is not UTF-8 as if every byte were a character, which leaves JSON's own characters where they are,
-/// and gives each record its exact bytes. Needs the body's length once more, twice at the most.
-fn read_damaged(body: &Bytes) -> Result<Page, BadAnswer> {
-    let text = latin1(body);
-    let wire: Wire<'_> = parse(&text)?;
-    let (mut seen, mut start) = (0, 0);
-    page(&wire, |record| {
-        let at = record.as_ptr().addr() - text.as_ptr().addr();
-        start += text[seen..at].chars().count();
-        seen = at;
-        let json = body.slice(start..start + record.chars().count());
-        Some((RawEvent::place(record)?, json))
-    })
+/// Such a record can be neither delivered nor set aside.
+fn no_offset(index: usize) -> BadAnswer {
+    BadAnswer(format!("record {index} of the page has no readable offset").into())
 }
 
-fn latin1(body: &[u8]) -> String {
-    body.iter().copied().map(char::from).collect()
+/// A body as text; each byte is a character where it is not UTF-8.
+fn text(body: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(body).map_or_else(|_| body.iter().copied().map(char::from).collect(), Cow::Borrowed)
 }
 
-/// What a record says of its place.
-type Place = (Offset, Option<EventId>);
-
-/// Locates every record and checks their order.
-fn page(wire: &Wire<'_>, mut locate: impl FnMut(&str) -> Option<(Place, Bytes)>) -> Result<Page, BadAnswer> {
-    let records = &wire.events.0;
-    if records.len() > MAX_RECORDS {
-        return Err(BadAnswer::TooManyRecords);
-    }
-    let mut events: Vec<RawEvent> = Vec::with_capacity(records.len());
-    for (index, record) in records.iter().enumerate() {
-        let ((offset, id), json) = locate(record.get()).ok_or(BadAnswer::NoOffset { index })?;
-        if events.last().is_some_and(|above| above.offset <= offset) {
-            return Err(BadAnswer::NotDescending { index });
-        }
-        events.push(RawEvent { offset, id, json });
-    }
-    Ok(Page { events, has_more: wire.has_more })
-}
+/// Most often a proxy's page.
+pub(super) const NOT_JSON: &str = "the answer is not JSON: does a proxy stand in between?";
 
 /// Reads JSON, and classifies what is wrong with it.
 pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
-    serde_json::from_str(text).map_err(|error| match error.classify() {
-        _ if text.trim_ascii().is_empty() => BadAnswer::Empty,
-        Category::Eof => BadAnswer::CutShort,
-        Category::Data => BadAnswer::WrongShape,
-        Category::Syntax | Category::Io => BadAnswer::NotJson,
+    serde_json::from_str(text).map_err(|error| {
+        let what = match error.classify() {
+            _ if text.trim_ascii().is_empty() => "the answer is empty",
+            Category::Eof => "the answer is cut short",
+            Category::Data => "the answer does not have the documented shape",
+            Category::Syntax | Category::Io => NOT_JSON,
+        };
+        BadAnswer(what.into())
     })
 }
 
 /// The page's records; of more than [`MAX_RECORDS`] no more than that there are more.
-struct Records<'a>(Vec<&'a RawValue>);
+fn records<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'de RawValue>, D::Error> {
+    struct Each;
 
-impl<'de: 'a, 'a> Deserialize<'de> for Records<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Each)
-    }
-}
+    impl<'de> Visitor<'de> for Each {
+        type Value = Vec<&'de RawValue>;
 
-struct Each;
-
-impl<'de> Visitor<'de> for Each {
-    type Value = Records<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of records")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut records = Vec::new();
-        while let Some(record) = list.next_element()? {
-            if records.len() <= MAX_RECORDS {
-                records.push(record);
-            }
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of records")
         }
-        Ok(Records(records))
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut records = Vec::new();
+            while let Some(record) = list.next_element()? {
+                if records.len() <= MAX_RECORDS {
+                    records.push(record);
+                }
+            }
+            Ok(records)
+        }
     }
+
+    deserializer.deserialize_seq(Each)
 }

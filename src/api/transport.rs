@@ -1,20 +1,18 @@
 //! HTTP below the client: one connection pool, bounded bodies, answers classified by status.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
-use reqwest::{RequestBuilder, Response, StatusCode};
+use reqwest::{RequestBuilder, Response};
 use url::Url;
 
-use super::buffers::Buffers;
 use super::envelope::{self, MAX_ENVELOPE};
-use super::error::Missing;
-use super::{ApiError, BadAnswer, Settings, SettingsError, Trouble};
+use super::error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
+use super::{Client, MAX_BODY, Settings};
 use crate::http;
 
 /// Between two pings of an HTTP/2 connection in use, and how long a pong may take. Without pings a dead connection would
@@ -25,28 +23,19 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// needs one.
 const KEPT_CONNECTIONS: usize = 16;
 
-/// Where and how requests go. Its `Debug` says where only.
-#[derive(Clone)]
-pub(super) struct Transport {
-    http: reqwest::Client,
-    base_url: Url,
-    api_key: Arc<str>,
-    authorization: HeaderValue,
-    max_body: usize,
-    buffers: Arc<Buffers>,
-}
-
-impl fmt::Debug for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transport").field("base_url", &self.base_url.as_str()).finish_non_exhaustive()
-    }
-}
-
-impl Transport {
-    pub(super) fn new(settings: Settings, max_body: usize) -> Result<Self, SettingsError> {
-        let authorization = authorization(&settings.api_key)?;
-        let base_url = base(settings.base_url)?;
-        let http = http::client_for(&base_url)
+impl Client {
+    /// A client by these settings. Nothing is asked of the service yet.
+    ///
+    /// # Errors
+    /// [`SettingsError`], where the settings could never work.
+    pub fn new(mut settings: Settings) -> Result<Self, SettingsError> {
+        if settings.api_key.expose().is_empty() {
+            return Err(SettingsError::NoKey);
+        }
+        let authorization = http::sensitive(&format!("Apikey {}", settings.api_key.expose()));
+        let authorization = authorization.ok_or(SettingsError::KeyCharacters)?;
+        settings.base_url = base(settings.base_url)?;
+        let http = http::client_for(&settings.base_url)
             .map_err(SettingsError::Tls)?
             .connect_timeout(settings.connect_timeout)
             .timeout(settings.request_timeout)
@@ -56,41 +45,50 @@ impl Transport {
             .gzip(true)
             .build()
             .map_err(SettingsError::Http)?;
-        Ok(Self { http, base_url, api_key: settings.api_key.into(), authorization, max_body, buffers: Arc::default() })
+        Ok(Self { http, settings: Arc::new(settings), authorization, max_body: MAX_BODY, buffers: Arc::default() })
     }
 
-    /// The body of a 2xx.
-    pub(super) async fn get(
-        &self,
-        path: &[&str],
-        query: &[(&'static str, String)],
-        missing: Missing,
-    ) -> Result<Bytes, ApiError> {
-        let request = self.request(path).query(query).header(AUTHORIZATION, self.authorization.clone());
-        self.send(request, missing).await
-    }
-
-    /// The body of a 2xx of an endpoint that needs no key.
-    pub(super) async fn get_anonymously(&self, path: &[&str]) -> Result<Bytes, ApiError> {
-        self.send(self.request(path), Missing::Nothing).await
-    }
-
-    fn request(&self, path: &[&str]) -> RequestBuilder {
-        let mut url = self.base_url.clone();
+    /// A request without the key.
+    pub(super) fn get(&self, path: &[&str]) -> RequestBuilder {
+        let mut url = self.settings.base_url.clone();
         url.path_segments_mut().expect("an http URL has a path").pop_if_empty().extend(path);
         self.http.get(url).header(ACCEPT, HeaderValue::from_static("application/json"))
     }
 
-    async fn send(&self, request: RequestBuilder, missing: Missing) -> Result<Bytes, ApiError> {
+    /// The request with the key.
+    pub(super) fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
+        request.header(AUTHORIZATION, self.authorization.clone())
+    }
+
+    /// The body of a 2xx. A 404 is the error `missing`.
+    pub(super) async fn send(
+        &self,
+        request: RequestBuilder,
+        missing: impl FnOnce(Answer) -> ApiError,
+    ) -> Result<Bytes, ApiError> {
         let mut response = request.send().await.map_err(broken)?;
+        let (status, retry_after) = (response.status().as_u16(), http::retry_after(response.headers()));
         if response.status().is_success() {
             return self.body(&mut response, self.max_body).await;
         }
-        let retry_after = http::retry_after(response.headers());
-        let status = response.status();
         // The body is for people only: the status counts though it cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE).await.unwrap_or_default();
-        Err(self.classify(status, &said, retry_after, missing))
+        let answer = envelope::read(status, &said, self.settings.api_key.expose());
+        Err(match status {
+            404 => missing(answer),
+            429 => ApiError::RateLimited { retry_after },
+            400..=499 => ApiError::Refused(answer),
+            500..=599 => ApiError::Transient(Trouble::Status { answer, retry_after }),
+            300..=399 => BadAnswer(
+                format!(
+                    "the service answered with a redirect (HTTP {status}), which is never followed: is api.base_url \
+                     right?"
+                )
+                .into(),
+            )
+            .into(),
+            _ => BadAnswer(format!("the service answered with the unexpected status {status}").into()).into(),
+        })
     }
 
     /// Reads a body, decompressed, up to `bound` bytes.
@@ -98,36 +96,13 @@ impl Transport {
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
         let mut body = self.buffers.body(announced.min(bound));
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
-            if chunk.len() > bound - body.len() {
-                return Err(ApiError::Malformed(BadAnswer::TooLong { bound }));
+            if chunk.len() > bound - body.bytes.len() {
+                return Err(BadAnswer(format!("the answer is longer than {bound} bytes").into()).into());
             }
-            body.push(&chunk);
+            body.bytes.extend_from_slice(&chunk);
         }
         Ok(body.freeze())
     }
-
-    fn classify(&self, status: StatusCode, said: &[u8], retry_after: Option<Duration>, missing: Missing) -> ApiError {
-        let answer = || envelope::read(status.as_u16(), said, &self.api_key);
-        match (status.as_u16(), missing) {
-            (404, Missing::Channel) => ApiError::ChannelGone(answer()),
-            (404, Missing::Resource) => ApiError::NotFound(answer()),
-            (429, _) => ApiError::RateLimited { retry_after },
-            (400..=499, _) => ApiError::Refused(answer()),
-            (500..=599, _) => ApiError::Transient { trouble: Trouble::Status(answer()), retry_after },
-            (status @ 300..=399, _) => ApiError::Malformed(BadAnswer::Redirect(status)),
-            (status, _) => ApiError::Malformed(BadAnswer::Status(status)),
-        }
-    }
-}
-
-fn authorization(api_key: &str) -> Result<HeaderValue, SettingsError> {
-    if api_key.is_empty() {
-        return Err(SettingsError::NoKey);
-    }
-    let header = HeaderValue::try_from(format!("Apikey {api_key}"));
-    let mut header = header.map_err(|_| SettingsError::KeyCharacters)?;
-    header.set_sensitive(true);
-    Ok(header)
 }
 
 /// The base URL without slashes at its end. One with a user in it would send a second set of credentials.
@@ -151,16 +126,15 @@ fn broken(error: reqwest::Error) -> ApiError {
     // The operator knows the address, and it would hide the cause in a long line.
     let error = error.without_url();
     if is_not_gzip(&error) {
-        return ApiError::Malformed(BadAnswer::Compression);
+        return BadAnswer("the answer could not be decompressed".into()).into();
     }
-    let trouble = if error.is_timeout() {
+    ApiError::Transient(if error.is_timeout() {
         Trouble::Timeout
     } else if error.is_connect() {
         Trouble::Connect(error)
     } else {
         Trouble::Network(error)
-    };
-    ApiError::Transient { trouble, retry_after: None }
+    })
 }
 
 /// Whether the decoder, and not the network, is the cause.

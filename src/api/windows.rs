@@ -30,11 +30,12 @@ const HELD_BYTES: usize = 24 * 1024 * 1024;
 
 /// Which way a walk goes through time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i64)]
 pub enum Direction {
     /// From the oldest event to the newest.
-    Up,
+    Up = 1,
     /// From the newest event to the oldest.
-    Down,
+    Down = -1,
 }
 
 /// A span of Unix seconds: later than `after`, and not later than `through`.
@@ -101,10 +102,7 @@ impl Windows {
     /// The window to ask for next; `None` at the end.
     #[must_use]
     pub fn next(&self) -> Option<Window> {
-        match self.direction {
-            Direction::Up => self.to(self.seen + self.span),
-            Direction::Down => self.to(self.seen - self.span),
-        }
+        self.to(self.seen + self.direction as i64 * self.span)
     }
 
     /// A window from where the walk stands to that second, or to the end; `None` where the walk is there already.
@@ -191,10 +189,7 @@ impl Windows {
     }
 
     fn place(&self, event: &RawEvent) -> Place {
-        match self.direction {
-            Direction::Up => event.offset.get(),
-            Direction::Down => -event.offset.get(),
-        }
+        self.direction as i64 * event.offset.get()
     }
 }
 

@@ -326,7 +326,7 @@ async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
     let settings = Arc::new(settings());
     let checked = ThisMachine::new().check(&settings, (1..=1000).map(notice).collect()).await.unwrap();
     let offsets = checked.iter().map(|checked| match checked {
-        Checked::Unsigned(notice, _) => notice.event().offset().get(),
+        Checked::Unsigned(notice, _) => notice.event().raw.offset.get(),
         other => panic!("{other:?}"),
     });
     assert!(offsets.eq(1..=1000));

@@ -145,7 +145,7 @@ impl VerifyStage {
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
                 if self.note_admitted(&raw, self.recent.verified(channel, &raw, &proof), trace)? {
-                    self.metrics.verdict(Some(record.kind()), Sort::Verified);
+                    self.metrics.verdict(Some(&record.kind), Sort::Verified);
                     self.metrics.unknown_signers(proof.strangers);
                     self.handle.board.signed(&proof.signers, self.machine.now());
                 }
@@ -154,11 +154,11 @@ impl VerifyStage {
             Checked::Unsigned(unsigned, record) => {
                 let event = unsigned.event();
                 let is_news = record.is_none()
-                    || self.note_admitted(event.raw(), self.recent.notice(channel, &unsigned), trace)?;
+                    || self.note_admitted(&event.raw, self.recent.notice(channel, &unsigned), trace)?;
                 if is_news {
-                    self.metrics.verdict(Some(event.kind()), Sort::Unsigned);
+                    self.metrics.verdict(Some(&event.kind), Sort::Unsigned);
                 }
-                record.map_or(Outcome::Dropped(event.offset()), Outcome::Deliver)
+                record.map_or(Outcome::Dropped(event.raw.offset), Outcome::Deliver)
             }
             Checked::Pending(raw) => self.set_aside(raw, trace),
             Checked::Rejected(raw, rejection) => Outcome::Rejected(self.quarantine(raw, rejection, trace)),

@@ -42,7 +42,7 @@ fn details(verdict: &Verdict) -> String {
         Verdict::Verified(verified) => {
             let proof = verified.proof();
             let signers: Vec<String> = proof.signers.iter().map(ToString::to_string).collect();
-            let decoded = verified.event().signed().and_then(record::decode);
+            let decoded = verified.event().payload.signed.as_deref().and_then(record::decode);
             let signed = decoded.map(|decoded| shown::printable(decoded.get()));
             let signed = signed.as_deref().unwrap_or("a text that is not base64 of JSON");
             format!("signers: {} ({} required)\nsigned: {signed}", signers.join(", "), proof.required)

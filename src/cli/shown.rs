@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Deserialize;
 
-use crate::event::{Event, EventId, RawEvent};
+use crate::event::{EventId, RawEvent};
 use crate::record::{self, ChannelRef};
 use crate::verify::{Verdict, Verifier};
 
@@ -22,11 +22,11 @@ pub(super) fn write(out: &mut impl Write, json: bool, channel: &ChannelRef, verd
 
 /// `offset  time  type  verdict or reason  event id  name`, `-` where there is none.
 pub(super) fn line(verdict: &Verdict) -> String {
-    let (raw, event) = parts(verdict);
+    let (raw, event) = verdict.parts();
     let event = event.as_ref();
-    let time = event.and_then(Event::timestamp).and_then(record::rfc3339);
-    let kind = event.map(|event| printable(event.kind().as_str()));
-    let name = name(verdict).or_else(|| event.and_then(Event::status).map(printable));
+    let time = event.and_then(|event| event.payload.timestamp).and_then(record::rfc3339);
+    let kind = event.map(|event| printable(event.kind.as_ref()));
+    let name = name(verdict).or_else(|| event.and_then(|event| event.payload.status.as_deref()).map(printable));
     format!(
         "{:>10}  {:20}  {:16}  {:20}  {:36}  {}",
         raw.offset,
@@ -56,15 +56,6 @@ pub(super) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// The record, and the event where it is well formed.
-pub(super) fn parts(verdict: &Verdict) -> (&RawEvent, Option<Event>) {
-    match verdict {
-        Verdict::Verified(verified) => (verified.event().raw(), Some(verified.event().clone())),
-        Verdict::Unsigned(unsigned) => (unsigned.event().raw(), Some(unsigned.event().clone())),
-        Verdict::Pending(raw) | Verdict::Rejected(raw, _) => (raw, Event::parse(raw.json.clone()).ok()),
-    }
-}
-
 /// The name inside the signed text, of a verified event only: otherwise it is not signed.
 fn name(verdict: &Verdict) -> Option<String> {
     #[derive(Deserialize)]
@@ -72,7 +63,7 @@ fn name(verdict: &Verdict) -> Option<String> {
         name: String,
     }
     let Verdict::Verified(verified) = verdict else { return None };
-    let decoded = record::decode(verified.event().signed()?)?;
+    let decoded = record::decode(verified.event().payload.signed.as_deref()?)?;
     let Named { name } = serde_json::from_str(decoded.get()).ok()?;
     Some(printable(&name))
 }

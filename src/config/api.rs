@@ -8,6 +8,7 @@ use super::table::{Reported, Table};
 use super::values::{http_url, positive_duration, whole_number};
 use crate::api;
 use crate::retry::RetryPolicy;
+use crate::secret::Secret;
 
 /// The most events that the service puts on a page (spec/wire.md, "Requests").
 const PAGE_LIMIT: std::ops::RangeInclusive<u16> = 1..=200;
@@ -42,7 +43,7 @@ impl Api {
         Ok(Self {
             client: api::Settings {
                 base_url: base_url?,
-                api_key: api_key?,
+                api_key: Secret::new(api_key?),
                 connect_timeout: connect_timeout?,
                 request_timeout: request_timeout?,
             },

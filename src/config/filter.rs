@@ -1,5 +1,7 @@
 //! Filters: which events a sink is given.
 
+use strum::VariantArray;
+
 use super::table::{Reading, Table};
 use super::values::choice;
 use crate::record::{Field, Filter, Rule};
@@ -11,16 +13,20 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Reading<Filter> {
     }
     let mut filter = table.table(name);
     let mut rule = Ok(Rule::default());
-    for &field in Field::all() {
-        let name = field.name();
+    for &field in Field::VARIANTS {
+        let name = field.into();
         match filter.list(name) {
             Ok(None) => {}
             Ok(Some(values)) if values.is_empty() => {
                 rule = Err(filter.wrong(name, "is empty, and no event would pass; name a value"));
             }
-            Ok(Some(values)) => rule = rule.map(|rule| rule.with(field, values)),
+            Ok(Some(values)) => {
+                if let Ok(rule) = &mut rule {
+                    rule.insert(field, values);
+                }
+            }
             Err(reported) => rule = Err(reported),
         }
     }
-    Ok(Some(Filter::any(vec![rule?])))
+    Ok(Some(Filter(vec![rule?])))
 }

@@ -1,7 +1,6 @@
 //! JSON objects, read so that no other reader can read them differently.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::fmt;
 
 use serde::Deserialize;
@@ -35,15 +34,8 @@ pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 impl<'a> Object<'a> {
     /// Reads a text as one object.
     pub(crate) fn read(json: &'a [u8]) -> Result<Self, Malformed> {
-        std::str::from_utf8(json).map_err(|_| Malformed::NotAnObject).and_then(Self::read_text)
-    }
-
-    /// As [`read`](Self::read), of what is known to be UTF-8.
-    pub(super) fn read_text(json: &'a str) -> Result<Self, Malformed> {
-        if nested_too_deeply(json.as_bytes()) {
-            return Err(Malformed::NotAnObject);
-        }
-        serde_json::from_str(json).map_err(|_| Malformed::NotAnObject)
+        let text = std::str::from_utf8(json).ok().filter(|_| !nested_too_deeply(json));
+        serde_json::from_str(text.ok_or(Malformed::NotAnObject)?).map_err(|_| Malformed::NotAnObject)
     }
 
     /// The member of that name; `null` counts as absent, as it does in the reference.
@@ -69,12 +61,7 @@ impl<'a> Object<'a> {
 
     /// The member of that name as a text.
     pub(crate) fn text(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, Malformed> {
-        let read = |value: &'a RawValue| match value.get().strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-            // Without escapes the text is what stands between the quotes.
-            Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
-            _ => serde_json::from_str(value.get()).map(|Text(text)| text).map_err(|_| Malformed::Shape(name)),
-        };
-        self.raw(name)?.map(read).transpose()
+        Ok(self.get(name)?.map(|Text(text)| text))
     }
 
     /// All members by their names, those of one name in their order.
@@ -82,11 +69,6 @@ impl<'a> Object<'a> {
         let mut members: Vec<_> = self.0.iter().map(|(name, value)| (name.as_ref(), *value)).collect();
         members.sort_by_key(|&(name, _)| name);
         members
-    }
-
-    /// Checks that a member, where it is present, is a `T`.
-    pub(crate) fn check<T: Deserialize<'a>>(&self, name: &'static str) -> Result<(), Malformed> {
-        self.get::<T>(name).map(drop)
     }
 }
 
@@ -137,12 +119,8 @@ fn folds_to(key: &str, name: &str) -> bool {
         '\u{212a}' => 'k',
         c => c.to_ascii_lowercase(),
     };
-    match key.len().cmp(&name.len()) {
-        Ordering::Less => false,
-        Ordering::Equal => key.eq_ignore_ascii_case(name),
-        // Both of them are longer in UTF-8 than what they fold into.
-        Ordering::Greater => !key.is_ascii() && key.chars().map(fold).eq(name.chars()),
-    }
+    // Both of them are longer in UTF-8 than what they fold into.
+    key.len() >= name.len() && key.chars().map(fold).eq(name.chars())
 }
 
 /// Whether the text nests deeper than [`MAX_DEPTH`]. Only a text longer than that can.

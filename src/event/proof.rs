@@ -1,5 +1,6 @@
 //! The OCR proof as the service writes it: text, nothing of it checked.
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::json::{Malformed, Object};
@@ -18,7 +19,7 @@ pub enum Proofs {
 }
 
 /// An oracle network's proof: the report, its context and the signatures, in hex as they came.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct OcrProof {
     /// `0x` and the report's bytes.
     pub report: Box<str>,
@@ -42,16 +43,13 @@ impl Proofs {
 
 impl OcrProof {
     fn read(json: &str) -> Result<Self, Malformed> {
-        let proof = Object::read_text(json)?;
+        let proof = Object::read(json.as_bytes())?;
+        let required = |name| Ok::<Box<str>, _>(proof.text(name)?.ok_or(Malformed::Missing(name))?.into());
         proof.text("alg")?;
         Ok(Self {
-            report: required(&proof, "ocr_report")?,
-            context: required(&proof, "ocr_context")?,
+            report: required("ocr_report")?,
+            context: required("ocr_context")?,
             signatures: proof.get("signatures")?.unwrap_or_default(),
         })
     }
-}
-
-fn required(proof: &Object<'_>, name: &'static str) -> Result<Box<str>, Malformed> {
-    Ok(proof.text(name)?.ok_or(Malformed::Missing(name))?.into())
 }

@@ -12,29 +12,26 @@ pub enum Proxy {
     Environment,
     /// Directly, whatever the environment says.
     Direct,
-    /// Through this one, whatever the environment says.
-    Named(NamedProxy),
-}
-
-/// A forward proxy. It is asked for a tunnel to an https server (CONNECT), and sees the requests to an http server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedProxy {
-    /// http or https, without credentials.
-    pub url: Url,
-    /// The credentials for it.
-    pub authorization: Option<HeaderValue>,
+    /// Through this one, whatever the environment says. It is asked for a tunnel to an https server (CONNECT), and sees
+    /// the requests to an http server.
+    Named {
+        /// http or https, without credentials.
+        url: Url,
+        /// The credentials for it.
+        authorization: Option<HeaderValue>,
+    },
 }
 
 impl Proxy {
     pub(super) fn speaks_tls(&self) -> bool {
-        matches!(self, Self::Named(proxy) if proxy.url.scheme() == "https")
+        matches!(self, Self::Named { url, .. } if url.scheme() == "https")
     }
 
     pub(super) fn apply(&self, client: ClientBuilder) -> Result<ClientBuilder, reqwest::Error> {
         Ok(match self {
             Self::Environment => client,
             Self::Direct => client.no_proxy(),
-            Self::Named(NamedProxy { url, authorization }) => {
+            Self::Named { url, authorization } => {
                 let proxy = reqwest::Proxy::all(url.clone())?;
                 client.proxy(match authorization {
                     Some(authorization) => proxy.custom_http_auth(authorization.clone()),

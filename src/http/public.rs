@@ -6,20 +6,11 @@
 //! * **One is enough.** A name is refused where one of its addresses is not public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
-
-/// Which addresses may be connected to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// All.
-    #[default]
-    Anything,
-    /// Those of the public internet.
-    PublicOnly,
-}
 
 /// An address that may not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,97 +20,68 @@ pub struct NotPublic {
 }
 
 /// What is not globally reachable by IANA's registries of special-purpose addresses (RFC 6890), and multicast.
-const PRIVATE_V4: [Ipv4Net; 16] = [
-    v4([0, 0, 0, 0], 8),
-    v4([10, 0, 0, 0], 8),
-    v4([100, 64, 0, 0], 10),
-    v4([127, 0, 0, 0], 8),
-    v4([169, 254, 0, 0], 16),
-    v4([172, 16, 0, 0], 12),
-    v4([192, 0, 0, 0], 24),
-    v4([192, 0, 2, 0], 24),
-    v4([192, 88, 99, 0], 24),
-    v4([192, 168, 0, 0], 16),
-    v4([198, 18, 0, 0], 15),
-    v4([198, 51, 100, 0], 24),
-    v4([203, 0, 113, 0], 24),
-    v4([224, 0, 0, 0], 4),
-    v4([240, 0, 0, 0], 4),
-    // Azure's metadata service, which looks public. Those of other clouds are above and below.
-    v4([168, 63, 129, 16], 32),
-];
-
-const PRIVATE_V6: [Ipv6Net; 10] = [
-    // Unspecified, loopback, and IPv4-compatible (RFC 4291), which is deprecated.
-    v6([0, 0, 0], 96),
-    v6([0x64, 0xff9b, 1], 48),
-    v6([0x100, 0, 0], 64),
-    v6([0x2001, 0, 0], 23),
-    v6([0x2001, 0xdb8, 0], 32),
-    v6([0x3fff, 0, 0], 20),
-    v6([0x5f00, 0, 0], 16),
-    v6([0xfc00, 0, 0], 7),
-    v6([0xfe80, 0, 0], 9),
-    v6([0xff00, 0, 0], 8),
-];
-
-/// Translated to IPv4 on the way (RFC 6052).
-const NAT64: Ipv6Net = v6([0x64, 0xff9b, 0], 96);
-
-/// Tunnelled to an IPv4 address (RFC 3056).
-const SIX_TO_FOUR: Ipv6Net = v6([0x2002, 0, 0], 16);
-
-const fn v4([a, b, c, d]: [u8; 4], prefix: u8) -> Ipv4Net {
-    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
-}
-
-const fn v6(first: [u16; 3], prefix: u8) -> Ipv6Net {
-    Ipv6Net::new_assert(Ipv6Addr::new(first[0], first[1], first[2], 0, 0, 0, 0, 0), prefix)
-}
+static PRIVATE: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
+    let nets = [
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        // Azure's metadata service, which looks public. Those of other clouds are above and below.
+        "168.63.129.16/32",
+        // Unspecified, loopback, and IPv4-compatible (RFC 4291), which is deprecated.
+        "::/96",
+        "64:ff9b:1::/48",
+        "100::/64",
+        "2001::/23",
+        "2001:db8::/32",
+        "3fff::/20",
+        "5f00::/16",
+        "fc00::/7",
+        "fe80::/9",
+        "ff00::/8",
+    ];
+    nets.map(|net| net.parse().expect("these are networks")).into()
+});
 
 fn check(address: IpAddr) -> Result<(), NotPublic> {
-    let public = match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
+    let end = match address {
+        IpAddr::V6(address) => inner_v4(address).map_or(address.into(), IpAddr::V4),
+        IpAddr::V4(_) => address,
     };
-    if public { Ok(()) } else { Err(NotPublic { address }) }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    !PRIVATE_V4.iter().any(|net| net.contains(&address))
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    match inner_v4(address) {
-        Some(inner) => is_public_v4(inner),
-        None => !PRIVATE_V6.iter().any(|net| net.contains(&address)),
-    }
+    if PRIVATE.iter().any(|net| net.contains(&end)) { Err(NotPublic { address }) } else { Ok(()) }
 }
 
 /// The IPv4 address that a packet ends at.
 fn inner_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let octets = address.octets();
-    let from = |at: usize| Ipv4Addr::new(octets[at], octets[at + 1], octets[at + 2], octets[at + 3]);
-    if NAT64.contains(&address) {
-        Some(from(12))
-    } else if SIX_TO_FOUR.contains(&address) {
-        Some(from(2))
-    } else {
-        address.to_ipv4_mapped()
+    match address.segments() {
+        // Translated to IPv4 on the way (RFC 6052), or tunnelled to an IPv4 address (RFC 3056).
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        _ => address.to_ipv4_mapped(),
     }
 }
 
-impl Reach {
-    /// Checks a URL that has an address instead of a name: none is looked up for it.
-    ///
-    /// # Errors
-    /// [`NotPublic`], where that address may not be reached.
-    pub fn check(self, url: &Url) -> Result<(), NotPublic> {
-        match (self, url.host()) {
-            (Self::PublicOnly, Some(Host::Ipv4(address))) => check(address.into()),
-            (Self::PublicOnly, Some(Host::Ipv6(address))) => check(address.into()),
-            _ => Ok(()),
-        }
+/// Checks a URL that has an address instead of a name: none is looked up for it.
+///
+/// # Errors
+/// [`NotPublic`], where that address is no public one.
+pub fn check_public(url: &Url) -> Result<(), NotPublic> {
+    match url.host() {
+        Some(Host::Ipv4(address)) => check(address.into()),
+        Some(Host::Ipv6(address)) => check(address.into()),
+        Some(Host::Domain(_)) | None => Ok(()),
     }
 }
 

@@ -60,10 +60,6 @@ impl fmt::Debug for Authorities {
     }
 }
 
-/// A private key.
-#[derive(Debug)]
-pub struct PrivateKey(PrivateKeyDer<'static>);
-
 /// A certificate, its chain up to the authority, and its key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
@@ -74,48 +70,28 @@ pub struct Identity {
 impl Identity {
     /// # Errors
     /// [`PemError`], where the key is not that of the first certificate, or of a kind that cannot be used.
-    pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKey) -> Result<Self, PemError> {
-        let PrivateKey(key) = key;
+    pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, PemError> {
         let identity = Self { chain, key: Arc::new(key) };
         identity.certified().map_err(PemError::Unusable)?;
         Ok(identity)
     }
 
-    fn certified(&self) -> Result<CertifiedKey, rustls::Error> {
+    pub(super) fn certified(&self) -> Result<CertifiedKey, rustls::Error> {
         CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), &default_provider())
-    }
-}
-
-/// Whether a server has asked for a client certificate. A server that refuses it often just closes the connection: this then
-/// tells why.
-#[derive(Clone, Debug, Default)]
-pub struct Asked(Arc<AtomicBool>);
-
-impl Asked {
-    /// Whether it has, in any connection until now.
-    #[must_use]
-    pub fn so_far(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Answers a server that asks for a client certificate.
 #[derive(Debug)]
-pub(super) struct Introduction {
-    certified: Option<Arc<CertifiedKey>>,
-    asked: Asked,
+pub(super) struct CertificateResolver {
+    pub(super) certified: Option<Arc<CertifiedKey>>,
+    /// Set once a server has asked.
+    pub(super) asked: Arc<AtomicBool>,
 }
 
-impl Introduction {
-    pub(super) fn new(identity: Option<&Identity>, asked: &Asked) -> Result<Self, rustls::Error> {
-        let certified = identity.map(Identity::certified).transpose()?.map(Arc::new);
-        Ok(Self { certified, asked: asked.clone() })
-    }
-}
-
-impl ResolvesClientCert for Introduction {
+impl ResolvesClientCert for CertificateResolver {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.asked.0.store(true, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
         self.certified.clone()
     }
 
@@ -136,23 +112,19 @@ impl fmt::Debug for Identity {
 /// [`PemError`], where there is none, or the text is damaged.
 pub fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err(PemError::NoCertificate),
-        Ok(found) => Ok(found),
-        Err(_) => Err(PemError::Damaged),
-    }
+    let found = found.map_err(|_| PemError::Damaged)?;
+    if found.is_empty() { Err(PemError::NoCertificate) } else { Ok(found) }
 }
 
 /// The first private key in a text.
 ///
 /// # Errors
 /// [`PemError`], where there is none, or the text is damaged.
-pub fn private_key(text: &str) -> Result<PrivateKey, PemError> {
-    match PrivateKeyDer::from_pem_slice(text.as_bytes()) {
-        Ok(key) => Ok(PrivateKey(key)),
-        Err(pem::Error::NoItemsFound) => Err(PemError::NoKey),
-        Err(_) => Err(PemError::Damaged),
-    }
+pub fn private_key(text: &str) -> Result<PrivateKeyDer<'static>, PemError> {
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
+        pem::Error::NoItemsFound => PemError::NoKey,
+        _ => PemError::Damaged,
+    })
 }
 
 #[cfg(test)]

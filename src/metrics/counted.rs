@@ -129,6 +129,6 @@ fn label(kind: Option<&EventType>) -> &str {
     match kind {
         None => "unreadable",
         Some(EventType::Other(_)) => "other",
-        Some(known) => known.as_str(),
+        Some(known) => known.as_ref(),
     }
 }

@@ -92,7 +92,7 @@ fn fate(
     let kept = |reason: &str, detail: String| Fate::Kept { reason: reason.to_owned(), detail };
     let Some(json) = json else { return Fate::NotThere };
     match verifier.judge(RawEvent { offset, id, json }) {
-        Verdict::Verified(verified) => match duplicate(verified.event().raw(), verified.proof()) {
+        Verdict::Verified(verified) => match duplicate(&verified.event().raw, verified.proof()) {
             Some(original) => {
                 let alarm = Alarm::DuplicateProof(original);
                 kept(alarm.name(), alarm.to_string())

@@ -2,6 +2,8 @@
 //!
 //! A verified event's signed text takes precedence over the unsigned payload.
 
+use std::collections::BTreeMap;
+
 use strum::{IntoStaticStr, VariantArray};
 
 use super::Record;
@@ -38,32 +40,7 @@ pub enum Field {
     Verification,
 }
 
-/// The fields that a payload has under their own names.
-const IN_PAYLOAD: [Field; 9] = [
-    Field::Status,
-    Field::Service,
-    Field::ChainSelector,
-    Field::Address,
-    Field::WatcherId,
-    Field::WalletId,
-    Field::OperationId,
-    Field::WalletOperationId,
-    Field::QueryId,
-];
-
 impl Field {
-    /// All fields.
-    #[must_use]
-    pub fn all() -> &'static [Self] {
-        Self::VARIANTS
-    }
-
-    /// Its name in a configuration, a payload and a query.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// Whether its values mean the same in upper and lower case.
     #[must_use]
     pub fn ignores_case(self) -> bool {
@@ -73,25 +50,26 @@ impl Field {
 
 /// The facts of one event: the fields that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts(Vec<(Field, Box<str>)>);
+pub struct Facts(BTreeMap<Field, Box<str>>);
 
 impl Facts {
     /// Reads them from a record. A field that cannot be read is absent: only the choice of sinks depends on it.
     pub(super) fn of(record: &Record) -> Self {
         let mut facts = Self::default();
-        facts.put(Field::Type, Some(record.kind.as_str().into()));
-        facts.put(Field::Verification, Some(if record.is_verified() { VERIFIED } else { UNSIGNED }.into()));
         let event = record.event();
         if let Ok(event) = Object::read(&event)
             && let Ok(Some(payload)) = event.get::<Object<'_>>("payload")
         {
-            for field in IN_PAYLOAD {
-                facts.put(field, text(&payload, field.name()));
+            for &field in Field::VARIANTS {
+                let is_elsewhere = matches!(field, Field::Type | Field::EventName | Field::Verification);
+                facts.put(field, text(&payload, field.into()).filter(|_| !is_elsewhere));
             }
         }
         if let Some(Ok(signed)) = record.decoded().map(Object::read) {
             facts.read_signed(&signed);
         }
+        facts.put(Field::Type, Some(record.kind.as_ref().into()));
+        facts.put(Field::Verification, Some(if record.is_verified() { VERIFIED } else { UNSIGNED }.into()));
         facts
     }
 
@@ -106,17 +84,13 @@ impl Facts {
 
     /// Sets a field that has a value, in place of an earlier value.
     fn put(&mut self, field: Field, value: Option<Box<str>>) {
-        let Some(value) = value else { return };
-        match self.0.iter_mut().find(|(known, _)| *known == field) {
-            Some((_, earlier)) => *earlier = value,
-            None => self.0.push((field, value)),
-        }
+        self.0.extend(value.map(|value| (field, value)));
     }
 
     /// The value of a field, where the event has it.
     #[must_use]
     pub fn get(&self, field: Field) -> Option<&str> {
-        self.0.iter().find(|(known, _)| *known == field).map(|(_, value)| &**value)
+        self.0.get(&field).map(|value| &**value)
     }
 
     /// What the event is about, such as `watcher/ID`. A sink delivers the events of one subject in their order.

@@ -6,25 +6,18 @@ use super::{Facts, Field};
 
 /// Takes an event that one of its rules takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter(Vec<Rule>);
+pub struct Filter(pub Vec<Rule>);
 
 /// Takes an event that has one of the named values in each named field.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule(BTreeMap<Field, Vec<String>>);
+pub type Rule = BTreeMap<Field, Vec<String>>;
 
 impl Filter {
-    /// A filter of these rules.
-    #[must_use]
-    pub fn any(rules: Vec<Rule>) -> Self {
-        Self(rules)
-    }
-
     /// Failures on the chain or at the service: of watchers, wallets, operations and queries.
     #[must_use]
     pub fn failures() -> Self {
         let failed = |kind: &str, statuses: &[&str]| {
             let statuses = statuses.iter().map(|status| (*status).to_owned()).collect();
-            Rule::default().with(Field::Type, vec![kind.to_owned()]).with(Field::Status, statuses)
+            Rule::from([(Field::Type, vec![kind.to_owned()]), (Field::Status, statuses)])
         };
         Self(vec![
             failed("watcher.status", &["failed", "archive_failed"]),
@@ -37,26 +30,16 @@ impl Filter {
     /// Whether an event with these facts is taken.
     #[must_use]
     pub fn takes(&self, facts: &Facts) -> bool {
-        self.0.iter().any(|rule| rule.takes(facts))
+        self.0.iter().any(|rule| rule.iter().all(|(field, values)| has_one_of(facts, *field, values)))
     }
 }
 
-impl Rule {
-    /// Also requires one of these values in that field.
-    #[must_use]
-    pub fn with(mut self, field: Field, values: Vec<String>) -> Self {
-        self.0.insert(field, values);
-        self
-    }
-
-    fn takes(&self, facts: &Facts) -> bool {
-        self.0.iter().all(|(field, values)| {
-            let same = |value: &String, fact: &str| {
-                if field.ignores_case() { value.eq_ignore_ascii_case(fact) } else { value == fact }
-            };
-            facts.get(*field).is_some_and(|fact| values.iter().any(|value| same(value, fact)))
-        })
-    }
+fn has_one_of(facts: &Facts, field: Field, values: &[String]) -> bool {
+    facts.get(field).is_some_and(|fact| {
+        let is_fact =
+            |value: &String| if field.ignores_case() { value.eq_ignore_ascii_case(fact) } else { value == fact };
+        values.iter().any(is_fact)
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{ChannelRef, rfc3339};
 use crate::event::{ChannelId, Event, EventId, Offset, RawEvent};
-use crate::verify::{Address, Hash, Verified};
+use crate::verify::Proof;
 
 pub(super) const VERIFIED: &str = "verified";
 pub(super) const UNSIGNED: &str = "unsigned";
@@ -31,51 +31,27 @@ struct Head<'a> {
     kind: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
-    verification: Verification<'a>,
+    verification: &'a Verification<'a>,
 }
 
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 pub(super) struct Verification<'a> {
-    status: &'static str,
+    pub(super) status: &'static str,
+    /// Why it was rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signers: Option<&'a [Address]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    required: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event_hash: Option<Hash>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    workflow_owner: Option<Address>,
+    pub(super) reason: Option<&'static str>,
+    #[serde(flatten)]
+    pub(super) proof: Option<&'a Proof>,
 }
 
-impl<'a> Verification<'a> {
+impl Verification<'_> {
     pub(super) fn status(status: &'static str) -> Self {
-        Self { status, ..Self::default() }
-    }
-
-    pub(super) fn is_verified(&self) -> bool {
-        self.status == VERIFIED
-    }
-
-    pub(super) fn rejected(reason: &'static str) -> Self {
-        Self { reason: Some(reason), ..Self::status("rejected") }
-    }
-
-    pub(super) fn verified(verified: &'a Verified) -> Self {
-        let proof = verified.proof();
-        Self {
-            status: VERIFIED,
-            reason: None,
-            signers: Some(&proof.signers),
-            required: Some(proof.required),
-            event_hash: Some(proof.event_hash),
-            workflow_owner: Some(proof.workflow_owner),
-        }
+        Self { status, reason: None, proof: None }
     }
 }
 
 /// Where the parts of a record stand in it.
+#[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) decoded: Option<Range<usize>>,
     pub(super) event: Range<usize>,
@@ -87,10 +63,10 @@ pub(super) fn render(
     channel: &ChannelRef,
     raw: &RawEvent,
     event: Option<&Event>,
-    verification: Verification<'_>,
+    verification: &Verification<'_>,
 ) -> Parts {
-    let signed = event.filter(|_| verification.is_verified()).and_then(Event::signed);
-    let signers = verification.signers.map_or(0, <[_]>::len);
+    let signed = event.filter(|_| verification.status == VERIFIED).and_then(|event| event.payload.signed.as_deref());
+    let signers = verification.proof.map_or(0, |proof| proof.signers.len());
     let decoded = signed.map_or(0, |signed| base64::decoded_len_estimate(signed.len()));
     json.reserve(HEAD + signers * SIGNER + decoded + raw.json.len());
     let head = Head {
@@ -98,8 +74,8 @@ pub(super) fn render(
         channel_id: channel.id,
         offset: raw.offset,
         event_id: raw.id,
-        kind: event.map(|event| event.kind().as_str()),
-        time: event.and_then(Event::timestamp).and_then(rfc3339),
+        kind: event.map(|event| event.kind.as_ref()),
+        time: event.and_then(|event| event.payload.timestamp).and_then(rfc3339),
         verification,
     };
     serde_json::to_writer(&mut *json, &head).expect("a record has text keys and no value that can fail");

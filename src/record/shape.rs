@@ -98,20 +98,12 @@ fn body(record: &Record, shape: Shape) -> Bytes {
     }
 }
 
-#[derive(Serialize)]
-struct Proof<'a> {
-    report: &'a str,
-    context: &'a str,
-    signatures: &'a [Option<Box<str>>],
-}
-
 fn data(record: &Record, include_proof: bool) -> Bytes {
     if !include_proof || !record.is_verified() {
         return record.json.clone();
     }
     let event = Event::parse(record.event()).expect("it was read before it was verified");
-    let Proofs::One(ocr) = event.proofs() else { unreachable!("a verified event has one proof") };
-    let proof = Proof { report: &ocr.report, context: &ocr.context, signatures: &ocr.signatures };
+    let Proofs::One(proof) = event.proofs else { unreachable!("a verified event has one proof") };
     let proof = serde_json::to_vec(&proof).expect("a proof is made of texts");
     let open = &record.json[..record.json.len() - 1];
     [open, br#","proof":"#, &proof, b"}"].concat().into()
@@ -137,7 +129,7 @@ fn cloud_event(record: &Record, data: &[u8]) -> Bytes {
         specversion: "1.0",
         id: record.key(),
         source: format!("urn:uuid:{}", record.channel.id),
-        kind: record.kind.as_str(),
+        kind: record.kind.as_ref(),
         subject: record.facts().subject(),
         time: record.time.and_then(rfc3339),
         datacontenttype: "application/json",

@@ -16,7 +16,7 @@ fn event(kind: &str, proofs: &str, payload: &str) -> Event {
 
 fn assembled(event: &Event, status: &'static str) -> Record {
     let digest = (status == line::VERIFIED).then_some(Hash([7; 32]));
-    Record { digest, ..Record::new(&channel(), event, Verification::status(status), &mut Lines::default()) }
+    Record { digest, ..Record::new(&channel(), event, &Verification::status(status), &mut Lines::default()) }
 }
 
 /// The record of a notice of that kind.
@@ -54,7 +54,7 @@ fn what_is_signed_stands_in_its_record_on_one_line_without_the_space_around_it()
         let member = decoded.map(|decoded| format!(r#","decoded":{decoded}"#)).unwrap_or_default();
         let verification = r#""type":"watcher.event","verification":{"status":"verified"}"#;
         let expected = format!("{verification}{member},\"event\":{}}}", text(&record.event()));
-        assert!(text(record.json()).ends_with(&expected), "{}", text(record.json()));
+        assert!(text(&record.json).ends_with(&expected), "{}", text(&record.json));
     }
 }
 

@@ -21,6 +21,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -30,7 +31,7 @@ use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
 
 use super::{Delivery, Sink, SinkError, Undelivered};
-use crate::http::{self, Asked};
+use crate::http;
 use crate::telemetry::trace::traceparent;
 
 mod answer;
@@ -51,7 +52,7 @@ pub struct Webhook {
     client: Client,
     settings: WebhookSettings,
     /// Whether the endpoint has asked for a client certificate.
-    asked: Asked,
+    asked: Arc<AtomicBool>,
     /// Whether there was an answer: then the endpoint accepts our connections.
     answered: AtomicBool,
 }
@@ -66,7 +67,7 @@ impl Webhook {
             doing: "setting up a webhook's client".to_owned(),
             source: io::Error::other(answer::root_cause(error)),
         };
-        let (client, asked) = http::client_by(&settings.url, &settings.connection).map_err(|error| failed(&error))?;
+        let (client, asked) = http::client_by(&settings.url, &settings.connection).map_err(|error| failed(&*error))?;
         let client = client.timeout(settings.timeout).no_gzip().default_headers(settings.headers.clone());
         let client = client.build().map_err(|error| failed(&error.without_url()))?;
         Ok(Self { client, settings, asked, answered: AtomicBool::new(false) })
@@ -97,7 +98,7 @@ impl Webhook {
 
     fn no_answer(&self, error: reqwest::Error) -> Refusal {
         // Why the endpoint may refuse our connections, until it has answered once.
-        let is_suspicious = self.asked.so_far() && !self.answered.load(Ordering::Relaxed);
+        let is_suspicious = self.asked.load(Ordering::Relaxed) && !self.answered.load(Ordering::Relaxed);
         let suspicion = is_suspicious.then_some(match self.settings.connection.identity {
             Some(_) => "it asks for a client certificate, and may not accept this one",
             None => "it asks for a client certificate, and client_certificate_file is not set",

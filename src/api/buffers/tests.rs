@@ -2,7 +2,7 @@ use super::*;
 
 fn read(buffers: &Arc<Buffers>, announced: usize, length: usize, byte: u8) -> Bytes {
     let mut body = buffers.body(announced);
-    vec![byte; length].chunks(10_000).for_each(|chunk| body.push(chunk));
+    vec![byte; length].chunks(10_000).for_each(|chunk| body.bytes.extend_from_slice(chunk));
     body.freeze()
 }
 

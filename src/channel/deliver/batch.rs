@@ -140,7 +140,7 @@ impl Outcome {
 
     pub(in crate::channel) fn offset(&self) -> Offset {
         match self {
-            Self::Deliver(record) => record.offset(),
+            Self::Deliver(record) => record.offset,
             Self::Dropped(offset) => *offset,
             Self::Pending(pending) => pending.offset,
             Self::Rejected(event) | Self::Unconfirmed(event) => event.facts.offset,

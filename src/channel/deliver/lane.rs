@@ -219,7 +219,7 @@ impl Lane {
 
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
     async fn offer(&self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
-        let first = messages.first().and_then(|message| message.record().time());
+        let first = messages.first().and_then(|message| message.record().time);
         self.shared.handle.board.update(|board| board.lane_offers(&self.outlet.name, first));
         let began = std::time::Instant::now();
         let epoch = self.shared.claim().lease.epoch;
@@ -253,7 +253,7 @@ impl Lane {
     /// The records of a batch that the sink does not have yet and its filter takes.
     fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = &'a Arc<Record>> {
         let is_new = |offset| !self.has_passed(offset) && Some(offset) > self.held_through;
-        batch.records.iter().filter(move |record| is_new(record.offset()) && self.takes(record))
+        batch.records.iter().filter(move |record| is_new(record.offset) && self.takes(record))
     }
 
     fn takes(&self, record: &Record) -> bool {
@@ -262,7 +262,7 @@ impl Lane {
 
     /// Delivers a late event, if this lane is owed it. A lane that read the event with its proof is not.
     async fn late(&mut self, record: &Arc<Record>, stop: &CancellationToken) -> Result<(), Halt> {
-        let offset = record.offset();
+        let offset = record.offset;
         if !self.shared.look(|ledger| ledger.owes(&self.identity.sink, offset)) {
             return Ok(());
         }

@@ -179,8 +179,8 @@ fn error(fault: Fault) -> ApiError {
         Fault::NotFound => ApiError::NotFound(answer(404)),
         Fault::Refused => ApiError::Refused(answer(400)),
         Fault::RateLimited(seconds) => ApiError::RateLimited { retry_after: seconds.map(Duration::from_secs) },
-        Fault::Timeout => ApiError::Transient { trouble: Trouble::Timeout, retry_after: None },
-        Fault::Unavailable => ApiError::Transient { trouble: Trouble::Status(answer(503)), retry_after: None },
-        Fault::Malformed => ApiError::Malformed(BadAnswer::NotJson),
+        Fault::Timeout => ApiError::Transient(Trouble::Timeout),
+        Fault::Unavailable => ApiError::Transient(Trouble::Status { answer: answer(503), retry_after: None }),
+        Fault::Malformed => ApiError::Malformed(BadAnswer("not JSON".into())),
     }
 }

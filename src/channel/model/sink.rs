@@ -199,7 +199,7 @@ impl World {
         let form = self.history.form_delivered(&self.offsets, at);
         let raw = super::pool::record(offset, form);
         let json = record.body().strip_suffix(b"}").is_some_and(|rest| rest.ends_with(&raw.json));
-        if !json || record.record().event_id() != raw.id {
+        if !json || record.record().event_id != raw.id {
             return Err("with other content");
         }
         Ok(())

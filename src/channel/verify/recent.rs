@@ -139,8 +139,8 @@ impl RecentEvents {
     /// Admits and remembers a notice, or gives an alarm.
     pub(in crate::channel) fn notice(&self, channel: ChannelId, notice: &Unsigned) -> Result<Admitted, Alarm> {
         let event = notice.event();
-        let content = self.content(event.raw(), self.prints.hash_one(NoticeContent::of(event)), false);
-        self.lock().admit(place(channel, event.raw()), content, None, self.proofs_each())
+        let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
+        self.lock().admit(place(channel, &event.raw), content, None, self.proofs_each())
     }
 
     /// The original of a verified event's proof; `None` where the proof is not known, or the event is the original itself.
@@ -270,10 +270,15 @@ impl<'a> NoticeContent<'a> {
             #[serde(borrow)]
             payload: BTreeMap<String, &'n RawValue>,
         }
-        let json = &event.raw().json;
+        let json = &event.raw.json;
         let payload = serde_json::from_slice::<Notice<'_>>(json).map(|notice| notice.payload);
         let otherwise = payload.is_err().then_some(&json[..]);
         let members = payload.into_iter().flatten().map(|(name, value)| (name, value.get()));
-        Self { kind: event.kind().as_str(), status: event.status(), payload: members.collect(), otherwise }
+        Self {
+            kind: event.kind.as_ref(),
+            status: event.payload.status.as_deref(),
+            payload: members.collect(),
+            otherwise,
+        }
     }
 }

@@ -87,5 +87,5 @@ impl VerifyStage {
 
 /// The type of an event, where it can be read.
 pub(super) fn kind_of(json: &Bytes) -> Option<EventType> {
-    Event::parse(json.clone()).ok().map(|event| event.kind().clone())
+    Event::parse(json.clone()).ok().map(|event| event.kind)
 }

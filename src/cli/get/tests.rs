@@ -3,7 +3,7 @@ use axum::response::Response;
 use serde_json::Value;
 
 use super::*;
-use crate::api::scripted::Scripted;
+use crate::api::tests::scripted::Scripted;
 use crate::cli::verify::tests::{recorded, verifier};
 use crate::record::ChannelRef;
 

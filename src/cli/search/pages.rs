@@ -121,5 +121,5 @@ fn bounds(Created { gt, gte, lt, lte }: Created) -> (i64, i64) {
 
 /// An event's time by its payload.
 fn time(event: &RawEvent) -> Option<i64> {
-    Event::parse(event.json.clone()).ok()?.timestamp()
+    Event::parse(event.json.clone()).ok()?.payload.timestamp
 }

@@ -3,7 +3,7 @@ use axum::response::Response;
 use clap::Parser;
 
 use super::*;
-use crate::api::scripted::Scripted;
+use crate::api::tests::scripted::Scripted;
 use crate::record::ChannelRef;
 use crate::verify::{Address, SignerSet, Verifier};
 

@@ -102,8 +102,8 @@ fn agrees(repeating: &Object<'_>, repeated: &Object<'_>, name: &'static str) -> 
 
 /// Whether a proof that stands beside an event is the one in it.
 fn is_its_proof(beside: &Object<'_>, verdict: &Verdict) -> bool {
-    let (_, Some(event)) = shown::parts(verdict) else { return false };
-    let Proofs::One(ocr) = event.proofs() else { return false };
+    let (_, Some(event)) = verdict.parts() else { return false };
+    let Proofs::One(ocr) = &event.proofs else { return false };
     let text = |name, of: &str| beside.get::<String>(name).is_ok_and(|text| text.as_deref() == Some(of));
     let signatures = beside.get::<Vec<Option<Box<str>>>>("signatures");
     text("report", &ocr.report) && text("context", &ocr.context) && signatures == Ok(Some(ocr.signatures.clone()))

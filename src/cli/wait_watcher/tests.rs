@@ -6,7 +6,7 @@ use axum::response::Response;
 
 use super::*;
 use crate::api::Client;
-use crate::api::scripted::Scripted;
+use crate::api::tests::scripted::Scripted;
 use crate::event::ChannelId;
 use crate::record::ChannelRef;
 use crate::verify::{Address, SignerSet, Verifier};

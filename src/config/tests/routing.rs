@@ -37,8 +37,8 @@ fn a_filter_is_a_name_or_values_by_field_also_from_the_environment() {
     let config = good(&[("CHANNELD_SINKS__OUT__FILTER", "failures")]);
     assert_eq!(config.sinks["out"].filter, Some(Filter::failures()));
     let config = good(&[("CHANNELD_SINKS__OUT__FILTER__EVENT_NAME", "Mint, Burn")]);
-    let rule = Rule::default().with(Field::EventName, vec!["Mint".to_owned(), "Burn".to_owned()]);
-    assert_eq!(config.sinks["out"].filter, Some(Filter::any(vec![rule])));
+    let rule = Rule::from([(Field::EventName, vec!["Mint".to_owned(), "Burn".to_owned()])]);
+    assert_eq!(config.sinks["out"].filter, Some(Filter(vec![rule])));
     let config = good(&[("CHANNELD_CHANNELS__A__FILTERS__HOOK", "failures")]);
     assert_eq!(config.channels[0].filters, [("hook".to_owned(), Filter::failures())].into());
 }

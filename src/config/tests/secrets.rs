@@ -83,7 +83,7 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     for (content, expected) in [("k1", "k1"), ("k2\n", "k2"), ("k3\r\n", "k3")] {
         fs::write(&key, content).expect("a file");
         let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(config.api.client.api_key, expected);
+        assert_eq!(config.api.client.api_key.expose(), expected);
     }
     for (content, message) in [("", "is empty"), ("\n", "is empty"), ("hunter2 \n", "visible ASCII")] {
         fs::write(&key, content).expect("a file");
@@ -96,7 +96,10 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     let error = load(&text, &[]).expect_err("no file");
     assert_eq!(keys_of(&error), ["api.api_key_file"]);
     assert!(error.to_string().contains("cannot be opened"), "{error}");
-    assert_eq!(load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.client.api_key, "k4");
+    assert_eq!(
+        load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.client.api_key.expose(),
+        "k4"
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
-use crate::http::{Proxy, Reach};
+use crate::http::Proxy;
 use crate::sink::{Dispatch, WebhookSettings};
 
 const PRIVATE_KEY: &str = "whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
@@ -148,16 +148,16 @@ fn a_connection_is_read_and_its_key_is_not_shown() {
     ));
     let connection = &webhook(&config).connection;
     assert!(connection.authorities.is_some() && connection.identity.is_some());
-    let Proxy::Named(proxy) = &connection.proxy else { panic!("{connection:?}") };
-    assert_eq!(proxy.url.as_str(), "http://proxy:3128/");
-    assert!(proxy.authorization.as_ref().is_some_and(|value| value == "Basic bWU6aHVudGVyMg=="));
+    let Proxy::Named { url, authorization } = &connection.proxy else { panic!("{connection:?}") };
+    assert_eq!(url.as_str(), "http://proxy:3128/");
+    assert!(authorization.as_ref().is_some_and(|value| value == "Basic bWU6aHVudGVyMg=="));
     let shown = format!("{config:?}");
     assert!(!shown.contains("hunter2") && !shown.contains("bWU6") && !shown.contains("PRIVATE"), "{shown}");
 
     assert_eq!(webhook(&loaded("")).connection.proxy, Proxy::Environment);
     assert_eq!(webhook(&loaded("proxy = ''")).connection.proxy, Proxy::Direct);
     let connection = &webhook(&loaded("proxy = ''\nallow_private = false")).connection.clone();
-    assert_eq!((&connection.proxy, connection.reach), (&Proxy::Direct, Reach::PublicOnly));
+    assert_eq!((&connection.proxy, connection.public_only), (&Proxy::Direct, true));
 }
 
 #[test]

@@ -3,7 +3,7 @@ use axum::response::Response;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::api::scripted::Scripted;
+use crate::api::tests::scripted::Scripted;
 use crate::channel::SharedParts;
 use crate::config::Config;
 use crate::daemon::assembly;

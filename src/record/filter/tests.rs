@@ -2,18 +2,20 @@ use super::*;
 use crate::record::tests::{notice, proved};
 
 fn rule(field: Field, values: &[&str]) -> Rule {
-    Rule::default().with(field, values.iter().map(|value| (*value).to_owned()).collect())
+    Rule::from([(field, values.iter().map(|value| (*value).to_owned()).collect())])
 }
 
 #[test]
 fn of_each_field_one_value_has_to_fit() {
     let record = proved(r#""watcher_id":"W""#, r#"{"name":"Transfer","chain_event":{"address":"0xAb"}}"#);
-    let takes = |rule: Rule| Filter::any(vec![rule]).takes(record.facts());
+    let takes = |rule: Rule| Filter(vec![rule]).takes(record.facts());
     assert!(takes(Rule::default()));
     assert!(takes(rule(Field::EventName, &["Mint", "Transfer"])));
     assert!(!takes(rule(Field::EventName, &["transfer"])), "names are told apart by case");
     assert!(takes(rule(Field::Address, &["0xAB"])), "addresses are not");
-    assert!(!takes(rule(Field::EventName, &["Transfer"]).with(Field::WatcherId, vec!["V".to_owned()])));
+    let mut both = rule(Field::EventName, &["Transfer"]);
+    both.append(&mut rule(Field::WatcherId, &["V"]));
+    assert!(!takes(both));
     assert!(!takes(rule(Field::Status, &["failed"])), "what it has not fits nothing");
 }
 

@@ -283,7 +283,7 @@ async fn headers_of_the_operators_choice_go_along() {
 #[tokio::test]
 async fn a_name_that_is_not_public_is_not_connected_to() {
     let server = Server::answering([]).await;
-    let connection = Connection { reach: http::Reach::PublicOnly, ..Connection::default() };
+    let connection = Connection { public_only: true, ..Connection::default() };
     assert!(
         Webhook::new(WebhookSettings { connection: connection.clone(), ..settings(&server.url) }).is_err(),
         "a literal"

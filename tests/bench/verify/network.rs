@@ -2,6 +2,7 @@
 
 use channeld::api::{Client, Settings};
 use channeld::event::{Event, Offset, Proofs, RawEvent};
+use channeld::secret::Secret;
 use channeld::simulator::{Options, Simulator};
 use channeld::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
 use k256::ecdsa::SigningKey;
@@ -68,7 +69,7 @@ async fn simulated(count: usize) -> Vec<RawEvent> {
     let patience = Duration::from_secs(30);
     let client = Client::new(Settings {
         base_url: known.base_url.parse().expect("the simulator has an address"),
-        api_key: known.api_key.clone(),
+        api_key: Secret::new(&*known.api_key),
         connect_timeout: patience,
         request_timeout: patience,
     });
@@ -84,7 +85,7 @@ async fn simulated(count: usize) -> Vec<RawEvent> {
 
 fn template(event: &RawEvent) -> Template {
     let parsed = Event::parse(event.json.clone()).expect("the simulator's events are well-formed");
-    let Proofs::One(ocr) = parsed.proofs() else { panic!("the simulator's events are proved") };
+    let Proofs::One(ocr) = &parsed.proofs else { panic!("the simulator's events are proved") };
     let bytes = |text: &str| hex::decode(&text[2..]).expect("the simulator writes hex");
     let digest = signed_digest(&bytes(&ocr.report), &bytes(&ocr.context));
     Template { event: serde_json::from_slice(&event.json).expect("an event is JSON"), digest }

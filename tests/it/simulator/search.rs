@@ -55,7 +55,10 @@ async fn search_reads_several_values_names_services_and_times() {
     assert!(!named.records.is_empty());
     for record in &named.records {
         let Verdict::Verified(verified) = client.judge(record) else { panic!("{record}") };
-        let signed = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, verified.event().signed().unwrap());
+        let signed = base64::Engine::decode(
+            &base64::prelude::BASE64_STANDARD,
+            verified.event().payload.signed.as_deref().unwrap(),
+        );
         assert_eq!(json(&String::from_utf8(signed.unwrap()).unwrap())["name"], "SettlementAccepted");
     }
 

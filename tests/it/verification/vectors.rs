@@ -139,7 +139,7 @@ impl Case<'_> {
 
     /// Whether the case asks for another verify step than the one that the event's type decides.
     fn asks_for_another_step(&self) -> bool {
-        let step = match Event::parse(self.bytes()).map(|event| event.kind().clone()) {
+        let step = match Event::parse(self.bytes()).map(|event| event.kind) {
             Ok(EventType::WatcherEvent) => "Verify",
             Ok(EventType::OperationStatus) => "VerifyOperationStatus",
             Ok(EventType::QueryStatus) => "VerifyQueryStatus",

@@ -47,13 +47,13 @@ impl Lane {
         let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
         let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
         let rejected = batch.rejected.iter().filter(|event| new(event.facts.offset));
-        let records = || batch.records.iter().filter(|record| new(record.offset()));
+        let records = || batch.records.iter().filter(|record| new(record.offset));
         // Owed above the cursor: the lane had passed these before an operator put the cursor back.
         let repaid: Vec<Offset> = self.shared.look(|ledger| {
             if ledger.late().is_empty() {
                 return Vec::new();
             }
-            records().map(|record| record.offset()).filter(|offset| ledger.owes(sink, *offset)).collect()
+            records().map(|record| record.offset).filter(|offset| ledger.owes(sink, *offset)).collect()
         });
         let owe = |event| Change::Owe { sink: sink.clone(), event };
         let settle = |offset| Change::Settle { sink: sink.clone(), offset };
@@ -85,5 +85,5 @@ impl Lane {
 
 /// The proof of a verified event.
 fn proof(record: &Record) -> Option<Proof> {
-    record.digest().map(|digest| Proof { digest: digest_of(&digest), offset: record.offset() })
+    record.digest.map(|digest| Proof { digest: digest_of(&digest), offset: record.offset })
 }

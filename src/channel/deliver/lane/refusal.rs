@@ -116,7 +116,7 @@ impl GiveUpTimer {
     pub(super) fn ends_with(&mut self, event: &Message, error: &SinkError, now: i64) -> Option<DeadLetter> {
         let SinkError::Refused { .. } = error else { return None };
         let limit = self.gives_up_after?;
-        let (offset, event_id) = (event.offset(), event.record().event_id());
+        let (offset, event_id) = (event.offset(), event.record().event_id);
         let earlier = self.refused.as_ref().filter(|refused| refused.offset == offset);
         let (since, attempts) = earlier.map_or((now, 0), |refused| (refused.since, refused.attempts));
         let (reason, attempts) = (Chain(error).to_string(), attempts.saturating_add(1));

@@ -66,7 +66,7 @@ impl Memory {
         let more = self.nature.arrivals.get(number).copied().unwrap_or(0);
         world.published = (world.published + more).min(self.events.len());
         if self.nature.failures.contains(&number) {
-            return Err(ApiError::Malformed(BadAnswer::NotJson));
+            return Err(ApiError::Malformed(BadAnswer("not JSON".into())));
         }
         Ok(self.events[..world.published].to_vec())
     }

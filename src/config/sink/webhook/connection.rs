@@ -10,7 +10,7 @@ use crate::config::files::read_up_to;
 use crate::config::secret::from_file;
 use crate::config::table::{Reading, Reported, Table};
 use crate::config::values::http_url;
-use crate::http::{Authorities, Connection, Identity, NamedProxy, PemError, Proxy, Reach, certificates, private_key};
+use crate::http::{self, Authorities, Connection, Identity, PemError, Proxy, certificates, private_key};
 
 /// The largest file of certificates, in bytes. A system's whole list of authorities is about a fifth of this.
 const CERTIFICATES_LIMIT: usize = 1024 * 1024;
@@ -20,17 +20,17 @@ pub(super) fn read(sink: &mut Table<'_>, url: Option<&Url>) -> Result<Connection
     let authorities = sink.file("ca_file", |path| pem(path, Authorities::from_pem));
     let identity = read_identity(sink);
     let proxy = read_proxy(sink);
-    let reach = sink.boolean("allow_private");
-    let (proxy, reach) = (proxy?, if reach?.unwrap_or(true) { Reach::Anything } else { Reach::PublicOnly });
-    if let (Reach::PublicOnly, Proxy::Named(_)) = (reach, &proxy) {
+    let allow_private = sink.boolean("allow_private");
+    let (proxy, public_only) = (proxy?, !allow_private?.unwrap_or(true));
+    if public_only && matches!(proxy, Proxy::Named { .. }) {
         let message = "cannot be set where allow_private is false: the proxy would connect, and to which address is not \
                        seen here; let the proxy refuse private addresses";
         return Err(sink.wrong("proxy", message));
     }
-    if let Some(Err(error)) = url.map(|url| reach.check(url)) {
+    if let Some(Err(error)) = url.filter(|_| public_only).map(http::check_public) {
         return Err(sink.wrong("url", format!("cannot be reached: {error}")));
     }
-    Ok(Connection { authorities: authorities?, identity: identity?, proxy, reach })
+    Ok(Connection { authorities: authorities?, identity: identity?, proxy, public_only })
 }
 
 fn read_identity(sink: &mut Table<'_>) -> Reading<Identity> {
@@ -72,7 +72,7 @@ fn read_proxy(sink: &mut Table<'_>) -> Result<Proxy, Reported> {
     });
     let authorization = read_basic(sink, "proxy_username", "proxy_password");
     match (proxy?, authorization?) {
-        (Some(Some(url)), authorization) => Ok(Proxy::Named(NamedProxy { url, authorization })),
+        (Some(Some(url)), authorization) => Ok(Proxy::Named { url, authorization }),
         (_, Some(_)) => Err(sink.wrong("proxy_username", "is set without proxy; set both")),
         (Some(None), None) => Ok(Proxy::Direct),
         (None, None) => Ok(Proxy::Environment),

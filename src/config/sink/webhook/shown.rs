@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::sink::map;
-use crate::http::{Proxy, Reach};
+use crate::http::Proxy;
 use crate::sink::{Dispatch, WebhookSettings};
 
 pub(super) fn json(webhook: &WebhookSettings) -> Map<String, Value> {
@@ -13,7 +13,7 @@ pub(super) fn json(webhook: &WebhookSettings) -> Map<String, Value> {
     let proxy = match &connection.proxy {
         Proxy::Environment => None,
         Proxy::Direct => Some(""),
-        Proxy::Named(proxy) => Some(proxy.url.as_str()),
+        Proxy::Named { url, .. } => Some(url.as_str()),
     };
     let mut shown = map([
         ("url", json!(webhook.shown_url().as_str())),
@@ -23,7 +23,7 @@ pub(super) fn json(webhook: &WebhookSettings) -> Map<String, Value> {
         ("client_certificate", json!(connection.identity.is_some())),
         ("ca_file", json!(connection.authorities.is_some())),
         ("proxy", json!(proxy)),
-        ("allow_private", json!(connection.reach == Reach::Anything)),
+        ("allow_private", json!(!connection.public_only)),
     ]);
     shown.extend(match webhook.dispatch {
         Dispatch::Single { concurrency } => map([("concurrency", json!(concurrency))]),
@@ -49,9 +49,9 @@ pub(super) fn line(webhook: &WebhookSettings) -> String {
     match &connection.proxy {
         Proxy::Environment => {}
         Proxy::Direct => parts.push("no proxy".to_owned()),
-        Proxy::Named(proxy) => parts.push(format!("through {}", proxy.url)),
+        Proxy::Named { url, .. } => parts.push(format!("through {url}")),
     }
-    if connection.reach == Reach::PublicOnly {
+    if connection.public_only {
         parts.push("public addresses only".to_owned());
     }
     match webhook.dispatch {

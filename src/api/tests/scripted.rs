@@ -11,7 +11,8 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinHandle};
 use url::Url;
 
-use super::{Client, Settings};
+use crate::api::{Client, Settings};
+use crate::secret::Secret;
 
 /// The key that [`Scripted::client`] sends.
 pub(crate) const KEY: &str = "k3y-secret";
@@ -69,7 +70,7 @@ impl Scripted {
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             base_url: self.base_url.clone(),
-            api_key: KEY.to_owned(),
+            api_key: Secret::new(KEY),
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
         }

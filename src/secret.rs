@@ -1,0 +1,50 @@
+//! A text that is never shown.
+//!
+//! # Invariants
+//!
+//! * **Silent.** `Debug`, `Display` and `Serialize` of a [`Secret`] do not reveal it; only [`Secret::expose`] does.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+const SHOWN: &str = "[secret]";
+
+/// A text that no log, error or output may contain.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// Wraps a text.
+    #[must_use]
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the one place that needs it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SHOWN)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SHOWN)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(SHOWN)
+    }
+}
+
+#[cfg(test)]
+mod tests;
