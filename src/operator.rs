@@ -114,7 +114,8 @@ impl Operations {
 
     /// A channel's ledger, to be read: that of its owner or, where it has none, as it was recorded.
     async fn ledger(&self, channel: &ChannelRef) -> Result<Arc<Mutex<Ledger>>, Refusal> {
-        match self.handles.of(channel.id).board.ledger() {
+        let shown = self.handles.of(channel.id).board().ledger.clone();
+        match shown {
             Some(ledger) => Ok(ledger),
             None => Ok(self.owned(channel).await?.claim.shared_ledger()),
         }

@@ -1,7 +1,7 @@
 //! What an operator decides about a channel while it runs, and the way to its claim.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -15,11 +15,8 @@ use crate::event::ChannelId;
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
 pub struct Handle {
-    /// The channel's status board.
-    pub board: Board,
+    board: Mutex<Board>,
     pauses: watch::Sender<Pauses>,
-    /// The channel as this process owns it, for as long as it does.
-    owned: Mutex<Weak<Owned>>,
 }
 
 /// What is paused until an operator resumes it. Forgotten when the process ends.
@@ -42,6 +39,11 @@ impl Pauses {
 }
 
 impl Handle {
+    /// The channel's status board. Not to be held across an await.
+    pub fn board(&self) -> MutexGuard<'_, Board> {
+        lock(&self.board)
+    }
+
     /// What is paused.
     #[must_use]
     pub fn pauses(&self) -> Pauses {
@@ -95,11 +97,7 @@ impl Handle {
 
     /// The channel as this process owns it; `None` where it does not.
     pub(crate) fn owned(&self) -> Option<Arc<Owned>> {
-        self.owned.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
-    }
-
-    pub(super) fn owned_as(&self, owned: &Arc<Owned>) {
-        *self.owned.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(owned);
+        self.board().owned.upgrade()
     }
 }
 
@@ -117,7 +115,7 @@ impl Handles {
     /// The first part of a channel that should have made progress and has not, by more than `allowance`, and for how long.
     #[must_use]
     pub fn standstill(&self, allowance: Duration) -> Option<String> {
-        lock(&self.0).values().find_map(|handle| handle.board.standstill(allowance))
+        lock(&self.0).values().find_map(|handle| handle.board().standstill(allowance))
     }
 }
 

@@ -21,12 +21,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::channel::ChannelError;
-use crate::channel::context::RunContext;
+use crate::channel::context::{ReadPlan, RunContext};
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::machine::Machine;
 use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
-use crate::channel::verify::{PROOF_RETRY, StageContext, VerifyStage};
+use crate::channel::verify::{PROOF_RETRY, StageContext};
 use crate::event::{Offset, RawEvent};
 use crate::ledger::{Change, Key, LATE, Late, Ledger, QUARANTINE, Room};
 use crate::retry::Retry;
@@ -106,19 +106,14 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
 
 /// Asks for the proofs of a channel's late events, those of an earlier run first.
 pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
-    let reporter = StatusReporter::new(&shared.handle, Part::Late);
+    let reporter = StatusReporter::new(&shared.channel.handle, Part::Late);
     shared.late.insert(all(shared));
     loop {
         let offset = next_due(shared).await;
-        let read_plan = shared.read_plan();
-        tokio::select! {
-            biased;
-            answer = ask(shared, &read_plan.stage, offset, &reporter) => {
-                take(shared, &read_plan.stage, offset, answer?).await?;
-            }
-            // The event is still due.
-            () = read_plan.over() => {}
-        }
+        let reporter = &reporter;
+        let asking = async |read_plan: Arc<ReadPlan>| (ask(shared, &read_plan, offset, reporter).await, read_plan);
+        let (answer, read_plan) = shared.by_plan(asking).await;
+        take(shared, &read_plan, offset, answer?).await?;
     }
 }
 
@@ -149,7 +144,7 @@ fn all(shared: &RunContext) -> Vec<Offset> {
 /// What came of asking for a proof; `None` where the service did not answer.
 async fn ask(
     shared: &RunContext,
-    stage: &VerifyStage,
+    read_plan: &ReadPlan,
     offset: Offset,
     reporter: &StatusReporter,
 ) -> Result<Option<Outcome>, ChannelError> {
@@ -157,17 +152,17 @@ async fn ask(
     // `None` where no lane is owed it any more.
     let Some(event_id) = event_id else { return Ok(None) };
     if let Some(json) = shared.claim().body(Key::Body(offset)).await?
-        && let Some(outcome) = stage.by_kept_bytes(RawEvent { offset, id: event_id, json }).await?
+        && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id: event_id, json }).await?
     {
         return Ok(Some(outcome));
     }
-    stage.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await
+    read_plan.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await
 }
 
 /// Deals with the answer about an event.
 async fn take(
     shared: &RunContext,
-    stage: &VerifyStage,
+    read_plan: &ReadPlan,
     offset: Offset,
     answer: Option<Outcome>,
 ) -> Result<(), ChannelError> {
@@ -178,7 +173,7 @@ async fn take(
     };
     let is_rejected = settled.as_ref().is_none_or(Outcome::is_rejected);
     let asks_later = shared.look(|ledger| {
-        let waits_on = |facts: &Late| settled.is_none() && !stage.is_timed_out(facts.first_seen);
+        let waits_on = |facts: &Late| settled.is_none() && !read_plan.is_timed_out(facts.first_seen);
         // While the quarantine is full, the event stays late in the ledger.
         let is_kept = is_rejected && ledger.quarantine_room().is_full(QUARANTINE);
         ledger.late().get(&offset).is_some_and(|facts| waits_on(facts) || is_kept)
@@ -210,7 +205,7 @@ async fn take(
                 return Ok(());
             };
             let raw = RawEvent { offset, id: facts.event_id, json };
-            vec![Change::Quarantine(stage.proof_timeout(raw, None))]
+            vec![Change::Quarantine(read_plan.proof_timeout(raw, None))]
         }
     };
     shared.commit(changes).await

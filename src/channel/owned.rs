@@ -14,7 +14,6 @@ use crate::record::ChannelRef;
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) claim: Claim,
-    pub(crate) recent: Arc<RecentEvents>,
     /// Fires when an operator's command has made events late: they are looked at at once.
     pub(crate) released: Notify,
     /// Held while the channel runs, and while its cursors are moved by an operator.
@@ -27,18 +26,18 @@ impl Owned {
     pub(crate) fn new(
         channel: &ChannelRef,
         (claim, proofs): (Claim, Vec<Proof>),
-        recent: &Arc<RecentEvents>,
+        recent: &RecentEvents,
         handle: &Handle,
     ) -> Arc<Self> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
             error!(%channel, offset = %mine, %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
         }
-        let ledger = claim.shared_ledger();
-        handle.board.update(|state| state.ledger = Some(ledger));
-        let (recent, released, running) = (recent.clone(), Notify::new(), Mutex::default());
-        let owned = Arc::new(Self { claim, recent, released, running });
-        handle.owned_as(&owned);
+        let owned = Arc::new(Self { claim, released: Notify::new(), running: Mutex::default() });
+        let mut board = handle.board();
+        board.ledger = Some(owned.claim.shared_ledger());
+        board.owned = Arc::downgrade(&owned);
+        drop(board);
         owned
     }
 }

@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
+use crate::channel::context::ReadPlan;
 use crate::channel::read::reader::ReadError;
 use crate::channel::reporter::StatusReporter;
 use crate::channel::status::{Activity, Problem};
@@ -30,8 +31,10 @@ pub(super) const MANY_TIMES: u32 = 20;
 
 impl Trouble {
     /// `trace` is that of the batch that is dealt with.
-    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter, trace: Option<TraceId>, retry: Retry) -> Self {
-        Self { channel: channel.clone(), reporter: reporter.clone(), trace, retry, last: None }
+    pub(super) fn new(read_plan: &ReadPlan, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
+        let ReadPlan { channel, settings, .. } = read_plan;
+        let retry = channel.parts.machine.retry(settings.retry);
+        Self { channel: channel.identity.clone(), reporter: reporter.clone(), trace, retry, last: None }
     }
 
     /// Logs an error, reports it to the status, and waits before the next attempt. `doing` says what failed.

@@ -16,7 +16,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::channel::QUEUE_BATCHES;
@@ -39,14 +38,13 @@ pub(in crate::channel) struct Hub {
 struct Inner {
     /// The last offset that was handed on.
     position: Option<Offset>,
-    /// By sink.
+    /// By sink; none once the hub is closed.
     lanes: BTreeMap<Arc<str>, Feed>,
 }
 
 #[derive(Debug)]
 struct Feed {
-    /// `None` once the hub is closed.
-    queue: Option<mpsc::Sender<Work>>,
+    queue: mpsc::Sender<Work>,
     attached: bool,
 }
 
@@ -85,25 +83,24 @@ impl Hub {
         let length = sender.downgrade();
         let mut inner = self.lock();
         let attached = cursor >= inner.position;
-        inner.lanes.insert(sink.clone(), Feed { queue: Some(sender), attached });
+        inner.lanes.insert(sink.clone(), Feed { queue: sender, attached });
         self.changed.notify_one();
         (LaneInput { hub: self.clone(), sink: sink.clone(), queue }, length)
     }
 
-    /// Hands a batch to every attached lane, once one of them has room; `false` where `stop` fired first.
-    pub(in crate::channel) async fn hand_on(&self, batch: Batch, stop: &CancellationToken) -> bool {
+    /// Hands a batch to every attached lane, once one of them has room.
+    pub(in crate::channel) async fn hand_on(&self, batch: Batch) {
         // When lanes without room are no longer waited for.
         let mut give_up = None;
-        while !stop.is_cancelled() {
+        loop {
             {
                 let mut inner = self.lock();
-                let room = |lane: &Feed| lane.queue.as_ref().is_some_and(|queue| queue.capacity() > 0);
-                let rooms: Vec<_> = inner.attached().map(|(_, lane)| room(lane)).collect();
+                let rooms: Vec<_> = inner.attached().map(|(_, lane)| lane.queue.capacity() > 0).collect();
                 if rooms.contains(&true) {
                     let give_up = *give_up.get_or_insert_with(|| Instant::now() + MAX_WAIT);
                     if !rooms.contains(&false) || Instant::now() >= give_up {
                         self.hand_to_attached(&mut inner, batch);
-                        return true;
+                        return;
                     }
                 } else {
                     give_up = None;
@@ -111,12 +108,10 @@ impl Hub {
             }
             tokio::select! {
                 biased;
-                () = stop.cancelled() => {}
                 () = self.changed.notified() => {}
                 () = sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => {}
             }
         }
-        false
     }
 
     /// Hands a batch to the attached lanes that have room, and detaches the others.
@@ -125,7 +120,7 @@ impl Hub {
         inner.position = Some(through);
         let work = Work::Batch(Arc::new(batch));
         for (sink, lane) in inner.attached() {
-            lane.attached = lane.offer(work.clone());
+            lane.attached = lane.queue.try_send(work.clone()).is_ok();
             if !lane.attached {
                 info!(channel = %self.channel.name, %sink, "lane falls behind: it reads for itself until it has caught up");
             }
@@ -137,7 +132,7 @@ impl Hub {
     /// it rejoins.
     pub(in crate::channel) fn offer_late(&self, record: &Arc<Record>) -> bool {
         let mut inner = self.lock();
-        inner.attached().filter(|(_, lane)| !lane.offer(Work::Late(record.clone()))).count() == 0
+        inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(record.clone())).is_err()).count() == 0
     }
 
     /// Attaches a lane if it has caught up; whether it had.
@@ -146,16 +141,17 @@ impl Hub {
         if cursor < inner.position {
             return false;
         }
-        let Some(lane) = inner.lanes.get_mut(sink) else { return false };
-        lane.attached = true;
-        info!(channel = %self.channel.name, %sink, "lane has caught up");
-        self.changed.notify_one();
+        if let Some(lane) = inner.lanes.get_mut(sink) {
+            lane.attached = true;
+            info!(channel = %self.channel.name, %sink, "lane has caught up");
+            self.changed.notify_one();
+        }
         true
     }
 
     /// Ends the feeds: each lane ends when its queue is empty.
     pub(in crate::channel) fn close(&self) {
-        self.lock().lanes.values_mut().for_each(|lane| lane.queue = None);
+        self.lock().lanes.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -166,14 +162,8 @@ impl Hub {
 impl Inner {
     /// The attached lanes, without those that have ended.
     fn attached(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut Feed)> {
-        self.lanes.retain(|_, lane| lane.queue.as_ref().is_none_or(|queue| !queue.is_closed()));
+        self.lanes.retain(|_, lane| !lane.queue.is_closed());
         self.lanes.iter_mut().filter(|(_, lane)| lane.attached)
-    }
-}
-
-impl Feed {
-    fn offer(&self, work: Work) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.try_send(work).is_ok())
     }
 }
 

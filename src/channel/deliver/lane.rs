@@ -70,11 +70,11 @@ type Halt = Option<ChannelError>;
 impl Lane {
     pub(in crate::channel) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> Self {
         let (input, queue) = shared.hub.add(&outlet.name, through);
-        shared.handle.board.update(|board| board.lane_begins(&outlet.name, through, queue));
-        shared.metrics.lane_begins(&outlet.name);
+        shared.channel.handle.board().lane_begins(&outlet.name, through, queue);
+        shared.channel.metrics.lane_begins(&outlet.name);
         Self {
-            identity: LaneRef { channel: shared.channel.clone(), sink: outlet.name.clone() },
-            retry: shared.machine.retry(outlet.retry),
+            identity: LaneRef { channel: shared.channel.identity.clone(), sink: outlet.name.clone() },
+            retry: shared.channel.parts.machine.retry(outlet.retry),
             give_up: GiveUpTimer::new(outlet.gives_up_after),
             shared,
             outlet,
@@ -220,7 +220,7 @@ impl Lane {
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
     async fn offer(&self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time());
-        self.shared.handle.board.update(|board| board.lane_offers(&self.outlet.name, first));
+        self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
         let began = std::time::Instant::now();
         let epoch = self.shared.claim().lease.epoch;
         let delivery = Delivery { lane: &self.identity, epoch, through, messages };
@@ -229,7 +229,7 @@ impl Lane {
             Ok(()) => (messages.len(), None),
             Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
         };
-        self.shared.metrics.offered(&self.outlet.name, began.elapsed(), taken, error);
+        self.shared.channel.metrics.offered(&self.outlet.name, began.elapsed(), taken, error);
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));

@@ -50,7 +50,8 @@ impl Lanes {
 
     /// Follows a new plan: ends lanes that it no longer has, and begins new ones.
     pub(in crate::channel) fn follow(&mut self, newer: Plan) {
-        self.shared.follow(&mut self.plan, newer);
+        self.shared.follow(&newer);
+        self.plan = newer;
         for lane in self.tasks.running().filter(|lane| !self.plan.outlets.contains(&lane.on)) {
             lane.leave.cancel();
         }
@@ -64,7 +65,7 @@ impl Lanes {
     /// Begins a lane while others run.
     fn enter(&mut self, outlet: Outlet) {
         // The change may have repaired a sink that was gone.
-        self.shared.handle.sink_is_another(&outlet.name);
+        self.shared.channel.handle.sink_is_another(&outlet.name);
         let shared = self.shared.clone();
         self.tasks.spawn(outlet.clone(), self.plan.settings.grace, async move |leave| {
             let position = start::position(&shared, &outlet.name);
@@ -83,8 +84,8 @@ impl Lanes {
                 return Ok(());
             }
             let sink = outlet.name;
-            info!(channel = %self.shared.channel.name, %sink, "lane ended: the configuration has it no more");
-            self.shared.handle.board.update(|board| board.lanes.remove(&sink));
+            info!(channel = %self.shared.channel.identity.name, %sink, "lane ended: the configuration has it no more");
+            self.shared.channel.handle.board().lanes.remove(&sink);
             if let Some(next) = self.plan.outlets.iter().find(|outlet| outlet.name == sink).cloned() {
                 self.enter(next);
             }
@@ -107,8 +108,8 @@ impl Lanes {
 
     async fn next_ended(&mut self) -> Option<(Task<Outlet>, Result<(), ChannelError>)> {
         let (lane, ended) = self.tasks.next_ended().await?;
-        let (channel, sink) = (&self.shared.channel.name, &lane.on.name);
-        self.shared.handle.board.update(|board| board.lane_ends(sink));
+        let (channel, sink) = (&self.shared.channel.identity.name, &lane.on.name);
+        self.shared.channel.handle.board().lane_ends(sink);
         let ended = ended.unwrap_or_else(|| {
             warn!(%channel, %sink, "lane did not end in time: what it had in hand is offered again");
             Ok(())

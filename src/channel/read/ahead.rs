@@ -74,8 +74,8 @@ impl Ahead {
             self.forget();
         }
         let task = self.task.get_or_insert_with(|| {
-            let ReadPlan { stage, settings, .. } = &*self.read_plan;
-            let begin = || Reader::new(stage.source.clone(), settings.page_limit);
+            let ReadPlan { source, settings, .. } = &*self.read_plan;
+            let begin = || Reader::new(source.clone(), settings.page_limit);
             let reader = self.reader.take().unwrap_or_else(begin);
             let (sender, ranges) = mpsc::channel(1);
             let task = tokio::spawn(read_on(reader, self.read_plan.clone(), last, sender));
@@ -120,7 +120,7 @@ async fn read_on(
 ) -> Reader {
     let mut early = false;
     loop {
-        let machine = &read_plan.stage.machine;
+        let machine = &read_plan.channel.parts.machine;
         let mut permit = if reader.behind { machine.permit().await } else { None };
         let began = SystemTime::now();
         let range = reader.next(last).await;
@@ -138,7 +138,7 @@ async fn read_on(
             let (last, more) = (range.events.last().map(|event| event.offset), range.more);
             let read_plan = read_plan.clone();
             let checking = tokio::spawn(async move {
-                let checked = read_plan.stage.check(range.events).await;
+                let checked = read_plan.check(range.events).await;
                 drop(permit);
                 checked
             });

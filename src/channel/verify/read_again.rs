@@ -6,9 +6,10 @@ use tracing::debug;
 
 use crate::api::ApiError;
 use crate::channel::ChannelError;
+use crate::channel::context::ReadPlan;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::trouble::Trouble;
-use crate::channel::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext, VerifyStage};
+use crate::channel::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext};
 use crate::event::{EventId, Offset, RawEvent};
 use crate::ledger::QuarantinedEvent;
 use crate::retry::RetryPolicy;
@@ -23,7 +24,7 @@ const MAX_WAITS: u32 = 3;
 pub(in crate::channel) const PROOF_RETRY: RetryPolicy =
     RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-impl VerifyStage {
+impl ReadPlan {
     /// The second look: reads and checks an event again, if it is rejected.
     pub(super) async fn second_look(
         &self,
@@ -43,8 +44,7 @@ impl VerifyStage {
     /// ask by.
     pub(super) async fn read_again(&self, event: &RawEvent, context: StageContext<'_>) -> Option<RawEvent> {
         let id = event.id?;
-        let retry = self.machine.retry(self.settings.retry);
-        let mut trouble = Trouble::new(&self.settings.channel, context.reporter, context.trace, retry);
+        let mut trouble = Trouble::new(self, context.reporter, context.trace);
         loop {
             let answer = self.source.event(id).await;
             context.reporter.moves();
@@ -104,7 +104,7 @@ impl VerifyStage {
 
     /// Whether an event has waited for its proof as long as the configuration allows.
     pub(in crate::channel) fn is_timed_out(&self, first_seen: i64) -> bool {
-        let waited = u64::try_from(self.machine.now() - first_seen).unwrap_or(0);
+        let waited = u64::try_from(self.channel.parts.machine.now() - first_seen).unwrap_or(0);
         waited >= self.settings.proof_timeout.as_secs()
     }
 

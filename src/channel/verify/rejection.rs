@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tracing::error;
 use tracing::field::display;
 
-use crate::channel::verify::VerifyStage;
+use crate::channel::context::ReadPlan;
 use crate::channel::verify::recent::Alarm;
 use crate::event::{Event, EventType, RawEvent};
 use crate::ledger::{Place, Quarantined, QuarantinedEvent};
@@ -59,7 +59,7 @@ impl From<Alarm> for Rejection {
     }
 }
 
-impl VerifyStage {
+impl ReadPlan {
     pub(super) fn quarantine(&self, raw: RawEvent, rejection: Rejection, trace: Option<TraceId>) -> QuarantinedEvent {
         let RawEvent { offset, id, json } = raw;
         let Rejection { reason, detail, original, strangers } = rejection;
@@ -71,16 +71,16 @@ impl VerifyStage {
             logged.insert(offset)
         };
         if is_first {
-            self.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
-            self.metrics.rejected(reason);
-            self.metrics.unknown_signers(strangers);
+            self.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
+            self.channel.metrics.rejected(reason);
+            self.channel.metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), trace.map(display));
             error!(channel = %self.settings.channel.name, trace_id, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != self.settings.channel.id) {
             error!(channel_id = %original.channel_id, offset = %original.offset, other = %self.settings.channel.name, other_offset = %offset, "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
         }
-        let (reason, at, bytes) = (reason.to_owned(), self.machine.now(), json.len() as u64);
+        let (reason, at, bytes) = (reason.to_owned(), self.channel.parts.machine.now(), json.len() as u64);
         QuarantinedEvent { facts: Quarantined { offset, event_id: id, reason, detail, at, original, bytes }, json }
     }
 }
