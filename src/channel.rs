@@ -53,7 +53,6 @@ mod machine;
 #[cfg(test)]
 mod model;
 mod newest;
-mod owned;
 mod pace;
 mod parts;
 mod read;
@@ -66,8 +65,8 @@ mod tests;
 mod trouble;
 mod verify;
 
+pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
-pub(crate) use owned::Owned;
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
@@ -169,7 +168,7 @@ impl Channel {
         let SharedParts { ledgers, recent, .. } = &self.parts;
         let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
         let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed? };
-        let owned = Owned::new(&self.identity, claimed.ok_or(ChannelError::Lost)?, recent, &self.handle);
+        let owned = self.handle.own(&self.identity, claimed.ok_or(ChannelError::Lost)?, recent);
         let ended = tokio::select! {
             biased;
             ended = self.work(&owned, stop) => ended,
@@ -279,12 +278,4 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
             next_look = Instant::now() + LOOK_AHEAD;
         }
     }
-}
-
-/// Waits; `false` where `stop` fired first.
-async fn pause(wait: Duration, stop: &CancellationToken) -> bool {
-    if wait.is_zero() {
-        return !stop.is_cancelled();
-    }
-    tokio::select! { biased; () = stop.cancelled() => false, () = tokio::time::sleep(wait) => true }
 }

@@ -129,7 +129,7 @@ impl Operations {
                 return Ok(owned);
             }
             if let Some(claimed) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
-                return Ok(Owned::new(channel, claimed, &self.recent, &handle));
+                return Ok(handle.own(channel, claimed, &self.recent));
             }
             if since.elapsed() > OWNERLESS {
                 let name = &channel.name;

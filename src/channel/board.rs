@@ -7,10 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use crate::channel::controls::{Handle, Pauses};
+use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
-use crate::channel::owned::Owned;
 use crate::channel::pace::Pace;
 use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, SignerStatus};
 use crate::event::Offset;

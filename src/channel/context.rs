@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::channel::controls::Owned;
 use crate::channel::deliver::hub::Hub;
 use crate::channel::late::LateQueue;
-use crate::channel::owned::Owned;
 use crate::channel::read::source::Source;
 use crate::channel::settings::{Plan, Settings};
 use crate::channel::verify::Rejection;
 use crate::channel::{Channel, ChannelError};
 use crate::event::Offset;
-use crate::ledger::{Change, Claim, Commit, Ledger};
+use crate::ledger::{Change, Commit, Ledger};
 
 /// Shared by the parts of one run.
 #[derive(Debug)]
@@ -51,19 +51,14 @@ impl RunContext {
         }
     }
 
-    /// The channel's claim.
-    pub(super) fn claim(&self) -> &Claim {
-        &self.owned.claim
-    }
-
     /// Changes the ledger, and returns once that is durable.
     pub(super) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
-        Ok(self.claim().commit(Commit(changes)).await?)
+        Ok(self.owned.claim.commit(Commit(changes)).await?)
     }
 
     /// Reads the ledger.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
-        look(&self.claim().ledger())
+        look(&self.owned.claim.ledger())
     }
 
     /// The plan in force.

@@ -4,19 +4,32 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use crate::channel::board::Board;
-use crate::channel::owned::Owned;
 use crate::channel::status::Problem;
+use crate::channel::verify::recent::RecentEvents;
 use crate::event::ChannelId;
+use crate::ledger::{Claim, Claimed};
+use crate::record::ChannelRef;
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
 pub struct Handle {
     board: Mutex<Board>,
     pauses: watch::Sender<Pauses>,
+}
+
+/// A claimed channel, as its own task and operators' commands work on it.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) claim: Claim,
+    /// Fires when an operator's command has made events late: they are looked at at once.
+    pub(crate) released: Notify,
+    /// Held while the channel runs, and while its cursors are moved by an operator.
+    pub(crate) running: tokio::sync::Mutex<()>,
 }
 
 /// What is paused until an operator resumes it. Forgotten when the process ends.
@@ -98,6 +111,21 @@ impl Handle {
     /// The channel as this process owns it; `None` where it does not.
     pub(crate) fn owned(&self) -> Option<Arc<Owned>> {
         self.board().owned.upgrade()
+    }
+
+    /// Makes the proofs that were delivered in the channel known to all others, its ledger readable, and the channel
+    /// reachable for operators' commands.
+    pub(crate) fn own(&self, channel: &ChannelRef, (claim, proofs): Claimed, recent: &RecentEvents) -> Arc<Owned> {
+        for (mine, other) in recent.remember(channel.id, &proofs) {
+            let channel = &channel.name;
+            error!(%channel, offset = %mine, %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
+        }
+        let owned = Arc::new(Owned { claim, released: Notify::new(), running: tokio::sync::Mutex::default() });
+        let mut board = self.board();
+        board.ledger = Some(owned.claim.shared_ledger());
+        board.owned = Arc::downgrade(&owned);
+        drop(board);
+        owned
     }
 }
 

@@ -151,7 +151,7 @@ async fn ask(
     let event_id = shared.look(|ledger| ledger.late().get(&offset).map(|late| late.event_id));
     // `None` where no lane is owed it any more.
     let Some(event_id) = event_id else { return Ok(None) };
-    if let Some(json) = shared.claim().body(Key::Body(offset)).await?
+    if let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?
         && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id: event_id, json }).await?
     {
         return Ok(Some(outcome));
@@ -199,7 +199,7 @@ async fn take(
         }
         // Its time is up. It is quarantined as it was set aside or, without those bytes, as it was last read.
         None => {
-            let Some(json) = shared.claim().body(Key::Body(offset)).await?.or(last_read) else {
+            let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?.or(last_read) else {
                 // A damaged state has lost its body, and it has not been read since.
                 late.insert([offset]);
                 return Ok(());

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::channel::ChannelError;
-use crate::channel::read::permits::{FOR_EACH_PROCESSOR, ReadPermit, ReadPermits};
+use crate::channel::read::permits::{self, FOR_EACH_PROCESSOR, ReadPermit};
 use crate::channel::settings::Settings;
 use crate::channel::verify::Checked;
 use crate::event::RawEvent;
@@ -50,7 +50,7 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 pub(super) struct ThisMachine {
     began: Instant,
     processors: ThreadPool,
-    permits: ReadPermits,
+    permits: Arc<Semaphore>,
     /// Tables that are prepared for signers, beside the checking of further events.
     preparing: Mutex<JoinSet<()>>,
 }
@@ -61,7 +61,7 @@ impl ThisMachine {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = ThreadPoolBuilder::new().num_threads(processors).thread_name(|number| format!("verify-{number}"));
-        let permits = ReadPermits::new(FOR_EACH_PROCESSOR * processors);
+        let permits = Arc::new(Semaphore::new(FOR_EACH_PROCESSOR * processors));
         let processors = threads.build().expect("a thread for each processor can be started");
         Self { began: Instant::now(), processors, permits, preparing: Mutex::default() }
     }
@@ -108,7 +108,7 @@ impl Machine for ThisMachine {
     }
 
     async fn permit(&self) -> ReadPermit {
-        self.permits.next().await
+        permits::next(&self.permits).await
     }
 
     async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {

@@ -4,12 +4,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use async_trait::async_trait;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::*;
 use crate::api::{ApiError, Page};
 use crate::channel::machine::{Machine, ThisMachine};
-use crate::channel::read::permits::{ReadPermit, ReadPermits};
+use crate::channel::read::permits::{self, ReadPermit};
 use crate::channel::read::source::Source;
 use crate::channel::verify::Checked;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
@@ -120,13 +121,13 @@ impl Gate for OpenGate {
 #[derive(Debug)]
 struct TestMachine {
     began: Instant,
-    permits: ReadPermits,
+    permits: Arc<Semaphore>,
 }
 
 impl TestMachine {
     /// With one permit for all its channels.
     fn new() -> Self {
-        Self { began: Instant::now(), permits: ReadPermits::new(1) }
+        Self { began: Instant::now(), permits: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -145,7 +146,7 @@ impl Machine for TestMachine {
     }
 
     async fn permit(&self) -> ReadPermit {
-        self.permits.next().await
+        permits::next(&self.permits).await
     }
 
     async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {

@@ -52,13 +52,8 @@ pub(super) struct StageContext<'a> {
 }
 
 impl ReadPlan {
-    /// Checks the proofs of a range, in its order. Needs nothing of the range before it, so it can run ahead.
-    pub(super) async fn check(&self, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
-        self.channel.parts.machine.check(&self.settings, events).await
-    }
-
     async fn check_one(&self, event: RawEvent) -> Result<Checked, ChannelError> {
-        let mut checked = self.check(vec![event]).await?;
+        let mut checked = self.channel.parts.machine.check(&self.settings, vec![event]).await?;
         Ok(checked.pop().expect("as many verdicts as events"))
     }
 

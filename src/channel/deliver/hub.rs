@@ -27,7 +27,7 @@ use crate::record::{ChannelRef, Record};
 const MAX_WAIT: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
-pub(in crate::channel) struct Hub {
+pub(crate) struct Hub {
     channel: ChannelRef,
     inner: Mutex<Inner>,
     /// Fires when a lane has been attached, or has taken something from its queue.
@@ -50,7 +50,7 @@ struct Feed {
 
 /// The lane's end of its feed. Without it, the hub forgets the lane.
 #[derive(Debug)]
-pub(in crate::channel) struct LaneInput {
+pub(crate) struct LaneInput {
     hub: Arc<Hub>,
     sink: Arc<str>,
     queue: mpsc::Receiver<Work>,
@@ -58,23 +58,23 @@ pub(in crate::channel) struct LaneInput {
 
 impl Hub {
     /// Before the first event, with no lanes.
-    pub(in crate::channel) fn new(channel: ChannelRef) -> Self {
+    pub(crate) fn new(channel: ChannelRef) -> Self {
         Self { channel, inner: Mutex::default(), changed: Notify::new() }
     }
 
     /// Begins at `position`.
-    pub(in crate::channel) fn begin_at(&self, position: Option<Offset>) {
+    pub(crate) fn begin_at(&self, position: Option<Offset>) {
         self.lock().position = position;
     }
 
     /// The last offset that was handed on.
-    pub(in crate::channel) fn position(&self) -> Option<Offset> {
+    pub(crate) fn position(&self) -> Option<Offset> {
         self.lock().position
     }
 
     /// Adds the lane of a sink that has none; it is attached if its cursor is where the hub is. With its input comes the
     /// other end of the queue, which knows how full it is.
-    pub(in crate::channel) fn add(
+    pub(crate) fn add(
         self: &Arc<Self>,
         sink: &Arc<str>,
         cursor: Option<Offset>,
@@ -89,7 +89,7 @@ impl Hub {
     }
 
     /// Hands a batch to every attached lane, once one of them has room.
-    pub(in crate::channel) async fn hand_on(&self, batch: Batch) {
+    pub(crate) async fn hand_on(&self, batch: Batch) {
         // When lanes without room are no longer waited for.
         let mut give_up = None;
         loop {
@@ -130,13 +130,13 @@ impl Hub {
 
     /// Offers a late event to the attached lanes; `true` where each had room. A detached lane asks for what it is owed when
     /// it rejoins.
-    pub(in crate::channel) fn offer_late(&self, record: &Arc<Record>) -> bool {
+    pub(crate) fn offer_late(&self, record: &Arc<Record>) -> bool {
         let mut inner = self.lock();
         inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(record.clone())).is_err()).count() == 0
     }
 
     /// Attaches a lane if it has caught up; whether it had.
-    pub(in crate::channel) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
+    pub(crate) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
         let mut inner = self.lock();
         if cursor < inner.position {
             return false;
@@ -150,7 +150,7 @@ impl Hub {
     }
 
     /// Ends the feeds: each lane ends when its queue is empty.
-    pub(in crate::channel) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().lanes.clear();
     }
 
@@ -170,7 +170,7 @@ impl Inner {
 impl LaneInput {
     /// The next work; `None` once nothing more will come. A lane that is detached has to catch up when its queue is empty:
     /// the batches in it come before those that the lane has to read for itself.
-    pub(in crate::channel) async fn next(&mut self) -> Option<Work> {
+    pub(crate) async fn next(&mut self) -> Option<Work> {
         // Looked up first: nothing is put into the queue of a lane that is detached.
         let detached = self.hub.lock().lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
         match self.try_recv() {

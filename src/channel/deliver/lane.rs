@@ -45,7 +45,7 @@ use refusal::GiveUpTimer;
 /// The most events that a lane joins into one batch: its filter may leave few of many to offer.
 const MAX_GATHERED: usize = 4_000;
 
-pub(in crate::channel) struct Lane {
+pub(crate) struct Lane {
     shared: Arc<RunContext>,
     identity: LaneRef,
     outlet: Outlet,
@@ -68,7 +68,7 @@ pub(in crate::channel) struct Lane {
 type Halt = Option<ChannelError>;
 
 impl Lane {
-    pub(in crate::channel) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> Self {
+    pub(crate) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> Self {
         let (input, queue) = shared.hub.add(&outlet.name, through);
         shared.channel.handle.board().lane_begins(&outlet.name, through, queue);
         shared.channel.metrics.lane_begins(&outlet.name);
@@ -88,7 +88,7 @@ impl Lane {
     }
 
     /// Delivers until the feed ends or `stop` fires.
-    pub(in crate::channel) async fn run(mut self, stop: CancellationToken) -> Result<(), ChannelError> {
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ChannelError> {
         self.work(&stop).await.or_else(|halt| halt.map_or(Ok(()), Err))
     }
 
@@ -152,7 +152,7 @@ impl Lane {
     /// Asks the sink what it holds beyond the recorded cursor.
     async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(|(offset, _)| *offset).collect());
-        let epoch = self.shared.claim().lease.epoch;
+        let epoch = self.shared.owned.claim.lease.epoch;
         let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed };
         let held = loop {
             match self.outlet.sink.resume(&recorded).await {
@@ -222,7 +222,7 @@ impl Lane {
         let first = messages.first().and_then(|message| message.record().time());
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
         let began = std::time::Instant::now();
-        let epoch = self.shared.claim().lease.epoch;
+        let epoch = self.shared.owned.claim.lease.epoch;
         let delivery = Delivery { lane: &self.identity, epoch, through, messages };
         let answer = self.delivery.around(self.outlet.sink.deliver(&delivery)).await;
         let (taken, error) = match &answer {
@@ -243,7 +243,7 @@ impl Lane {
         let delivery = trace.part("deliver");
         delivery.note("sink", self.outlet.name.to_string());
         let (channel, sink, joined_to) = (&self.identity.channel.name, &self.identity.sink, trace.id());
-        for (_, other) in batch.parts().filter(|(_, other)| other.id() != joined_to) {
+        for (_, other) in batch.parts.iter().filter(|(_, other)| other.id() != joined_to) {
             delivery.joins(other);
             debug!(%channel, %sink, trace_id = %other.id(), %joined_to, "batch offered with another");
         }

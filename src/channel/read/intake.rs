@@ -38,16 +38,17 @@ use crate::channel::trouble::Trouble;
 use crate::channel::verify::{PROOF_RETRY, PROOF_TIMEOUT, StageContext};
 use crate::event::{Offset, RawEvent};
 use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
+use crate::tasks::joined;
 use crate::telemetry::trace::Trace;
 
 /// How often the service is asked for its newest offset while no page shows it: while there is more than a page to read, or
 /// while what was read waits to be taken.
-pub(in crate::channel) const LOOK_AHEAD: Duration = Duration::from_secs(10);
+pub(crate) const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
 /// How long reading waits for that answer. It goes on without.
-pub(in crate::channel) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(in crate::channel) struct Intake {
+pub(crate) struct Intake {
     shared: Arc<RunContext>,
     read_plan: Arc<ReadPlan>,
     ahead: Ahead,
@@ -66,17 +67,12 @@ pub(in crate::channel) struct Intake {
     /// The last page said that there is no more: wait before the next poll.
     caught_up: bool,
     trouble: Trouble,
-    pub(in crate::channel) reporter: StatusReporter,
+    pub(crate) reporter: StatusReporter,
 }
 
 impl Intake {
     /// Begins above `position`, and reads by one plan.
-    pub(in crate::channel) fn new(
-        shared: Arc<RunContext>,
-        read_plan: Arc<ReadPlan>,
-        position: Option<Offset>,
-        part: Part,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<RunContext>, read_plan: Arc<ReadPlan>, position: Option<Offset>, part: Part) -> Self {
         let reporter = StatusReporter::new(&shared.channel.handle, part);
         Self {
             ahead: Ahead::new(read_plan.clone()),
@@ -95,7 +91,7 @@ impl Intake {
     }
 
     /// The next batch; `None` where there is no more, for now. Errors of the service are waited out.
-    pub(in crate::channel) async fn next(&mut self) -> Result<Option<Batch>, ChannelError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Batch>, ChannelError> {
         self.reporter.says(Activity::Reading);
         loop {
             if let Some(pending) = self.held.take() {
@@ -166,7 +162,7 @@ impl Intake {
         self.reporter.says(Activity::QuarantineFull);
         let (channel, events, bytes) = (&self.shared.channel.identity.name, taken.events, taken.bytes);
         error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; look at them with `channeld quarantine list`, then retry or drop them");
-        self.shared.claim().until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
+        self.shared.owned.claim.until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
         info!(%channel, "quarantine has room again: reading goes on");
     }
 
@@ -212,7 +208,7 @@ impl Intake {
         let trace = self.shared.channel.parts.traces.begin(&self.shared.channel.identity, range.took.start);
         trace.past("poll", range.took.clone());
         let verifying = trace.part("verify");
-        let outcomes = self.read_plan.page(range.checked().await?, self.context(Some(&trace))).await?;
+        let outcomes = self.read_plan.page(joined(range.checking.await).await?, self.context(Some(&trace))).await?;
         drop(verifying);
         let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
         if self.above != self.position && confirmed {
@@ -254,7 +250,7 @@ impl Intake {
 
 /// Asks for the newest offset at `next`, and sets the time for asking again. The source puts the answer on the board; an
 /// error is reported when it concerns what is read.
-pub(in crate::channel) async fn look_ahead(source: &dyn Source, next: &mut Instant) {
+pub(crate) async fn look_ahead(source: &dyn Source, next: &mut Instant) {
     sleep_until(*next).await;
     *next = Instant::now() + LOOK_AHEAD;
     if let Err(error) = source.poll(None, 1).await {

@@ -14,7 +14,7 @@ use crate::metrics::{ChannelMetrics, Endpoint};
 
 /// Where a channel's events come from.
 #[async_trait]
-pub(in crate::channel) trait Source: Send + Sync + fmt::Debug {
+pub(crate) trait Source: Send + Sync + fmt::Debug {
     /// At most `limit` events, newest first: the latest, or those that `offset` selects. What it selects is not promised.
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError>;
 
@@ -33,11 +33,11 @@ pub(in crate::channel) trait Source: Send + Sync + fmt::Debug {
 
 /// The service itself. Requests are counted, and their answers shown on the channel's board.
 #[derive(Debug)]
-pub(in crate::channel) struct Service {
-    pub(in crate::channel) api: Client,
-    pub(in crate::channel) channel: ChannelId,
-    pub(in crate::channel) handle: Arc<Handle>,
-    pub(in crate::channel) metrics: Arc<ChannelMetrics>,
+pub(crate) struct Service {
+    pub(crate) api: Client,
+    pub(crate) channel: ChannelId,
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) metrics: Arc<ChannelMetrics>,
 }
 
 impl Service {

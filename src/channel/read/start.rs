@@ -16,10 +16,7 @@ use crate::event::Offset;
 use crate::ledger::{Change, Cursor};
 
 /// The cursors of all lanes; the hub begins at the highest of them.
-pub(in crate::channel) async fn positions(
-    shared: &RunContext,
-    outlets: &[Outlet],
-) -> Result<Vec<Cursor>, ChannelError> {
+pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result<Vec<Cursor>, ChannelError> {
     let mut positions = Vec::with_capacity(outlets.len());
     for outlet in outlets {
         positions.push(position(shared, &outlet.name).await?);
@@ -29,7 +26,7 @@ pub(in crate::channel) async fn positions(
 }
 
 /// A lane's cursor. Without one, `start` is applied and recorded.
-pub(in crate::channel) async fn position(shared: &RunContext, sink: &Arc<str>) -> Result<Cursor, ChannelError> {
+pub(crate) async fn position(shared: &RunContext, sink: &Arc<str>) -> Result<Cursor, ChannelError> {
     if let Some(cursor) = shared.look(|ledger| ledger.cursor(sink)) {
         return Ok(cursor);
     }

@@ -21,7 +21,7 @@ use crate::telemetry::trace::TraceId;
 const MAX_WAITS: u32 = 3;
 
 /// Waits between two requests for a proof that has not come.
-pub(in crate::channel) const PROOF_RETRY: RetryPolicy =
+pub(crate) const PROOF_RETRY: RetryPolicy =
     RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
 impl ReadPlan {
@@ -73,7 +73,7 @@ impl ReadPlan {
 
     /// Asks the service once for an event's proof. Where it does not answer, or gives another event, the proof may still
     /// come: `None`.
-    pub(in crate::channel) async fn ask_for_proof(
+    pub(crate) async fn ask_for_proof(
         &self,
         offset: Offset,
         event_id: Option<EventId>,
@@ -94,7 +94,7 @@ impl ReadPlan {
     }
 
     /// The outcome by the bytes that are kept of an event; `None` where the service has to be asked.
-    pub(in crate::channel) async fn by_kept_bytes(&self, kept: RawEvent) -> Result<Option<Outcome>, ChannelError> {
+    pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Result<Option<Outcome>, ChannelError> {
         Ok(match self.check_one(kept).await? {
             Checked::Pending(_) => None,
             Checked::Rejected(raw, _) if raw.id.is_some() => None,
@@ -103,13 +103,13 @@ impl ReadPlan {
     }
 
     /// Whether an event has waited for its proof as long as the configuration allows.
-    pub(in crate::channel) fn is_timed_out(&self, first_seen: i64) -> bool {
+    pub(crate) fn is_timed_out(&self, first_seen: i64) -> bool {
         let waited = u64::try_from(self.channel.parts.machine.now() - first_seen).unwrap_or(0);
         waited >= self.settings.proof_timeout.as_secs()
     }
 
     /// Rejects an event whose proof has not come in time.
-    pub(in crate::channel) fn proof_timeout(&self, raw: RawEvent, trace: Option<TraceId>) -> QuarantinedEvent {
+    pub(crate) fn proof_timeout(&self, raw: RawEvent, trace: Option<TraceId>) -> QuarantinedEvent {
         self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"), trace)
     }
 }

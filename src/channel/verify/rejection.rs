@@ -15,7 +15,7 @@ use crate::telemetry::trace::TraceId;
 use crate::verify::Reason;
 
 /// The reason of an event whose proof has not come.
-pub(in crate::channel) const PROOF_TIMEOUT: &str = "proof-timeout";
+pub(crate) const PROOF_TIMEOUT: &str = "proof-timeout";
 
 /// The reason of an event whose proof can never come.
 pub(super) const PENDING_WITHOUT_ID: &str = "pending-without-id";
@@ -25,7 +25,7 @@ const MAX_LOGGED: usize = 10_000;
 
 /// Why an event is rejected.
 #[derive(Clone, Debug)]
-pub(in crate::channel) struct Rejection {
+pub(crate) struct Rejection {
     /// A short constant name.
     reason: &'static str,
     detail: String,
@@ -41,7 +41,7 @@ impl Rejection {
     }
 
     /// Every reason there is.
-    pub(in crate::channel) fn reasons() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn reasons() -> impl Iterator<Item = &'static str> {
         let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::DUPLICATE_PROOF, Alarm::CONTRADICTION];
         Reason::NAMES.into_iter().chain(others)
     }

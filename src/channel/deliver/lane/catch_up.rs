@@ -1,14 +1,15 @@
 //! A lane that has fallen behind reads for itself, until it has caught up.
 
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::deliver::lane::{Halt, Lane};
+use crate::channel::late;
 use crate::channel::read::intake::Intake;
 use crate::channel::reporter::Part;
-use crate::channel::{late, pause};
 
 impl Lane {
-    /// Reads and delivers from the lane's own cursor until it can rejoin the others.
+    /// Reads and delivers from the lane's own cursor.
     pub(super) async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let sink = self.outlet.name.clone();
         'plan: loop {
@@ -28,7 +29,7 @@ impl Lane {
                 };
                 match batch {
                     Some(batch) => self.batch(&batch, stop).await?,
-                    None => drop(pause(read_plan.settings.idle_wait, stop).await),
+                    None => drop(stop.run_until_cancelled(sleep(read_plan.settings.idle_wait)).await),
                 }
             }
             break;

@@ -33,9 +33,9 @@ impl Lane {
         self.held.retain(|offset| *offset > through);
         self.shared.late.insert(owed);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
-        for (end, trace) in batch.parts().skip_while(|(end, _)| Some(*end) <= before) {
-            debug!(%channel, %sink, trace_id = %trace.id(), offset = %end.min(through), "batch recorded");
-            if end >= through {
+        for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
+            debug!(%channel, %sink, trace_id = %trace.id(), offset = %end.min(&through), "batch recorded");
+            if *end >= through {
                 break;
             }
         }

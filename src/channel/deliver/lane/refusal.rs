@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::field::{DisplayValue, display};
 use tracing::{debug, error, info, warn};
 
+use crate::channel::ChannelError;
 use crate::channel::deliver::lane::{Halt, Lane};
 use crate::channel::status::Problem;
 use crate::channel::trouble::MANY_TIMES;
-use crate::channel::{ChannelError, pause};
 use crate::ledger::{DEAD_LETTERS, DeadLetter, GivenUp};
 use crate::record::Message;
 use crate::sink::SinkError;
@@ -37,7 +38,7 @@ impl Lane {
             handle.sink_is_gone(sink, problem);
         } else {
             // An operator who has repaired the sink resumes it, and need not wait out what may be an hour.
-            tokio::select! { biased; _ = pause(wait, stop) => {} () = handle.sink_resumed(sink) => {} }
+            tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
         }
         self.goes_on(stop).await
     }
@@ -45,7 +46,7 @@ impl Lane {
     /// Waits while the sink is paused.
     pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
-        let lost = self.shared.claim().lease.lost.is_cancelled();
+        let lost = self.shared.owned.claim.lease.lost.is_cancelled();
         if goes_on && !lost { Ok(()) } else { Err(None) }
     }
 
