@@ -33,7 +33,7 @@
 //! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, verify |
 //! | [`http`] | TLS, proxies, headers, what all clients share | |
 //! | [`telemetry`] | logs and traces | record, http |
-//! | [`tasks`] | waiting for a newer value, joining a task | |
+//! | [`tasks`] | waiting for a newer value, joining a task, locking | |
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |

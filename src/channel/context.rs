@@ -1,7 +1,7 @@
 //! What the parts of one run of a channel share, and the plan of reading, which can change during the run.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +14,7 @@ use crate::channel::verify::Rejection;
 use crate::channel::{Channel, ChannelError};
 use crate::event::Offset;
 use crate::ledger::{Change, Commit, Ledger};
+use crate::tasks::lock;
 
 /// Shared by the parts of one run.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl RunContext {
 
     /// The plan in force.
     pub(super) fn read_plan(&self) -> Arc<ReadPlan> {
-        self.lock_read_plan().clone()
+        lock(&self.read_plan).clone()
     }
 
     /// Does something by the plan in force, and does it anew where another plan is in force before it is done.
@@ -84,7 +85,7 @@ impl RunContext {
         let reads_alike = Arc::ptr_eq(&newer.source, &older.source)
             || newer.source.client().is_some_and(|client| Some(client) == older.source.client());
         if newer.settings != older.settings || !reads_alike {
-            *self.lock_read_plan() = ReadPlan::begin(&self.channel, newer);
+            *lock(&self.read_plan) = ReadPlan::begin(&self.channel, newer);
             older.over.cancel();
         }
     }
@@ -93,10 +94,6 @@ impl RunContext {
     pub(super) fn ask_for_owed(&self, sink: &str) {
         let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(|(offset, _)| *offset).collect());
         self.late.insert(owed);
-    }
-
-    fn lock_read_plan(&self) -> MutexGuard<'_, Arc<ReadPlan>> {
-        self.read_plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an operator decides about a channel while it runs, and the way to its claim.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -14,6 +14,7 @@ use crate::channel::verify::recent::RecentEvents;
 use crate::event::ChannelId;
 use crate::ledger::{Claim, Claimed};
 use crate::record::ChannelRef;
+use crate::tasks::lock;
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
@@ -145,8 +146,4 @@ impl Handles {
     pub fn standstill(&self, allowance: Duration) -> Option<String> {
         lock(&self.0).values().find_map(|handle| handle.board().standstill(allowance))
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -30,6 +30,7 @@ use crate::channel::verify::{PROOF_RETRY, StageContext};
 use crate::event::{Offset, RawEvent};
 use crate::ledger::{Change, Key, LATE, Late, Ledger, QUARANTINE, Room};
 use crate::retry::Retry;
+use crate::tasks::lock;
 
 /// When the late events of a channel are asked for. Those that are on their way to the lanes are not in it.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl LateQueue {
     }
 
     fn add(&self, offsets: impl IntoIterator<Item = Offset>, wait: impl Fn(&mut Retry) -> Duration) {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.waiting);
         for offset in offsets {
             if let Entry::Vacant(entry) = waiting.entry(offset) {
                 let mut retry = self.machine.retry(PROOF_RETRY);
@@ -71,18 +72,14 @@ impl LateQueue {
     }
 
     fn ask_later(&self, offset: Offset) {
-        if let Some(waiting) = self.lock().get_mut(&offset) {
+        if let Some(waiting) = lock(&self.waiting).get_mut(&offset) {
             waiting.due = Instant::now() + waiting.retry.next_wait(None);
         }
     }
 
     fn remove(&self, offset: Offset) {
-        self.lock().remove(&offset);
+        lock(&self.waiting).remove(&offset);
         self.removed.notify_waiters();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Offset, Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,7 +87,7 @@ impl LateQueue {
 /// behind settles them once it has caught up, and reads until then.
 pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
     let is_full = |ledger: &Ledger| {
-        let waiting = shared.late.lock();
+        let waiting = lock(&shared.late.waiting);
         let sizes = waiting.keys().filter_map(|offset| ledger.late().get(offset)).map(|late| late.bytes);
         ledger.late_room().is_full(LATE) && Room { events: waiting.len() as u64, bytes: sizes.sum() }.is_full(LATE)
     };
@@ -122,7 +119,7 @@ async fn next_due(shared: &RunContext) -> Offset {
     let RunContext { late, owned, .. } = shared;
     loop {
         let added = late.added.notified();
-        let first = late.lock().iter().map(|(offset, waiting)| (waiting.due, *offset)).min();
+        let first = lock(&late.waiting).iter().map(|(offset, waiting)| (waiting.due, *offset)).min();
         let due = async {
             let Some((due, offset)) = first else { return std::future::pending().await };
             sleep_until(due).await;

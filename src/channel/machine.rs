@@ -4,7 +4,7 @@
 use std::fmt;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -19,6 +19,7 @@ use crate::channel::settings::Settings;
 use crate::channel::verify::Checked;
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
+use crate::tasks::lock;
 use crate::verify::Verifier;
 
 /// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long. Not
@@ -81,7 +82,7 @@ impl ThisMachine {
 
     /// Prepares a verifier that wants it, unless one is being prepared.
     fn prepare(&self, verifier: &Arc<Verifier>) -> Result<(), ChannelError> {
-        let mut preparing = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut preparing = lock(&self.preparing);
         while let Some(prepared) = preparing.try_join_next() {
             prepared.map_err(ChannelError::Panicked)?;
         }

@@ -10,7 +10,7 @@
 //!   that was handed on, and is handed every batch from then on.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -22,6 +22,7 @@ use crate::channel::QUEUE_BATCHES;
 use crate::channel::deliver::batch::{Batch, Work};
 use crate::event::Offset;
 use crate::record::{ChannelRef, Record};
+use crate::tasks::lock;
 
 /// How long the other lanes wait for one whose queue is full.
 const MAX_WAIT: Duration = Duration::from_millis(250);
@@ -64,12 +65,12 @@ impl Hub {
 
     /// Begins at `position`.
     pub(crate) fn begin_at(&self, position: Option<Offset>) {
-        self.lock().position = position;
+        lock(&self.inner).position = position;
     }
 
     /// The last offset that was handed on.
     pub(crate) fn position(&self) -> Option<Offset> {
-        self.lock().position
+        lock(&self.inner).position
     }
 
     /// Adds the lane of a sink that has none; it is attached if its cursor is where the hub is. With its input comes the
@@ -81,7 +82,7 @@ impl Hub {
     ) -> (LaneInput, mpsc::WeakSender<Work>) {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
         let length = sender.downgrade();
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let attached = cursor >= inner.position;
         inner.lanes.insert(sink.clone(), Feed { queue: sender, attached });
         self.changed.notify_one();
@@ -94,7 +95,7 @@ impl Hub {
         let mut give_up = None;
         loop {
             {
-                let mut inner = self.lock();
+                let mut inner = lock(&self.inner);
                 let rooms: Vec<_> = inner.attached().map(|(_, lane)| lane.queue.capacity() > 0).collect();
                 if rooms.contains(&true) {
                     let give_up = *give_up.get_or_insert_with(|| Instant::now() + MAX_WAIT);
@@ -131,13 +132,13 @@ impl Hub {
     /// Offers a late event to the attached lanes; `true` where each had room. A detached lane asks for what it is owed when
     /// it rejoins.
     pub(crate) fn offer_late(&self, record: &Arc<Record>) -> bool {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(record.clone())).is_err()).count() == 0
     }
 
     /// Attaches a lane if it has caught up; whether it had.
     pub(crate) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         if cursor < inner.position {
             return false;
         }
@@ -151,11 +152,7 @@ impl Hub {
 
     /// Ends the feeds: each lane ends when its queue is empty.
     pub(crate) fn close(&self) {
-        self.lock().lanes.clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner).lanes.clear();
     }
 }
 
@@ -172,7 +169,7 @@ impl LaneInput {
     /// the batches in it come before those that the lane has to read for itself.
     pub(crate) async fn next(&mut self) -> Option<Work> {
         // Looked up first: nothing is put into the queue of a lane that is detached.
-        let detached = self.hub.lock().lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
+        let detached = lock(&self.hub.inner).lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
         match self.try_recv() {
             Ok(work) => Some(work),
             Err(TryRecvError::Empty) if detached => Some(Work::CatchUp),

@@ -11,8 +11,7 @@
 //!
 //! # Cancellation
 //!
-//! `stop` is observed while waiting for work, while the sink is paused, and between two offers, never between an offer and
-//! its record.
+//! `stop` is observed while waiting, and between two offers, never between an offer and its record.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -1,8 +1,7 @@
 //! The ranges that come next: requested and checked while the range before is handed on.
 //!
-//! A task of its own reads, for as long as there is more to read. It has a range checked as soon as the range has arrived,
-//! so that no processor waits for the last events of the range before. It requests the one after that meanwhile, so that
-//! none waits for the service either.
+//! A task reads, for as long as there is more to read. It has a range checked as soon as the range has arrived, and requests
+//! the next one meanwhile: no processor waits for the range before, nor for the service.
 //!
 //! # Invariants
 //!

@@ -1,7 +1,4 @@
-//! Reading and verifying, one batch after another, for the lanes.
-//!
-//! The channel has one intake for every lane that keeps up. A lane that has fallen behind has one of its own until it has
-//! caught up.
+//! Reading and verifying, one batch after another: for every lane that keeps up, or for one that has fallen behind.
 //!
 //! # Invariants
 //!

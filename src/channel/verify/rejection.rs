@@ -1,7 +1,5 @@
 //! Why an event is rejected, and what is counted, logged and kept of it.
 
-use std::sync::PoisonError;
-
 use bytes::Bytes;
 use tracing::error;
 use tracing::field::display;
@@ -11,6 +9,7 @@ use crate::channel::verify::recent::Alarm;
 use crate::event::{Event, EventType, RawEvent};
 use crate::ledger::{Place, Quarantined, QuarantinedEvent};
 use crate::metrics::Sort;
+use crate::tasks::lock;
 use crate::telemetry::trace::TraceId;
 use crate::verify::Reason;
 
@@ -63,14 +62,11 @@ impl ReadPlan {
     pub(super) fn quarantine(&self, raw: RawEvent, rejection: Rejection, trace: Option<TraceId>) -> QuarantinedEvent {
         let RawEvent { offset, id, json } = raw;
         let Rejection { reason, detail, original, strangers } = rejection;
-        let is_first = {
-            let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-            if logged.len() >= MAX_LOGGED {
-                logged.clear();
-            }
-            logged.insert(offset)
-        };
-        if is_first {
+        let mut logged = lock(&self.logged);
+        if logged.len() >= MAX_LOGGED {
+            logged.clear();
+        }
+        if logged.insert(offset) {
             self.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
             self.channel.metrics.rejected(reason);
             self.channel.metrics.unknown_signers(strangers);
