@@ -53,7 +53,6 @@ mod machine;
 #[cfg(test)]
 mod model;
 mod newest;
-mod owned;
 mod pace;
 mod parts;
 mod read;
@@ -66,8 +65,8 @@ mod tests;
 mod trouble;
 mod verify;
 
+pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
-pub(crate) use owned::Owned;
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
@@ -77,13 +76,14 @@ pub(crate) use tasks::{Task, Tasks};
 pub(crate) use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
 
+use board::RunOnBoard;
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
 use read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
 use read::schedule::until_next_poll;
 use read::source::Service;
 use read::start;
-use reporter::{Part, StatusReporter};
+use reporter::Part;
 use settings::Plan;
 
 /// Batches that wait for one lane before reading waits for it.
@@ -145,7 +145,7 @@ impl Channel {
         let answers_within = api.request_timeout();
         let (channel, board, counts) = (settings.channel.id, handle.clone(), metrics.clone());
         let source = Arc::new(Service { api, channel, handle: board, metrics: counts });
-        let plan = Plan { settings, source, outlets, answers_within };
+        let plan = Plan { settings: Arc::new(settings), source, outlets, answers_within };
         Self::with_plan(plan, handle, metrics, parts.clone())
     }
 
@@ -164,11 +164,11 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`], where the channel ended by itself.
-    pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
+    pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let SharedParts { ledgers, recent, .. } = &self.parts;
         let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
         let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed? };
-        let owned = Owned::new(&self.identity, claimed.ok_or(ChannelError::Lost)?, recent, &self.handle);
+        let owned = self.handle.own(&self.identity, claimed.ok_or(ChannelError::Lost)?, recent);
         let ended = tokio::select! {
             biased;
             ended = self.work(&owned, stop) => ended,
@@ -180,7 +180,7 @@ impl Channel {
         ended
     }
 
-    async fn work(&self, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    async fn work(self: &Arc<Self>, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
         while self.handle.until(|pauses| !pauses.channel, stop).await {
             let pausing = stop.child_token();
             let mut running = Box::pin(self.run_once(owned, &pausing));
@@ -195,9 +195,9 @@ impl Channel {
         Ok(())
     }
 
-    async fn run_once(&self, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    async fn run_once(self: &Arc<Self>, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let _running = owned.running.lock().await;
-        let _on_board = self.handle.board.run_begins(&self.identity.name);
+        let _on_board = RunOnBoard::begin(&self.handle, &self.identity.name);
         let (mut plans, stop) = (self.plan.subscribe(), stop.child_token());
         let mut plan = plans.borrow_and_update().clone();
         let shared = Arc::new(RunContext::new(self, owned, &plan));
@@ -206,7 +206,10 @@ impl Channel {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 positions = start::positions(&shared, &plan.outlets) => break positions?,
-                newer = newer(&mut plans) => shared.follow(&mut plan, newer),
+                newer = newer(&mut plans) => {
+                    shared.follow(&newer);
+                    plan = newer;
+                }
             }
         };
         let after = positions.iter().filter_map(|cursor| cursor.through).min();
@@ -227,14 +230,14 @@ impl Channel {
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.identity.name, self.identity.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
-            self.handle.board.update(|board| board.says(Activity::Gone, Duration::ZERO));
+            self.handle.board().says(Activity::Gone, Duration::ZERO);
         } else {
             // Also where a lane has ended: the other lanes must not wait for their sinks.
             stop.cancel();
         }
         shared.hub.close();
         // From here on only lanes and their sinks are waited for: that is no standstill.
-        self.handle.board.update(|board| board.pace.rest());
+        self.handle.board().pace.rest();
         lanes.drain(ended).await
     }
 }
@@ -244,31 +247,16 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
     tokio::select! {
         biased;
         () = stop.cancelled() => Ok(()),
-        ended = feed(shared, stop) => ended,
+        ended = shared.by_plan(|read_plan| feed(shared, read_plan)) => ended,
         ended = late::settle(shared) => ended,
     }
 }
 
-/// Reads, and feeds every lane that keeps up. Another plan begins where the hub is.
-async fn feed(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
-    loop {
-        let read_plan = shared.read_plan();
-        tokio::select! {
-            biased;
-            ended = feed_by(read_plan.clone(), shared, stop) => return ended,
-            () = read_plan.over() => {}
-        }
-    }
-}
-
-async fn feed_by(
-    read_plan: Arc<ReadPlan>,
-    shared: &Arc<RunContext>,
-    stop: &CancellationToken,
-) -> Result<(), ChannelError> {
-    let (source, every) = (read_plan.stage.source.clone(), read_plan.settings.idle_wait);
-    let reporter = StatusReporter::new(&shared.handle, Part::Channel);
-    let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), reporter.clone());
+/// Reads from where the hub is, and feeds every lane that keeps up.
+async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), ChannelError> {
+    let Channel { identity, parts, .. } = &*shared.channel;
+    let (source, every) = (read_plan.source.clone(), read_plan.settings.idle_wait);
+    let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), Part::Channel);
     let mut next_look = Instant::now() + LOOK_AHEAD;
     loop {
         if let Some(batch) = intake.next().await? {
@@ -276,8 +264,8 @@ async fn feed_by(
                 let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(&*source, &mut next_look)).await;
             }
             let handing_on = async {
-                shared.hub.hand_on(batch, stop).await;
-                late::room(shared, &reporter).await;
+                shared.hub.hand_on(batch).await;
+                late::room(shared, &intake.reporter).await;
             };
             let looking_ahead = async {
                 loop {
@@ -286,16 +274,8 @@ async fn feed_by(
             };
             tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
         } else {
-            sleep(until_next_poll(shared.channel.id, shared.machine.began(), every)).await;
+            sleep(until_next_poll(identity.id, parts.machine.began(), every)).await;
             next_look = Instant::now() + LOOK_AHEAD;
         }
     }
-}
-
-/// Waits; `false` where `stop` fired first.
-async fn pause(wait: Duration, stop: &CancellationToken) -> bool {
-    if wait.is_zero() {
-        return !stop.is_cancelled();
-    }
-    tokio::select! { biased; () = stop.cancelled() => false, () = tokio::time::sleep(wait) => true }
 }

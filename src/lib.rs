@@ -34,7 +34,7 @@
 //! | [`secret`] | a text that shows nothing of itself | |
 //! | [`http`] | TLS, proxies, headers, what all clients share | |
 //! | [`telemetry`] | logs and traces | record, http |
-//! | [`tasks`] | waiting for a newer value, joining a task | |
+//! | [`tasks`] | waiting for a newer value, joining a task, locking | |
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |

@@ -114,7 +114,8 @@ impl Operations {
 
     /// A channel's ledger, to be read: that of its owner or, where it has none, as it was recorded.
     async fn ledger(&self, channel: &ChannelRef) -> Result<Arc<Mutex<Ledger>>, Refusal> {
-        match self.handles.of(channel.id).board.ledger() {
+        let shown = self.handles.of(channel.id).board().ledger.clone();
+        match shown {
             Some(ledger) => Ok(ledger),
             None => Ok(self.owned(channel).await?.claim.shared_ledger()),
         }
@@ -128,7 +129,7 @@ impl Operations {
                 return Ok(owned);
             }
             if let Some(claimed) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
-                return Ok(Owned::new(channel, claimed, &self.recent, &handle));
+                return Ok(handle.own(channel, claimed, &self.recent));
             }
             if since.elapsed() > OWNERLESS {
                 let name = &channel.name;

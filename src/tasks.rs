@@ -1,4 +1,6 @@
-//! Waiting: for a task's result, and for a newer value.
+//! Waiting: for a task's result, for a newer value, and for what several parts share.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tokio::task::JoinError;
@@ -11,6 +13,11 @@ pub(crate) async fn joined<T>(ended: Result<T, JoinError>) -> T {
         // Only a runtime that shuts down cancels a task that is awaited. It will not poll the caller again.
         Err(Err(_cancelled)) => std::future::pending().await,
     }
+}
+
+/// What is shared, also after a part that held it has panicked.
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The next value that the receiver has not seen. Waits for ever once the sender is dropped.

@@ -1,13 +1,13 @@
 //! The status board of a channel. Each part of the loop writes what it does; an operator reads all of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use crate::channel::controls::Pauses;
+use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
 use crate::channel::pace::Pace;
@@ -19,17 +19,17 @@ use crate::verify::{Address, SignerSet};
 
 /// One channel's status board.
 #[derive(Debug, Default)]
-pub struct Board(Mutex<BoardState>);
-
-#[derive(Debug, Default)]
-pub(super) struct BoardState {
+pub struct Board {
+    /// The ledger of the channel's last owner in this process, to be read only; `None` before the first.
+    pub ledger: Option<Arc<Mutex<Ledger>>>,
+    /// The channel as this process owns it, for as long as it does.
+    pub(super) owned: Weak<Owned>,
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
     pub(super) status: ChannelStatus,
     pub(super) pace: Pace,
     /// A request is answered, or times out, in this time.
     pub(super) answers_within: Duration,
     pub(super) newest: Newest,
-    pub(super) ledger: Option<Arc<Mutex<Ledger>>>,
     pub(super) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
@@ -46,15 +46,14 @@ pub(super) struct LaneBoard {
 impl Board {
     /// The channel as it is now, with the lanes of these sinks. What is durable is looked up in the ledger.
     pub fn status(&self, channel: &ChannelRef, sinks: &[Arc<str>], pauses: &Pauses, ledger: &Ledger) -> ChannelStatus {
-        let board = self.lock();
-        let mut status = board.status.clone();
+        let mut status = self.status.clone();
         if status.activity == Activity::Stopped && pauses.channel {
             status.activity = Activity::Paused;
         }
         // Once the service has answered, the channel goes as far as it has been read, at the least.
         let highest = sinks.iter().filter_map(|sink| ledger.cursor(sink)?.through).max();
-        let newest = status.last_poll.and(board.newest.offset().max(highest));
-        let lanes: Vec<_> = sinks.iter().map(|sink| board.lane_status(sink, newest, pauses, ledger)).collect();
+        let newest = status.last_poll.and(self.newest.offset().max(highest));
+        let lanes: Vec<_> = sinks.iter().map(|sink| self.lane_status(sink, newest, pauses, ledger)).collect();
         ChannelStatus {
             channel: channel.name.clone(),
             channel_id: channel.id,
@@ -72,90 +71,48 @@ impl Board {
         }
     }
 
-    /// The ledger of the channel's last owner in this process, to be read only; `None` before the first.
-    pub fn ledger(&self) -> Option<Arc<Mutex<Ledger>>> {
-        self.lock().ledger.clone()
-    }
-
     /// A part that should have made progress and has not, by more than `allowance`, and for how long.
     #[must_use]
     pub fn standstill(&self, allowance: Duration) -> Option<String> {
-        let state = self.lock();
-        let (name, within) = (&state.status.channel, state.answers_within + allowance);
-        let mut lanes = state.lanes.iter();
-        let reading = state.pace.standstill(within, || format!("channel {name}"));
+        let (name, within) = (&self.status.channel, self.answers_within + allowance);
+        let mut lanes = self.lanes.iter();
+        let reading = self.pace.standstill(within, || format!("channel {name}"));
         reading.or_else(|| {
             lanes.find_map(|(sink, lane)| lane.pace.standstill(within, || format!("channel {name}, sink {sink}")))
         })
     }
 
     /// Shows these signers from now on, with what is known of them already.
-    pub(super) fn begin_signers(&self, signers: &SignerSet) {
-        let status = &mut self.lock().status;
-        let known = std::mem::take(&mut status.signers);
+    pub(super) fn begin_plan(&mut self, signers: &SignerSet, answers_within: Duration) {
+        self.answers_within = answers_within;
+        let known = std::mem::take(&mut self.status.signers);
         let last_seen = |signer: &Address| known.iter().find(|known| known.signer == *signer)?.last_seen;
         let signer = |signer: &Address| SignerStatus { signer: *signer, last_seen: last_seen(signer) };
-        status.signers = signers.addresses().iter().map(signer).collect();
-        status.required_signatures = signers.required();
+        self.status.signers = signers.addresses().iter().map(signer).collect();
+        self.status.required_signatures = signers.required();
     }
 
     /// Notes that these have signed, at a time in Unix seconds.
-    pub(super) fn signed(&self, signers: &[Address], now: i64) {
+    pub(super) fn signed(&mut self, signers: &[Address], now: i64) {
         let last_seen = Timestamp::from_second(now).ok();
-        let known = &mut self.lock().status.signers;
-        let seen = known.iter_mut().filter(|known| signers.contains(&known.signer));
+        let seen = self.status.signers.iter_mut().filter(|known| signers.contains(&known.signer));
         seen.for_each(|known| known.last_seen = last_seen);
     }
 
     /// Notes a page of these offsets, descending.
-    pub(super) fn polled(&self, offsets: impl Iterator<Item = Offset>) {
-        let (now, mut board) = (Timestamp::now(), self.lock());
-        board.newest.shown(offsets, now);
-        board.status.last_poll = Some(now);
-        drop(board);
+    pub(super) fn polled(&mut self, offsets: impl Iterator<Item = Offset>) {
+        let now = Timestamp::now();
+        self.newest.shown(offsets, now);
+        self.status.last_poll = Some(now);
         self.answered();
     }
 
     /// Notes an answer of the service to a part that reads. It is not known here to which, so all of them have made progress.
-    pub(super) fn answered(&self) {
-        let mut board = self.lock();
-        board.pace.moved();
-        board.lanes.values_mut().for_each(|lane| lane.pace.moved());
+    pub(super) fn answered(&mut self) {
+        self.pace.moved();
+        self.lanes.values_mut().for_each(|lane| lane.pace.moved());
     }
 
-    /// Begins a run of the channel of that name.
-    pub(super) fn run_begins(&self, name: &Arc<str>) -> RunOnBoard<'_> {
-        let mut board = self.lock();
-        board.status.channel = name.clone();
-        board.says(Activity::Reading, Duration::ZERO);
-        RunOnBoard(self)
-    }
-
-    pub(super) fn update<T>(&self, update: impl FnOnce(&mut BoardState) -> T) -> T {
-        update(&mut self.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BoardState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A run of a channel. Dropping it shows that the run has ended.
-pub(super) struct RunOnBoard<'a>(&'a Board);
-
-impl Drop for RunOnBoard<'_> {
-    fn drop(&mut self) {
-        let mut board = self.0.lock();
-        board.pace.rest();
-        if board.status.activity != Activity::Gone {
-            board.status.activity = Activity::Stopped;
-        }
-        board.lanes.clear();
-        board.status.late_error = None;
-    }
-}
-
-impl BoardState {
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
         let lane = self.lanes.get(sink);
         let LaneStatus { error, reading, .. } = lane.map(|lane| lane.status.clone()).unwrap_or_default();
@@ -233,6 +190,31 @@ impl BoardState {
 
     pub(super) fn lane(&mut self, sink: &Arc<str>) -> &mut LaneBoard {
         self.lanes.entry(sink.clone()).or_default()
+    }
+}
+
+/// A run of a channel. Dropping it shows that the run has ended.
+pub(super) struct RunOnBoard<'a>(&'a Handle);
+
+impl<'a> RunOnBoard<'a> {
+    /// Begins a run of the channel of that name.
+    pub(super) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
+        let mut board = handle.board();
+        board.status.channel = name.clone();
+        board.says(Activity::Reading, Duration::ZERO);
+        Self(handle)
+    }
+}
+
+impl Drop for RunOnBoard<'_> {
+    fn drop(&mut self) {
+        let mut board = self.0.board();
+        board.pace.rest();
+        if board.status.activity != Activity::Gone {
+            board.status.activity = Activity::Stopped;
+        }
+        board.lanes.clear();
+        board.status.late_error = None;
     }
 }
 

@@ -1,25 +1,36 @@
 //! What an operator decides about a channel while it runs, and the way to its claim.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use crate::channel::board::Board;
-use crate::channel::owned::Owned;
 use crate::channel::status::Problem;
+use crate::channel::verify::recent::RecentEvents;
 use crate::event::ChannelId;
+use crate::ledger::{Claim, Claimed};
+use crate::record::ChannelRef;
+use crate::tasks::lock;
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
 pub struct Handle {
-    /// The channel's status board.
-    pub board: Board,
+    board: Mutex<Board>,
     pauses: watch::Sender<Pauses>,
-    /// The channel as this process owns it, for as long as it does.
-    owned: Mutex<Weak<Owned>>,
+}
+
+/// A claimed channel, as its own task and operators' commands work on it.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) claim: Claim,
+    /// Fires when an operator's command has made events late: they are looked at at once.
+    pub(crate) released: Notify,
+    /// Held while the channel runs, and while its cursors are moved by an operator.
+    pub(crate) running: tokio::sync::Mutex<()>,
 }
 
 /// What is paused until an operator resumes it. Forgotten when the process ends.
@@ -42,6 +53,11 @@ impl Pauses {
 }
 
 impl Handle {
+    /// The channel's status board. Not to be held across an await.
+    pub fn board(&self) -> MutexGuard<'_, Board> {
+        lock(&self.board)
+    }
+
     /// What is paused.
     #[must_use]
     pub fn pauses(&self) -> Pauses {
@@ -95,11 +111,22 @@ impl Handle {
 
     /// The channel as this process owns it; `None` where it does not.
     pub(crate) fn owned(&self) -> Option<Arc<Owned>> {
-        self.owned.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        self.board().owned.upgrade()
     }
 
-    pub(super) fn owned_as(&self, owned: &Arc<Owned>) {
-        *self.owned.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(owned);
+    /// Makes the proofs that were delivered in the channel known to all others, its ledger readable, and the channel
+    /// reachable for operators' commands.
+    pub(crate) fn own(&self, channel: &ChannelRef, (claim, proofs): Claimed, recent: &RecentEvents) -> Arc<Owned> {
+        for (mine, other) in recent.remember(channel.id, &proofs) {
+            let channel = &channel.name;
+            error!(%channel, offset = %mine, %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
+        }
+        let owned = Arc::new(Owned { claim, released: Notify::new(), running: tokio::sync::Mutex::default() });
+        let mut board = self.board();
+        board.ledger = Some(owned.claim.shared_ledger());
+        board.owned = Arc::downgrade(&owned);
+        drop(board);
+        owned
     }
 }
 
@@ -117,10 +144,6 @@ impl Handles {
     /// The first part of a channel that should have made progress and has not, by more than `allowance`, and for how long.
     #[must_use]
     pub fn standstill(&self, allowance: Duration) -> Option<String> {
-        lock(&self.0).values().find_map(|handle| handle.board.standstill(allowance))
+        lock(&self.0).values().find_map(|handle| handle.board().standstill(allowance))
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

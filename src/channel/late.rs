@@ -14,22 +14,23 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::channel::ChannelError;
-use crate::channel::context::RunContext;
+use crate::channel::context::{ReadPlan, RunContext};
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::machine::Machine;
 use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
-use crate::channel::verify::{PROOF_RETRY, StageContext, VerifyStage};
+use crate::channel::verify::{PROOF_RETRY, StageContext};
 use crate::event::{Offset, RawEvent};
 use crate::ledger::{Change, Key, LATE, Late, Ledger, QUARANTINE, Room};
 use crate::retry::Retry;
+use crate::tasks::lock;
 
 /// When the late events of a channel are asked for. Those that are on their way to the lanes are not in it.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl LateQueue {
     }
 
     fn add(&self, offsets: impl IntoIterator<Item = Offset>, wait: impl Fn(&mut Retry) -> Duration) {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.waiting);
         for offset in offsets {
             if let Entry::Vacant(entry) = waiting.entry(offset) {
                 let mut retry = self.machine.retry(PROOF_RETRY);
@@ -71,18 +72,14 @@ impl LateQueue {
     }
 
     fn ask_later(&self, offset: Offset) {
-        if let Some(waiting) = self.lock().get_mut(&offset) {
+        if let Some(waiting) = lock(&self.waiting).get_mut(&offset) {
             waiting.due = Instant::now() + waiting.retry.next_wait(None);
         }
     }
 
     fn remove(&self, offset: Offset) {
-        self.lock().remove(&offset);
+        lock(&self.waiting).remove(&offset);
         self.removed.notify_waiters();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Offset, Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,7 +87,7 @@ impl LateQueue {
 /// behind settles them once it has caught up, and reads until then.
 pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
     let is_full = |ledger: &Ledger| {
-        let waiting = shared.late.lock();
+        let waiting = lock(&shared.late.waiting);
         let sizes = waiting.keys().filter_map(|offset| ledger.late().get(offset)).map(|late| late.bytes);
         ledger.late_room().is_full(LATE) && Room { events: waiting.len() as u64, bytes: sizes.sum() }.is_full(LATE)
     };
@@ -106,19 +103,14 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
 
 /// Asks for the proofs of a channel's late events, those of an earlier run first.
 pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
-    let reporter = StatusReporter::new(&shared.handle, Part::Late);
+    let reporter = StatusReporter::new(&shared.channel.handle, Part::Late);
     shared.late.insert(all(shared));
     loop {
         let offset = next_due(shared).await;
-        let read_plan = shared.read_plan();
-        tokio::select! {
-            biased;
-            answer = ask(shared, &read_plan.stage, offset, &reporter) => {
-                take(shared, &read_plan.stage, offset, answer?).await?;
-            }
-            // The event is still due.
-            () = read_plan.over() => {}
-        }
+        let reporter = &reporter;
+        let asking = async |read_plan: Arc<ReadPlan>| (ask(shared, &read_plan, offset, reporter).await, read_plan);
+        let (answer, read_plan) = shared.by_plan(asking).await;
+        take(shared, &read_plan, offset, answer?).await?;
     }
 }
 
@@ -127,7 +119,7 @@ async fn next_due(shared: &RunContext) -> Offset {
     let RunContext { late, owned, .. } = shared;
     loop {
         let added = late.added.notified();
-        let first = late.lock().iter().map(|(offset, waiting)| (waiting.due, *offset)).min();
+        let first = lock(&late.waiting).iter().map(|(offset, waiting)| (waiting.due, *offset)).min();
         let due = async {
             let Some((due, offset)) = first else { return std::future::pending().await };
             sleep_until(due).await;
@@ -149,25 +141,25 @@ fn all(shared: &RunContext) -> Vec<Offset> {
 /// What came of asking for a proof; `None` where the service did not answer.
 async fn ask(
     shared: &RunContext,
-    stage: &VerifyStage,
+    read_plan: &ReadPlan,
     offset: Offset,
     reporter: &StatusReporter,
 ) -> Result<Option<Outcome>, ChannelError> {
     let event_id = shared.look(|ledger| ledger.late().get(&offset).map(|late| late.event_id));
     // `None` where no lane is owed it any more.
     let Some(event_id) = event_id else { return Ok(None) };
-    if let Some(json) = shared.claim().body(Key::Body(offset)).await?
-        && let Some(outcome) = stage.by_kept_bytes(RawEvent { offset, id: event_id, json }).await?
+    if let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?
+        && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id: event_id, json }).await?
     {
         return Ok(Some(outcome));
     }
-    stage.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await
+    read_plan.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await
 }
 
 /// Deals with the answer about an event.
 async fn take(
     shared: &RunContext,
-    stage: &VerifyStage,
+    read_plan: &ReadPlan,
     offset: Offset,
     answer: Option<Outcome>,
 ) -> Result<(), ChannelError> {
@@ -178,7 +170,7 @@ async fn take(
     };
     let is_rejected = settled.as_ref().is_none_or(Outcome::is_rejected);
     let asks_later = shared.look(|ledger| {
-        let waits_on = |facts: &Late| settled.is_none() && !stage.is_timed_out(facts.first_seen);
+        let waits_on = |facts: &Late| settled.is_none() && !read_plan.is_timed_out(facts.first_seen);
         // While the quarantine is full, the event stays late in the ledger.
         let is_kept = is_rejected && ledger.quarantine_room().is_full(QUARANTINE);
         ledger.late().get(&offset).is_some_and(|facts| waits_on(facts) || is_kept)
@@ -204,13 +196,13 @@ async fn take(
         }
         // Its time is up. It is quarantined as it was set aside or, without those bytes, as it was last read.
         None => {
-            let Some(json) = shared.claim().body(Key::Body(offset)).await?.or(last_read) else {
+            let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?.or(last_read) else {
                 // A damaged state has lost its body, and it has not been read since.
                 late.insert([offset]);
                 return Ok(());
             };
             let raw = RawEvent { offset, id: facts.event_id, json };
-            vec![Change::Quarantine(stage.proof_timeout(raw, None))]
+            vec![Change::Quarantine(read_plan.proof_timeout(raw, None))]
         }
     };
     shared.commit(changes).await

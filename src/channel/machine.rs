@@ -4,21 +4,22 @@
 use std::fmt;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::channel::ChannelError;
-use crate::channel::read::permits::{FOR_EACH_PROCESSOR, ReadPermit, ReadPermits};
+use crate::channel::read::permits::{self, FOR_EACH_PROCESSOR, ReadPermit};
 use crate::channel::settings::Settings;
 use crate::channel::verify::Checked;
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
+use crate::tasks::lock;
 use crate::verify::Verifier;
 
 /// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long. Not
@@ -50,7 +51,7 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
 pub(super) struct ThisMachine {
     began: Instant,
     processors: ThreadPool,
-    permits: ReadPermits,
+    permits: Arc<Semaphore>,
     /// Tables that are prepared for signers, beside the checking of further events.
     preparing: Mutex<JoinSet<()>>,
 }
@@ -61,7 +62,7 @@ impl ThisMachine {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = ThreadPoolBuilder::new().num_threads(processors).thread_name(|number| format!("verify-{number}"));
-        let permits = ReadPermits::new(FOR_EACH_PROCESSOR * processors);
+        let permits = Arc::new(Semaphore::new(FOR_EACH_PROCESSOR * processors));
         let processors = threads.build().expect("a thread for each processor can be started");
         Self { began: Instant::now(), processors, permits, preparing: Mutex::default() }
     }
@@ -81,7 +82,7 @@ impl ThisMachine {
 
     /// Prepares a verifier that wants it, unless one is being prepared.
     fn prepare(&self, verifier: &Arc<Verifier>) -> Result<(), ChannelError> {
-        let mut preparing = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut preparing = lock(&self.preparing);
         while let Some(prepared) = preparing.try_join_next() {
             prepared.map_err(ChannelError::Panicked)?;
         }
@@ -108,7 +109,7 @@ impl Machine for ThisMachine {
     }
 
     async fn permit(&self) -> ReadPermit {
-        self.permits.next().await
+        permits::next(&self.permits).await
     }
 
     async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {

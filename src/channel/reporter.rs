@@ -35,7 +35,8 @@ impl StatusReporter {
 
     /// Reports what the part does from now on, beginning with a wait.
     pub(super) fn waits(&self, activity: Activity, wait: Duration) {
-        self.handle.board.update(|board| match &self.part {
+        let mut board = self.handle.board();
+        match &self.part {
             Part::Channel => board.says(activity, wait),
             Part::Lane(sink) => {
                 let lane = board.lane(sink);
@@ -43,16 +44,17 @@ impl StatusReporter {
                 lane.status.reading = Some(activity);
             }
             Part::Late => board.status.late_error = activity.problem().cloned(),
-        });
+        }
     }
 
     /// Reports progress in what the part does.
     pub(super) fn moves(&self) {
-        self.handle.board.update(|board| match &self.part {
+        let mut board = self.handle.board();
+        match &self.part {
             Part::Channel => board.pace.moved(),
             Part::Lane(sink) => board.lane(sink).pace.moved(),
             Part::Late => {}
-        });
+        }
     }
 
     /// Whether the part reads events first, and not again for a lane that is behind.
@@ -63,7 +65,7 @@ impl StatusReporter {
     /// Reports that everything the service shows has been read.
     pub(super) fn has_read_all(&self) {
         if self.reads_first() {
-            self.handle.board.update(|board| board.newest.nothing_above());
+            self.handle.board().newest.nothing_above();
         }
     }
 }

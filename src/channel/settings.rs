@@ -108,7 +108,7 @@ impl Eq for Outlet {}
 /// Everything that a configuration says of one channel.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    pub(super) settings: Settings,
+    pub(super) settings: Arc<Settings>,
     pub(super) source: Arc<dyn Source>,
     pub(super) outlets: Vec<Outlet>,
     /// A request is answered, or times out, in this time.

@@ -4,12 +4,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use async_trait::async_trait;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::*;
 use crate::api::{ApiError, Page};
 use crate::channel::machine::{Machine, ThisMachine};
-use crate::channel::read::permits::{ReadPermit, ReadPermits};
+use crate::channel::read::permits::{self, ReadPermit};
 use crate::channel::read::source::Source;
 use crate::channel::verify::Checked;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
@@ -57,7 +58,7 @@ impl Source for TestSource {
         let first = offset.map_or(all - i64::from(limit) + 1, |offset| offset.get() + 1).max(1);
         let last = all.min(first + i64::from(limit) - 1);
         let events: Vec<_> = (first..=last).rev().map(notice).collect();
-        self.handle.board.polled(events.iter().map(|event| event.offset));
+        self.handle.board().polled(events.iter().map(|event| event.offset));
         if offset.is_some() {
             self.read_through.fetch_max(last, Relaxed);
         }
@@ -70,10 +71,6 @@ impl Source for TestSource {
 
     async fn event(&self, _: EventId) -> Result<RawEvent, ApiError> {
         Err(ApiError::RateLimited { retry_after: None })
-    }
-
-    fn equals(&self, other: &dyn Source) -> bool {
-        std::ptr::addr_eq(self, other)
     }
 }
 
@@ -124,13 +121,13 @@ impl Gate for OpenGate {
 #[derive(Debug)]
 struct TestMachine {
     began: Instant,
-    permits: ReadPermits,
+    permits: Arc<Semaphore>,
 }
 
 impl TestMachine {
     /// With one permit for all its channels.
     fn new() -> Self {
-        Self { began: Instant::now(), permits: ReadPermits::new(1) }
+        Self { began: Instant::now(), permits: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -149,7 +146,7 @@ impl Machine for TestMachine {
     }
 
     async fn permit(&self) -> ReadPermit {
-        self.permits.next().await
+        permits::next(&self.permits).await
     }
 
     async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
@@ -158,7 +155,7 @@ impl Machine for TestMachine {
 }
 
 /// A channel and its handle.
-fn channel(service: Service, receives: Receives) -> (Channel, Arc<Handle>) {
+fn channel(service: Service, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
     let handle = Arc::<Handle>::default();
     let source = TestSource { service, handle: handle.clone(), read_through: AtomicI64::default() };
     (channel_from(&Arc::new(source), receives), handle)
@@ -180,27 +177,27 @@ fn settings() -> Settings {
     }
 }
 
-fn channel_from(source: &Arc<TestSource>, receives: Receives) -> Channel {
+fn channel_from(source: &Arc<TestSource>, receives: Receives) -> Arc<Channel> {
     channel_on(Arc::new(TestMachine::new()), source, receives)
 }
 
-fn channel_on(machine: Arc<TestMachine>, source: &Arc<TestSource>, receives: Receives) -> Channel {
+fn channel_on(machine: Arc<TestMachine>, source: &Arc<TestSource>, receives: Receives) -> Arc<Channel> {
     let handle = source.handle.clone();
     let plan = Plan {
-        settings: settings(),
+        settings: Arc::new(settings()),
         source: source.clone(),
         outlets: vec![Outlet::new("sink", Arc::new(receives), RETRY)],
         answers_within: ANSWERS_WITHIN,
     };
     let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(OpenGate)));
     let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
-    Channel::with_plan(plan, handle, metrics, SharedParts::on(machine, ledgers))
+    Arc::new(Channel::with_plan(plan, handle, metrics, SharedParts::on(machine, ledgers)))
 }
 
 /// The status of a channel that has run.
 fn status(handle: &Handle) -> ChannelStatus {
-    let ledger = handle.board.ledger().unwrap();
-    handle.board.status(&settings().channel, &["sink".into()], &handle.pauses(), &ledger.lock().unwrap())
+    let ledger = handle.board().ledger.clone().unwrap();
+    handle.board().status(&settings().channel, &["sink".into()], &handle.pauses(), &ledger.lock().unwrap())
 }
 
 /// Runs a channel for an hour; the first standstill in it.
@@ -212,7 +209,7 @@ async fn standstill(service: Service, receives: Receives, paused: bool) -> Optio
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(3600) && found.get().is_none() {
             sleep(Duration::from_secs(1)).await;
-            handle.board.standstill(ALLOWANCE).into_iter().for_each(|standstill| drop(found.set(standstill)));
+            handle.board().standstill(ALLOWANCE).into_iter().for_each(|standstill| drop(found.set(standstill)));
         }
     };
     tokio::select! {
@@ -250,15 +247,15 @@ async fn the_newest_offset_is_known_though_no_page_shows_it() {
     for receives in [Receives::Everything, Receives::Nothing] {
         let (channel, handle) = channel(Service::Has(3000), receives);
         let start = Start::Offset(Offset::new(1).unwrap());
-        channel.plan.send_modify(|plan| plan.settings.start = start);
+        channel.plan.send_modify(|plan| Arc::make_mut(&mut plan.settings).start = start);
         run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
         assert_eq!(status(&handle).newest, Offset::new(3000), "{receives:?}");
-        handle.board.update(|board| assert!(board.newest.since(Offset::new(2999)).is_some()));
+        assert!(handle.board().newest.since(Offset::new(2999)).is_some());
     }
 }
 
 /// Runs a channel that does not end by itself.
-async fn run_for(channel: &Channel, time: Duration, stop: &CancellationToken) {
+async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = sleep(time) => {}
         ended = channel.run(stop) => panic!("it ended: {ended:?}"),
@@ -270,7 +267,7 @@ async fn a_channel_that_has_ended_is_no_hang() {
     let (channel, handle) = channel(Service::Has(30), Receives::Everything);
     run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
     sleep(Duration::from_secs(3600)).await;
-    assert_eq!(handle.board.standstill(ALLOWANCE), None);
+    assert_eq!(handle.board().standstill(ALLOWANCE), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,7 +280,7 @@ async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
         assert_eq!(status(&handle).activity, Activity::Idle, "it has read everything");
         stop.cancel();
         sleep(Duration::from_secs(3600)).await;
-        assert_eq!(handle.board.standstill(ALLOWANCE), None);
+        assert_eq!(handle.board().standstill(ALLOWANCE), None);
     };
     tokio::select! {
         () = stopping => {}

@@ -1,5 +1,6 @@
 //! An error that repeats is logged once, and again when it changes, persists or ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,10 +8,10 @@ use tokio::time::sleep;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
+use crate::channel::context::ReadPlan;
 use crate::channel::read::reader::ReadError;
 use crate::channel::reporter::StatusReporter;
 use crate::channel::status::{Activity, Problem};
-use crate::record::ChannelRef;
 use crate::retry::Retry;
 use crate::telemetry::Chain;
 use crate::telemetry::trace::TraceId;
@@ -18,7 +19,7 @@ use crate::telemetry::trace::TraceId;
 /// The repeated errors of one part of a channel, for the log and for the channel's status, and the waits after them.
 #[derive(Debug)]
 pub(super) struct Trouble {
-    channel: ChannelRef,
+    channel: Arc<str>,
     reporter: StatusReporter,
     trace: Option<TraceId>,
     pub(super) retry: Retry,
@@ -30,8 +31,10 @@ pub(super) const MANY_TIMES: u32 = 20;
 
 impl Trouble {
     /// `trace` is that of the batch that is dealt with.
-    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter, trace: Option<TraceId>, retry: Retry) -> Self {
-        Self { channel: channel.clone(), reporter: reporter.clone(), trace, retry, last: None }
+    pub(super) fn new(read_plan: &ReadPlan, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
+        let ReadPlan { channel, settings, .. } = read_plan;
+        let retry = channel.parts.machine.retry(settings.retry);
+        Self { channel: channel.identity.name.clone(), reporter: reporter.clone(), trace, retry, last: None }
     }
 
     /// Logs an error, reports it to the status, and waits before the next attempt. `doing` says what failed.
@@ -47,7 +50,7 @@ impl Trouble {
     }
 
     fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
-        let (channel, kind, wait_ms) = (&self.channel.name, error.name(), wait.as_millis());
+        let (channel, kind, wait_ms) = (&self.channel, error.name(), wait.as_millis());
         let (chain, trace_id) = (Chain(error), self.trace.map(display));
         let earlier = self.last.take().filter(|last| last.kind == kind);
         let times = earlier.as_ref().map_or(1, |earlier| earlier.times.saturating_add(1));
@@ -80,7 +83,7 @@ impl Trouble {
         self.retry.reset();
         if let Some(Problem { kind, .. }) = self.last.take() {
             self.reporter.says(Activity::Reading);
-            info!(channel = %self.channel.name, trace_id = self.trace.map(display), kind, "works again");
+            info!(channel = %self.channel, trace_id = self.trace.map(display), kind, "works again");
         }
     }
 }

@@ -7,14 +7,11 @@
 //!   a contradiction, see [`recent`].
 //! * **Admitted in order.** An event is looked up among the recent ones when everything before it in its range is settled:
 //!   of two with the same proof the first is delivered.
-//! * **Off the async threads.** Signatures are checked on threads of their own, see [`Machine`].
+//! * **Off the async threads.** Signatures are checked on threads of their own, see [`machine`](super::machine).
 //!
 //! # Cancellation
 //!
 //! At any point: the stage changes nothing durable, and the same events are read and verified again.
-
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -23,15 +20,12 @@ use tracing::error;
 use tracing::field::display;
 
 use crate::channel::ChannelError;
-use crate::channel::controls::Handle;
+use crate::channel::context::ReadPlan;
 use crate::channel::deliver::batch::Outcome;
-use crate::channel::machine::Machine;
-use crate::channel::read::source::Source;
 use crate::channel::reporter::StatusReporter;
-use crate::channel::settings::Settings;
-use crate::event::{Offset, RawEvent};
+use crate::event::RawEvent;
 use crate::ledger::Pending;
-use crate::metrics::{ChannelMetrics, Sort};
+use crate::metrics::Sort;
 use crate::telemetry::trace::TraceId;
 
 mod checked;
@@ -43,7 +37,7 @@ pub(super) use checked::Checked;
 pub(super) use read_again::PROOF_RETRY;
 pub(super) use rejection::{PROOF_TIMEOUT, Rejection};
 
-use recent::{Admitted, Alarm, RecentEvents};
+use recent::{Admitted, Alarm};
 use rejection::{PENDING_WITHOUT_ID, kind_of};
 
 /// Rejected events of one range that are read again at the same time.
@@ -57,28 +51,9 @@ pub(super) struct StageContext<'a> {
     pub(super) trace: Option<TraceId>,
 }
 
-/// Gives a channel's events their outcome.
-#[derive(Debug)]
-pub(super) struct VerifyStage {
-    /// Where the events come from.
-    pub(super) source: Arc<dyn Source>,
-    pub(super) machine: Arc<dyn Machine>,
-    pub(super) settings: Arc<Settings>,
-    pub(super) recent: Arc<RecentEvents>,
-    pub(super) metrics: Arc<ChannelMetrics>,
-    pub(super) handle: Arc<Handle>,
-    /// The offsets of rejected events that have been logged: some are read, and rejected, again and again.
-    pub(super) logged: Mutex<BTreeSet<Offset>>,
-}
-
-impl VerifyStage {
-    /// Checks the proofs of a range, in its order. Needs nothing of the range before it, so it can run ahead.
-    pub(super) async fn check(&self, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
-        self.machine.check(&self.settings, events).await
-    }
-
+impl ReadPlan {
     async fn check_one(&self, event: RawEvent) -> Result<Checked, ChannelError> {
-        let mut checked = self.check(vec![event]).await?;
+        let mut checked = self.channel.parts.machine.check(&self.settings, vec![event]).await?;
         Ok(checked.pop().expect("as many verdicts as events"))
     }
 
@@ -101,21 +76,17 @@ impl VerifyStage {
 
     /// Counts pending events, and reports the newest confirmed offset and each unconfirmed one.
     fn report(&self, outcomes: &[Outcome], reads_first: bool) {
-        self.handle.board.update(|board| {
-            if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Outcome::Unconfirmed(_))) {
-                board.newest.placed(highest.offset(), Timestamp::now());
-            }
-            for outcome in outcomes {
-                if let Outcome::Unconfirmed(event) = outcome {
-                    board.newest.unconfirmed(event.facts.offset);
-                }
-            }
-        });
+        let newest = &mut self.channel.handle.board().newest;
+        if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Outcome::Unconfirmed(_))) {
+            newest.placed(highest.offset(), Timestamp::now());
+        }
         for outcome in outcomes {
-            if let Outcome::Pending(pending) = outcome
-                && reads_first
-            {
-                self.metrics.verdict(kind_of(&pending.json).as_ref(), Sort::Pending);
+            match outcome {
+                Outcome::Unconfirmed(event) => newest.unconfirmed(event.facts.offset),
+                Outcome::Pending(pending) if reads_first => {
+                    self.channel.metrics.verdict(kind_of(&pending.json).as_ref(), Sort::Pending);
+                }
+                _ => {}
             }
         }
     }
@@ -141,22 +112,22 @@ impl VerifyStage {
     /// The outcome of an event; an alarm where it is a duplicate or a contradiction. An event is counted once, as far as is
     /// remembered.
     fn settle(&self, checked: Checked, trace: Option<TraceId>) -> Result<Outcome, (RawEvent, Alarm)> {
-        let channel = self.settings.channel.id;
+        let (channel, recent) = (self.settings.channel.id, &self.channel.parts.recent);
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
-                if self.note_admitted(&raw, self.recent.verified(channel, &raw, &proof), trace)? {
-                    self.metrics.verdict(Some(&record.kind), Sort::Verified);
-                    self.metrics.unknown_signers(proof.strangers);
-                    self.handle.board.signed(&proof.signers, self.machine.now());
+                if self.note_admitted(&raw, recent.verified(channel, &raw, &proof), trace)? {
+                    self.channel.metrics.verdict(Some(&record.kind), Sort::Verified);
+                    self.channel.metrics.unknown_signers(proof.strangers);
+                    self.channel.handle.board().signed(&proof.signers, self.channel.parts.machine.now());
                 }
                 Outcome::Deliver(record)
             }
             Checked::Unsigned(unsigned, record) => {
                 let event = unsigned.event();
-                let is_news = record.is_none()
-                    || self.note_admitted(&event.raw, self.recent.notice(channel, &unsigned), trace)?;
+                let is_news =
+                    record.is_none() || self.note_admitted(&event.raw, recent.notice(channel, &unsigned), trace)?;
                 if is_news {
-                    self.metrics.verdict(Some(&event.kind), Sort::Unsigned);
+                    self.channel.metrics.verdict(Some(&event.kind), Sort::Unsigned);
                 }
                 record.map_or(Outcome::Dropped(event.raw.offset), Outcome::Deliver)
             }
@@ -189,7 +160,7 @@ impl VerifyStage {
         };
         // A copy: a slice would keep its whole page in memory for as long as it waits.
         let json = Bytes::copy_from_slice(&raw.json);
-        let first_seen = self.machine.now();
+        let first_seen = self.channel.parts.machine.now();
         Outcome::Pending(Pending { offset: raw.offset, event_id: Some(event_id), first_seen, json })
     }
 }

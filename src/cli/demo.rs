@@ -79,7 +79,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
             supervisor.ended().await
         }
     };
-    let ledger = parts.handles.of(config.channels[0].channel.id).board.ledger();
+    let ledger = parts.handles.of(config.channels[0].channel.id).board().ledger.clone();
     let quarantined =
         |ledger: &Mutex<Ledger>| ledger.lock().unwrap_or_else(PoisonError::into_inner).quarantined().len();
     let shown = *screen.shown.lock().unwrap_or_else(PoisonError::into_inner);

@@ -53,7 +53,7 @@ impl Operations {
         for ConfiguredChannel { channel, sinks, .. } in &self.channels {
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
             let pauses = handle.pauses();
-            channels.push(look(&ledger, |ledger| handle.board.status(channel, sinks, &pauses, ledger)));
+            channels.push(look(&ledger, |ledger| handle.board().status(channel, sinks, &pauses, ledger)));
         }
         let mut report = Report {
             version: version::text(),

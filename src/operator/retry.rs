@@ -1,11 +1,13 @@
 //! Quarantined events, verified again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tracing::info;
 
 use super::api::{Fate, Retried, RetryQuarantined};
 use super::{AT_ONCE, ConfiguredChannel, Operations, Refusal};
-use crate::channel::{Alarm, Owned};
+use crate::channel::{Alarm, Owned, RecentEvents};
 use crate::event::RawEvent;
 use crate::ledger::{Change, Commit, Key, Ledger, Place, Quarantined};
 use crate::verify::{Proof, Verdict, Verifier};
@@ -21,7 +23,7 @@ impl Operations {
         let owned = self.owned(&channel).await?;
         let (mut retried, chosen) = request.choose(&owned.claim.ledger());
         for chunk in chosen.chunks(AT_ONCE) {
-            retried.append(&mut retry(known, &owned, chunk).await?);
+            retried.append(&mut retry(known, &owned, &self.recent, chunk).await?);
         }
         Ok(retried)
     }
@@ -53,12 +55,17 @@ impl RetryQuarantined {
     }
 }
 
-async fn retry(known: &ConfiguredChannel, owned: &Owned, chunk: &[Quarantined]) -> Result<Vec<Retried>, Refusal> {
+async fn retry(
+    known: &ConfiguredChannel,
+    owned: &Owned,
+    recent: &Arc<RecentEvents>,
+    chunk: &[Quarantined],
+) -> Result<Vec<Retried>, Refusal> {
     let mut with_bodies = Vec::with_capacity(chunk.len());
     for facts in chunk {
         with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.offset)).await?));
     }
-    let (verifier, recent, id) = (known.verifier.clone(), owned.recent.clone(), known.channel.id);
+    let (verifier, recent, id) = (known.verifier.clone(), recent.clone(), known.channel.id);
     let verifying = move || {
         let duplicate = |event: &RawEvent, proof: &Proof| recent.duplicate_of(id, event, proof);
         let fate = |(facts, json)| fate(&verifier, duplicate, facts, json);

@@ -10,7 +10,7 @@ use crate::telemetry::trace::Trace;
 
 /// What becomes of one event.
 #[derive(Debug)]
-pub(in crate::channel) enum Outcome {
+pub(crate) enum Outcome {
     /// It goes to the sinks.
     Deliver(Record),
     /// The configuration leaves out notices, and it is one.
@@ -26,7 +26,7 @@ pub(in crate::channel) enum Outcome {
 
 /// A lane's input.
 #[derive(Clone, Debug)]
-pub(in crate::channel) enum Work {
+pub(crate) enum Work {
     /// The next range.
     Batch(Arc<Batch>),
     /// An event that was proved after the lane had passed it.
@@ -37,35 +37,35 @@ pub(in crate::channel) enum Work {
 
 /// A range, with everything that its record needs.
 #[derive(Clone, Debug)]
-pub(in crate::channel) struct Batch {
+pub(crate) struct Batch {
     /// To be delivered, ascending.
-    pub(in crate::channel) records: Vec<Arc<Record>>,
+    pub(crate) records: Vec<Arc<Record>>,
     /// To be set aside.
-    pub(in crate::channel) pending: Vec<Pending>,
+    pub(crate) pending: Vec<Pending>,
     /// To be quarantined.
-    pub(in crate::channel) rejected: Vec<QuarantinedEvent>,
+    pub(crate) rejected: Vec<QuarantinedEvent>,
     /// The last offset of the range, whatever became of it.
-    pub(in crate::channel) through: Offset,
+    pub(crate) through: Offset,
     /// The last offset and the trace of each part: of one, or of those that were joined.
-    parts: Vec<(Offset, Trace)>,
+    pub(crate) parts: Vec<(Offset, Trace)>,
 }
 
 /// A range, as far as it may be handed on.
 #[derive(Debug)]
-pub(in crate::channel) struct Sorted {
+pub(crate) struct Sorted {
     /// What is handed on now.
-    pub(in crate::channel) batch: Option<Batch>,
+    pub(crate) batch: Option<Batch>,
     /// Unconfirmed events above everything that is handed on now.
-    pub(in crate::channel) unconfirmed: Vec<QuarantinedEvent>,
+    pub(crate) unconfirmed: Vec<QuarantinedEvent>,
     /// In strict ordering, the first event without its proof.
-    pub(in crate::channel) held: Option<Pending>,
+    pub(crate) held: Option<Pending>,
     /// What comes after it, and waits for it.
-    pub(in crate::channel) rest: Vec<Outcome>,
+    pub(crate) rest: Vec<Outcome>,
 }
 
 impl Batch {
     /// Sorts an ascending range.
-    pub(in crate::channel) fn sort(settings: &Settings, trace: &Trace, outcomes: Vec<Outcome>) -> Sorted {
+    pub(crate) fn sort(settings: &Settings, trace: &Trace, outcomes: Vec<Outcome>) -> Sorted {
         let (mut batch, mut unconfirmed): (Option<Self>, _) = (None, Vec::new());
         let mut outcomes = outcomes.into_iter();
         while let Some(outcome) = outcomes.next() {
@@ -85,7 +85,7 @@ impl Batch {
     }
 
     /// Joins a batch that follows this one to it.
-    pub(in crate::channel) fn join(&mut self, next: &Self) {
+    pub(crate) fn join(&mut self, next: &Self) {
         self.records.extend_from_slice(&next.records);
         self.pending.extend_from_slice(&next.pending);
         self.rejected.extend_from_slice(&next.rejected);
@@ -93,24 +93,19 @@ impl Batch {
         self.through = next.through;
     }
 
-    /// The last offset and the trace of each part.
-    pub(in crate::channel) fn parts(&self) -> impl Iterator<Item = (Offset, &Trace)> {
-        self.parts.iter().map(|(through, trace)| (*through, trace))
-    }
-
     /// The trace of the event at an offset.
-    pub(in crate::channel) fn trace_at(&self, offset: Offset) -> &Trace {
+    pub(crate) fn trace_at(&self, offset: Offset) -> &Trace {
         let part = self.parts.iter().find(|(through, _)| offset <= *through);
         &part.unwrap_or(&self.parts[self.parts.len() - 1]).1
     }
 
     /// How many events it holds.
-    pub(in crate::channel) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.records.len() + self.pending.len() + self.rejected.len()
     }
 
     /// A range in which every event is rejected.
-    pub(in crate::channel) fn of_rejected(rejected: Vec<QuarantinedEvent>, through: Offset, trace: Trace) -> Self {
+    pub(crate) fn of_rejected(rejected: Vec<QuarantinedEvent>, through: Offset, trace: Trace) -> Self {
         Self { rejected, ..Self::through(through, trace) }
     }
 
@@ -134,11 +129,11 @@ impl Batch {
 
 impl Outcome {
     /// Whether it is quarantined.
-    pub(in crate::channel) fn is_rejected(&self) -> bool {
+    pub(crate) fn is_rejected(&self) -> bool {
         matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
     }
 
-    pub(in crate::channel) fn offset(&self) -> Offset {
+    pub(crate) fn offset(&self) -> Offset {
         match self {
             Self::Deliver(record) => record.offset,
             Self::Dropped(offset) => *offset,

@@ -10,25 +10,25 @@
 //!   that was handed on, and is handed every batch from then on.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::channel::QUEUE_BATCHES;
 use crate::channel::deliver::batch::{Batch, Work};
 use crate::event::Offset;
 use crate::record::{ChannelRef, Record};
+use crate::tasks::lock;
 
 /// How long the other lanes wait for one whose queue is full.
 const MAX_WAIT: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
-pub(in crate::channel) struct Hub {
+pub(crate) struct Hub {
     channel: ChannelRef,
     inner: Mutex<Inner>,
     /// Fires when a lane has been attached, or has taken something from its queue.
@@ -39,20 +39,19 @@ pub(in crate::channel) struct Hub {
 struct Inner {
     /// The last offset that was handed on.
     position: Option<Offset>,
-    /// By sink.
+    /// By sink; none once the hub is closed.
     lanes: BTreeMap<Arc<str>, Feed>,
 }
 
 #[derive(Debug)]
 struct Feed {
-    /// `None` once the hub is closed.
-    queue: Option<mpsc::Sender<Work>>,
+    queue: mpsc::Sender<Work>,
     attached: bool,
 }
 
 /// The lane's end of its feed. Without it, the hub forgets the lane.
 #[derive(Debug)]
-pub(in crate::channel) struct LaneInput {
+pub(crate) struct LaneInput {
     hub: Arc<Hub>,
     sink: Arc<str>,
     queue: mpsc::Receiver<Work>,
@@ -60,50 +59,49 @@ pub(in crate::channel) struct LaneInput {
 
 impl Hub {
     /// Before the first event, with no lanes.
-    pub(in crate::channel) fn new(channel: ChannelRef) -> Self {
+    pub(crate) fn new(channel: ChannelRef) -> Self {
         Self { channel, inner: Mutex::default(), changed: Notify::new() }
     }
 
     /// Begins at `position`.
-    pub(in crate::channel) fn begin_at(&self, position: Option<Offset>) {
-        self.lock().position = position;
+    pub(crate) fn begin_at(&self, position: Option<Offset>) {
+        lock(&self.inner).position = position;
     }
 
     /// The last offset that was handed on.
-    pub(in crate::channel) fn position(&self) -> Option<Offset> {
-        self.lock().position
+    pub(crate) fn position(&self) -> Option<Offset> {
+        lock(&self.inner).position
     }
 
     /// Adds the lane of a sink that has none; it is attached if its cursor is where the hub is. With its input comes the
     /// other end of the queue, which knows how full it is.
-    pub(in crate::channel) fn add(
+    pub(crate) fn add(
         self: &Arc<Self>,
         sink: &Arc<str>,
         cursor: Option<Offset>,
     ) -> (LaneInput, mpsc::WeakSender<Work>) {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
         let length = sender.downgrade();
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let attached = cursor >= inner.position;
-        inner.lanes.insert(sink.clone(), Feed { queue: Some(sender), attached });
+        inner.lanes.insert(sink.clone(), Feed { queue: sender, attached });
         self.changed.notify_one();
         (LaneInput { hub: self.clone(), sink: sink.clone(), queue }, length)
     }
 
-    /// Hands a batch to every attached lane, once one of them has room; `false` where `stop` fired first.
-    pub(in crate::channel) async fn hand_on(&self, batch: Batch, stop: &CancellationToken) -> bool {
+    /// Hands a batch to every attached lane, once one of them has room.
+    pub(crate) async fn hand_on(&self, batch: Batch) {
         // When lanes without room are no longer waited for.
         let mut give_up = None;
-        while !stop.is_cancelled() {
+        loop {
             {
-                let mut inner = self.lock();
-                let room = |lane: &Feed| lane.queue.as_ref().is_some_and(|queue| queue.capacity() > 0);
-                let rooms: Vec<_> = inner.attached().map(|(_, lane)| room(lane)).collect();
+                let mut inner = lock(&self.inner);
+                let rooms: Vec<_> = inner.attached().map(|(_, lane)| lane.queue.capacity() > 0).collect();
                 if rooms.contains(&true) {
                     let give_up = *give_up.get_or_insert_with(|| Instant::now() + MAX_WAIT);
                     if !rooms.contains(&false) || Instant::now() >= give_up {
                         self.hand_to_attached(&mut inner, batch);
-                        return true;
+                        return;
                     }
                 } else {
                     give_up = None;
@@ -111,12 +109,10 @@ impl Hub {
             }
             tokio::select! {
                 biased;
-                () = stop.cancelled() => {}
                 () = self.changed.notified() => {}
                 () = sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => {}
             }
         }
-        false
     }
 
     /// Hands a batch to the attached lanes that have room, and detaches the others.
@@ -125,7 +121,7 @@ impl Hub {
         inner.position = Some(through);
         let work = Work::Batch(Arc::new(batch));
         for (sink, lane) in inner.attached() {
-            lane.attached = lane.offer(work.clone());
+            lane.attached = lane.queue.try_send(work.clone()).is_ok();
             if !lane.attached {
                 info!(channel = %self.channel.name, %sink, "lane falls behind: it reads for itself until it has caught up");
             }
@@ -135,54 +131,45 @@ impl Hub {
 
     /// Offers a late event to the attached lanes; `true` where each had room. A detached lane asks for what it is owed when
     /// it rejoins.
-    pub(in crate::channel) fn offer_late(&self, record: &Arc<Record>) -> bool {
-        let mut inner = self.lock();
-        inner.attached().filter(|(_, lane)| !lane.offer(Work::Late(record.clone()))).count() == 0
+    pub(crate) fn offer_late(&self, record: &Arc<Record>) -> bool {
+        let mut inner = lock(&self.inner);
+        inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(record.clone())).is_err()).count() == 0
     }
 
     /// Attaches a lane if it has caught up; whether it had.
-    pub(in crate::channel) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
-        let mut inner = self.lock();
+    pub(crate) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
+        let mut inner = lock(&self.inner);
         if cursor < inner.position {
             return false;
         }
-        let Some(lane) = inner.lanes.get_mut(sink) else { return false };
-        lane.attached = true;
-        info!(channel = %self.channel.name, %sink, "lane has caught up");
-        self.changed.notify_one();
+        if let Some(lane) = inner.lanes.get_mut(sink) {
+            lane.attached = true;
+            info!(channel = %self.channel.name, %sink, "lane has caught up");
+            self.changed.notify_one();
+        }
         true
     }
 
     /// Ends the feeds: each lane ends when its queue is empty.
-    pub(in crate::channel) fn close(&self) {
-        self.lock().lanes.values_mut().for_each(|lane| lane.queue = None);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn close(&self) {
+        lock(&self.inner).lanes.clear();
     }
 }
 
 impl Inner {
     /// The attached lanes, without those that have ended.
     fn attached(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut Feed)> {
-        self.lanes.retain(|_, lane| lane.queue.as_ref().is_none_or(|queue| !queue.is_closed()));
+        self.lanes.retain(|_, lane| !lane.queue.is_closed());
         self.lanes.iter_mut().filter(|(_, lane)| lane.attached)
-    }
-}
-
-impl Feed {
-    fn offer(&self, work: Work) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.try_send(work).is_ok())
     }
 }
 
 impl LaneInput {
     /// The next work; `None` once nothing more will come. A lane that is detached has to catch up when its queue is empty:
     /// the batches in it come before those that the lane has to read for itself.
-    pub(in crate::channel) async fn next(&mut self) -> Option<Work> {
+    pub(crate) async fn next(&mut self) -> Option<Work> {
         // Looked up first: nothing is put into the queue of a lane that is detached.
-        let detached = self.hub.lock().lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
+        let detached = lock(&self.hub.inner).lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
         match self.try_recv() {
             Ok(work) => Some(work),
             Err(TryRecvError::Empty) if detached => Some(Work::CatchUp),

@@ -11,8 +11,7 @@
 //!
 //! # Cancellation
 //!
-//! `stop` is observed while waiting for work, while the sink is paused, and between two offers, never between an offer and
-//! its record.
+//! `stop` is observed while waiting, and between two offers, never between an offer and its record.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -45,7 +44,7 @@ use refusal::GiveUpTimer;
 /// The most events that a lane joins into one batch: its filter may leave few of many to offer.
 const MAX_GATHERED: usize = 4_000;
 
-pub(in crate::channel) struct Lane {
+pub(crate) struct Lane {
     shared: Arc<RunContext>,
     identity: LaneRef,
     outlet: Outlet,
@@ -68,13 +67,13 @@ pub(in crate::channel) struct Lane {
 type Halt = Option<ChannelError>;
 
 impl Lane {
-    pub(in crate::channel) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> Self {
+    pub(crate) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> Self {
         let (input, queue) = shared.hub.add(&outlet.name, through);
-        shared.handle.board.update(|board| board.lane_begins(&outlet.name, through, queue));
-        shared.metrics.lane_begins(&outlet.name);
+        shared.channel.handle.board().lane_begins(&outlet.name, through, queue);
+        shared.channel.metrics.lane_begins(&outlet.name);
         Self {
-            identity: LaneRef { channel: shared.channel.clone(), sink: outlet.name.clone() },
-            retry: shared.machine.retry(outlet.retry),
+            identity: LaneRef { channel: shared.channel.identity.clone(), sink: outlet.name.clone() },
+            retry: shared.channel.parts.machine.retry(outlet.retry),
             give_up: GiveUpTimer::new(outlet.gives_up_after),
             shared,
             outlet,
@@ -88,7 +87,7 @@ impl Lane {
     }
 
     /// Delivers until the feed ends or `stop` fires.
-    pub(in crate::channel) async fn run(mut self, stop: CancellationToken) -> Result<(), ChannelError> {
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ChannelError> {
         self.work(&stop).await.or_else(|halt| halt.map_or(Ok(()), Err))
     }
 
@@ -152,7 +151,7 @@ impl Lane {
     /// Asks the sink what it holds beyond the recorded cursor.
     async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(|(offset, _)| *offset).collect());
-        let epoch = self.shared.claim().lease.epoch;
+        let epoch = self.shared.owned.claim.lease.epoch;
         let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed };
         let held = loop {
             match self.outlet.sink.resume(&recorded).await {
@@ -220,16 +219,16 @@ impl Lane {
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
     async fn offer(&self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time);
-        self.shared.handle.board.update(|board| board.lane_offers(&self.outlet.name, first));
+        self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
         let began = std::time::Instant::now();
-        let epoch = self.shared.claim().lease.epoch;
+        let epoch = self.shared.owned.claim.lease.epoch;
         let delivery = Delivery { lane: &self.identity, epoch, through, messages };
         let answer = self.delivery.around(self.outlet.sink.deliver(&delivery)).await;
         let (taken, error) = match &answer {
             Ok(()) => (messages.len(), None),
             Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
         };
-        self.shared.metrics.offered(&self.outlet.name, began.elapsed(), taken, error);
+        self.shared.channel.metrics.offered(&self.outlet.name, began.elapsed(), taken, error);
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));
@@ -243,7 +242,7 @@ impl Lane {
         let delivery = trace.part("deliver");
         delivery.note("sink", self.outlet.name.to_string());
         let (channel, sink, joined_to) = (&self.identity.channel.name, &self.identity.sink, trace.id());
-        for (_, other) in batch.parts().filter(|(_, other)| other.id() != joined_to) {
+        for (_, other) in batch.parts.iter().filter(|(_, other)| other.id() != joined_to) {
             delivery.joins(other);
             debug!(%channel, %sink, trace_id = %other.id(), %joined_to, "batch offered with another");
         }

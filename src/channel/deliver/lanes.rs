@@ -2,7 +2,6 @@
 //!
 //! # Invariants
 //!
-//! * **What did not change goes on.** A new plan ends only the lanes whose sink it uses differently, or not at all.
 //! * **One at a time.** A lane that replaces another at the same sink begins when that one has ended, from its cursor.
 //!
 //! # Cancellation
@@ -24,7 +23,7 @@ use crate::channel::tasks::{Task, Tasks};
 use crate::ledger::Cursor;
 use crate::telemetry::Chain;
 
-pub(in crate::channel) struct Lanes {
+pub(crate) struct Lanes {
     shared: Arc<RunContext>,
     tasks: Tasks<Outlet>,
     /// The plan in force.
@@ -34,12 +33,7 @@ pub(in crate::channel) struct Lanes {
 
 impl Lanes {
     /// Begins the lanes of a plan, each from its position. They end when `stop` fires.
-    pub(in crate::channel) fn begin(
-        shared: Arc<RunContext>,
-        plan: Plan,
-        positions: Vec<Cursor>,
-        stop: CancellationToken,
-    ) -> Self {
+    pub(crate) fn begin(shared: Arc<RunContext>, plan: Plan, positions: Vec<Cursor>, stop: CancellationToken) -> Self {
         let mut lanes = Self { shared, tasks: Tasks::new(stop.clone()), plan, stop };
         for (outlet, position) in lanes.plan.outlets.clone().into_iter().zip(positions) {
             let lane = Lane::new(lanes.shared.clone(), outlet.clone(), position);
@@ -49,8 +43,9 @@ impl Lanes {
     }
 
     /// Follows a new plan: ends lanes that it no longer has, and begins new ones.
-    pub(in crate::channel) fn follow(&mut self, newer: Plan) {
-        self.shared.follow(&mut self.plan, newer);
+    pub(crate) fn follow(&mut self, newer: Plan) {
+        self.shared.follow(&newer);
+        self.plan = newer;
         for lane in self.tasks.running().filter(|lane| !self.plan.outlets.contains(&lane.on)) {
             lane.leave.cancel();
         }
@@ -64,7 +59,7 @@ impl Lanes {
     /// Begins a lane while others run.
     fn enter(&mut self, outlet: Outlet) {
         // The change may have repaired a sink that was gone.
-        self.shared.handle.sink_is_another(&outlet.name);
+        self.shared.channel.handle.sink_is_another(&outlet.name);
         let shared = self.shared.clone();
         self.tasks.spawn(outlet.clone(), self.plan.settings.grace, async move |leave| {
             let position = start::position(&shared, &outlet.name);
@@ -76,15 +71,15 @@ impl Lanes {
     }
 
     /// Waits until a lane has ended by itself, and says how. A lane that was told to leave is replaced.
-    pub(in crate::channel) async fn ended(&mut self) -> Result<(), ChannelError> {
+    pub(crate) async fn ended(&mut self) -> Result<(), ChannelError> {
         while let Some((Task { on: outlet, leave }, ended)) = self.next_ended().await {
             ended?;
             if !leave.is_cancelled() || self.stop.is_cancelled() {
                 return Ok(());
             }
             let sink = outlet.name;
-            info!(channel = %self.shared.channel.name, %sink, "lane ended: the configuration has it no more");
-            self.shared.handle.board.update(|board| board.lanes.remove(&sink));
+            info!(channel = %self.shared.channel.identity.name, %sink, "lane ended: the configuration has it no more");
+            self.shared.channel.handle.board().lanes.remove(&sink);
             if let Some(next) = self.plan.outlets.iter().find(|outlet| outlet.name == sink).cloned() {
                 self.enter(next);
             }
@@ -94,7 +89,7 @@ impl Lanes {
     }
 
     /// Waits for every lane to end. Of several errors the gravest is returned.
-    pub(in crate::channel) async fn drain(mut self, mut ended: Result<(), ChannelError>) -> Result<(), ChannelError> {
+    pub(crate) async fn drain(mut self, mut ended: Result<(), ChannelError>) -> Result<(), ChannelError> {
         while let Some((_, lane)) = self.next_ended().await {
             if gravity(&lane) > gravity(&ended) {
                 ended = lane;
@@ -107,8 +102,8 @@ impl Lanes {
 
     async fn next_ended(&mut self) -> Option<(Task<Outlet>, Result<(), ChannelError>)> {
         let (lane, ended) = self.tasks.next_ended().await?;
-        let (channel, sink) = (&self.shared.channel.name, &lane.on.name);
-        self.shared.handle.board.update(|board| board.lane_ends(sink));
+        let (channel, sink) = (&self.shared.channel.identity.name, &lane.on.name);
+        self.shared.channel.handle.board().lane_ends(sink);
         let ended = ended.unwrap_or_else(|| {
             warn!(%channel, %sink, "lane did not end in time: what it had in hand is offered again");
             Ok(())

@@ -30,7 +30,7 @@ pub(super) fn reload(world: &Arc<World>, channel: &Weak<Channel>, what: Reload) 
             plan.outlets.retain(|outlet| outlet.name != sink_name(lane));
             plan.outlets.push(outlet(world, lane));
         }),
-        Reload::Page(limit) => change(&|plan| plan.settings.page_limit = limit),
+        Reload::Page(limit) => change(&|plan| Arc::make_mut(&mut plan.settings).page_limit = limit),
         Reload::Without(lane, seconds) => {
             change(&|plan| plan.outlets.retain(|outlet| outlet.name != sink_name(lane)));
             let (world, channel) = (world.clone(), channel.clone());

@@ -155,10 +155,6 @@ impl Source for Memory {
             None => self.find(id).ok_or_else(|| error(Fault::NotFound)),
         }
     }
-
-    fn equals(&self, other: &dyn Source) -> bool {
-        std::ptr::addr_eq(self, other)
-    }
 }
 
 impl History {

@@ -204,7 +204,7 @@ impl World {
             inner.run.over.cancel();
         }
         drop(inner);
-        if let Some(standstill) = handle.board.standstill(STANDSTILL) {
+        if let Some(standstill) = handle.board().standstill(STANDSTILL) {
             self.fail(|| format!("it looks as if it hung: {standstill}"));
         }
         if shift != 0 {

@@ -1,8 +1,7 @@
 //! The ranges that come next: requested and checked while the range before is handed on.
 //!
-//! A task of its own reads, for as long as there is more to read. It has a range checked as soon as the range has arrived,
-//! so that no processor waits for the last events of the range before. It requests the one after that meanwhile, so that
-//! none waits for the service either.
+//! A task reads, for as long as there is more to read. It has a range checked as soon as the range has arrived, and requests
+//! the next one meanwhile: no processor waits for the range before, nor for the service.
 //!
 //! # Invariants
 //!
@@ -10,8 +9,8 @@
 //!   or has arrived, behind it.
 //! * **From where reading really goes on.** Ranges above another offset than the one at which the range before ended are
 //!   thrown away, together with the reader, which has moved on.
-//! * **With a permit.** A channel that is behind requests and checks a range with one of the [`permits`](super::permits). It
-//!   gives the permit back while what it has read is not taken. A channel that has come to the end needs none.
+//! * **With a permit.** A channel that is behind requests and checks a range with one of the [`permits`](super::permits). A
+//!   channel that has come to the end needs none.
 //!
 //! # Cancellation
 //!
@@ -33,7 +32,7 @@ use crate::tasks::joined;
 
 /// Reads one channel upwards by one plan.
 #[derive(Debug)]
-pub(in crate::channel) struct Ahead {
+pub(crate) struct Ahead {
     read_plan: Arc<ReadPlan>,
     /// `None` while a task reads.
     reader: Option<Reader>,
@@ -51,31 +50,32 @@ struct ReadingTask {
 
 /// A range that has arrived, and is being checked.
 #[derive(Debug)]
-pub(in crate::channel) struct ReadRange {
+pub(crate) struct ReadRange {
     /// Its last offset; `None` where it holds nothing.
-    pub(in crate::channel) last: Option<Offset>,
+    pub(crate) last: Option<Offset>,
     /// Whether to ask for more at once.
-    pub(in crate::channel) more: bool,
+    pub(crate) more: bool,
     /// Whether it was read ahead: whether there is more was true then, and may have changed.
-    pub(in crate::channel) early: bool,
+    pub(crate) early: bool,
     /// From the first request until the last answer.
-    pub(in crate::channel) took: Span<SystemTime>,
-    checking: AbortOnDropHandle<Result<Vec<Checked>, ChannelError>>,
+    pub(crate) took: Span<SystemTime>,
+    /// Its events, in their order, once all of them are checked.
+    pub(crate) checking: AbortOnDropHandle<Result<Vec<Checked>, ChannelError>>,
 }
 
 impl Ahead {
-    pub(in crate::channel) fn new(read_plan: Arc<ReadPlan>) -> Self {
+    pub(crate) fn new(read_plan: Arc<ReadPlan>) -> Self {
         Self { read_plan, reader: None, task: None }
     }
 
     /// The next events above `last`, which may be none. `last` is where the range before ended, as far as it was handed on.
-    pub(in crate::channel) async fn next(&mut self, last: Option<Offset>) -> Result<ReadRange, ReadError> {
+    pub(crate) async fn next(&mut self, last: Option<Offset>) -> Result<ReadRange, ReadError> {
         if self.task.as_ref().is_some_and(|task| task.above != last) {
             self.forget();
         }
         let task = self.task.get_or_insert_with(|| {
-            let ReadPlan { stage, settings, .. } = &*self.read_plan;
-            let begin = || Reader::new(stage.source.clone(), settings.page_limit);
+            let ReadPlan { source, settings, .. } = &*self.read_plan;
+            let begin = || Reader::new(source.clone(), settings.page_limit);
             let reader = self.reader.take().unwrap_or_else(begin);
             let (sender, ranges) = mpsc::channel(1);
             let task = tokio::spawn(read_on(reader, self.read_plan.clone(), last, sender));
@@ -94,15 +94,8 @@ impl Ahead {
     }
 
     /// Throws away what was read ahead.
-    pub(in crate::channel) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         (self.task, self.reader) = (None, None);
-    }
-}
-
-impl ReadRange {
-    /// The events, in their order, once all of them are checked.
-    pub(in crate::channel) async fn checked(self) -> Result<Vec<Checked>, ChannelError> {
-        joined(self.checking.await).await
     }
 }
 
@@ -120,7 +113,7 @@ async fn read_on(
 ) -> Reader {
     let mut early = false;
     loop {
-        let machine = &read_plan.stage.machine;
+        let machine = &read_plan.channel.parts.machine;
         let mut permit = if reader.behind { machine.permit().await } else { None };
         let began = SystemTime::now();
         let range = reader.next(last).await;
@@ -138,7 +131,7 @@ async fn read_on(
             let (last, more) = (range.events.last().map(|event| event.offset), range.more);
             let read_plan = read_plan.clone();
             let checking = tokio::spawn(async move {
-                let checked = read_plan.stage.check(range.events).await;
+                let checked = read_plan.channel.parts.machine.check(&read_plan.settings, range.events).await;
                 drop(permit);
                 checked
             });

@@ -1,7 +1,4 @@
-//! Reading and verifying, one batch after another, for the lanes.
-//!
-//! The channel has one intake for every lane that keeps up. A lane that has fallen behind has one of its own until it has
-//! caught up.
+//! Reading and verifying, one batch after another: for every lane that keeps up, or for one that has fallen behind.
 //!
 //! # Invariants
 //!
@@ -32,22 +29,23 @@ use crate::channel::deliver::batch::{Batch, Outcome, Sorted};
 use crate::channel::read::ahead::Ahead;
 use crate::channel::read::reader::ReadError;
 use crate::channel::read::source::Source;
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
 use crate::channel::trouble::Trouble;
 use crate::channel::verify::{PROOF_RETRY, PROOF_TIMEOUT, StageContext};
 use crate::event::{Offset, RawEvent};
 use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
+use crate::tasks::joined;
 use crate::telemetry::trace::Trace;
 
 /// How often the service is asked for its newest offset while no page shows it: while there is more than a page to read, or
 /// while what was read waits to be taken.
-pub(in crate::channel) const LOOK_AHEAD: Duration = Duration::from_secs(10);
+pub(crate) const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
 /// How long reading waits for that answer. It goes on without.
-pub(in crate::channel) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(in crate::channel) struct Intake {
+pub(crate) struct Intake {
     shared: Arc<RunContext>,
     read_plan: Arc<ReadPlan>,
     ahead: Ahead,
@@ -66,17 +64,13 @@ pub(in crate::channel) struct Intake {
     /// The last page said that there is no more: wait before the next poll.
     caught_up: bool,
     trouble: Trouble,
-    reporter: StatusReporter,
+    pub(crate) reporter: StatusReporter,
 }
 
 impl Intake {
     /// Begins above `position`, and reads by one plan.
-    pub(in crate::channel) fn new(
-        shared: Arc<RunContext>,
-        read_plan: Arc<ReadPlan>,
-        position: Option<Offset>,
-        reporter: StatusReporter,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<RunContext>, read_plan: Arc<ReadPlan>, position: Option<Offset>, part: Part) -> Self {
+        let reporter = StatusReporter::new(&shared.channel.handle, part);
         Self {
             ahead: Ahead::new(read_plan.clone()),
             position,
@@ -86,7 +80,7 @@ impl Intake {
             held: None,
             shown_above: None,
             caught_up: false,
-            trouble: Trouble::new(&shared.channel, &reporter, None, shared.machine.retry(read_plan.settings.retry)),
+            trouble: Trouble::new(&read_plan, &reporter, None),
             reporter,
             shared,
             read_plan,
@@ -94,7 +88,7 @@ impl Intake {
     }
 
     /// The next batch; `None` where there is no more, for now. Errors of the service are waited out.
-    pub(in crate::channel) async fn next(&mut self) -> Result<Option<Batch>, ChannelError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Batch>, ChannelError> {
         self.reporter.says(Activity::Reading);
         loop {
             if let Some(pending) = self.held.take() {
@@ -135,20 +129,20 @@ impl Intake {
         } else {
             self.shared.commit(vec![Change::Block(Blocker { offset, first_seen })]).await?;
         }
-        let (stage, context) = (&self.read_plan.stage, self.context(self.trace.as_ref()));
+        let (read_plan, context) = (&self.read_plan, self.context(self.trace.as_ref()));
         let trace_id = context.trace.map(display);
-        warn!(channel = %self.shared.channel.name, trace_id, %offset, "proof pending: later events wait for it");
-        let mut retry = self.shared.machine.retry(PROOF_RETRY);
+        warn!(channel = %self.shared.channel.identity.name, trace_id, %offset, "proof pending: later events wait for it");
+        let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
             self.reporter.waits(Activity::AwaitingProof { offset }, PROOF_RETRY.max_wait);
             // Its time may have run out while it waited behind another event. Its proof may be there: ask before rejecting.
-            if !stage.is_timed_out(first_seen) {
+            if !read_plan.is_timed_out(first_seen) {
                 sleep(retry.next_wait(None)).await;
             }
-            match stage.ask_for_proof(offset, event_id, context).await? {
-                None | Some(Outcome::Pending(_)) if stage.is_timed_out(first_seen) => {
+            match read_plan.ask_for_proof(offset, event_id, context).await? {
+                None | Some(Outcome::Pending(_)) if read_plan.is_timed_out(first_seen) => {
                     let raw = RawEvent { offset, id: event_id, json };
-                    return Ok(Outcome::Rejected(stage.proof_timeout(raw, context.trace)));
+                    return Ok(Outcome::Rejected(read_plan.proof_timeout(raw, context.trace)));
                 }
                 None | Some(Outcome::Pending(_)) => {}
                 Some(outcome) => return Ok(outcome),
@@ -163,9 +157,9 @@ impl Intake {
             return;
         }
         self.reporter.says(Activity::QuarantineFull);
-        let (channel, events, bytes) = (&self.shared.channel.name, taken.events, taken.bytes);
+        let (channel, events, bytes) = (&self.shared.channel.identity.name, taken.events, taken.bytes);
         error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; look at them with `channeld quarantine list`, then retry or drop them");
-        self.shared.claim().until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
+        self.shared.owned.claim.until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
         info!(%channel, "quarantine has room again: reading goes on");
     }
 
@@ -208,10 +202,10 @@ impl Intake {
         if range.last.is_none() {
             return Ok(more);
         }
-        let trace = self.shared.traces.begin(&self.shared.channel, range.took.start);
+        let trace = self.shared.channel.parts.traces.begin(&self.shared.channel.identity, range.took.start);
         trace.past("poll", range.took.clone());
         let verifying = trace.part("verify");
-        let outcomes = self.read_plan.stage.page(range.checked().await?, self.context(Some(&trace))).await?;
+        let outcomes = self.read_plan.page(joined(range.checking.await).await?, self.context(Some(&trace))).await?;
         drop(verifying);
         let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
         if self.above != self.position && confirmed {
@@ -234,7 +228,7 @@ impl Intake {
     fn log_verified(&self, trace: &Trace, outcomes: &[Outcome]) {
         let (Some(first), Some(last)) = (outcomes.first(), outcomes.last()) else { return };
         let (first, last) = (first.offset(), last.offset());
-        let (channel, trace_id, events) = (&self.shared.channel.name, trace.id(), outcomes.len());
+        let (channel, trace_id, events) = (&self.shared.channel.identity.name, trace.id(), outcomes.len());
         debug!(%channel, %trace_id, %first, %last, events, "batch verified");
         trace.note(|| {
             let count = |counts: fn(&Outcome) -> bool| {
@@ -253,7 +247,7 @@ impl Intake {
 
 /// Asks for the newest offset at `next`, and sets the time for asking again. The source puts the answer on the board; an
 /// error is reported when it concerns what is read.
-pub(in crate::channel) async fn look_ahead(source: &dyn Source, next: &mut Instant) {
+pub(crate) async fn look_ahead(source: &dyn Source, next: &mut Instant) {
     sleep_until(*next).await;
     *next = Instant::now() + LOOK_AHEAD;
     if let Err(error) = source.poll(None, 1).await {

@@ -17,28 +17,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Permits for each processor: enough that some ranges are checked while the service is asked for others.
-pub(in crate::channel) const FOR_EACH_PROCESSOR: usize = 8;
+pub(crate) const FOR_EACH_PROCESSOR: usize = 8;
 
 /// The longest wait for a permit. Well below what would look like a hang.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
-/// The permits of all channels.
-#[derive(Clone, Debug)]
-pub(in crate::channel) struct ReadPermits(Arc<Semaphore>);
-
 /// A permit, held until it is dropped; `None` for a channel that proceeds without one.
-pub(in crate::channel) type ReadPermit = Option<OwnedSemaphorePermit>;
+pub(crate) type ReadPermit = Option<OwnedSemaphorePermit>;
 
-impl ReadPermits {
-    pub(in crate::channel) fn new(permits: usize) -> Self {
-        Self(Arc::new(Semaphore::new(permits)))
-    }
-
-    /// Waits for a permit, at most [`MAX_WAIT`].
-    pub(in crate::channel) async fn next(&self) -> ReadPermit {
-        let permit = timeout(MAX_WAIT, self.0.clone().acquire_owned()).await.ok();
-        permit.map(|permit| permit.expect("the semaphore is never closed"))
-    }
+/// Waits for one of the permits of all channels, at most [`MAX_WAIT`].
+pub(crate) async fn next(permits: &Arc<Semaphore>) -> ReadPermit {
+    let permit = timeout(MAX_WAIT, permits.clone().acquire_owned()).await.ok();
+    permit.map(|permit| permit.expect("the semaphore is never closed"))
 }
 
 #[cfg(test)]

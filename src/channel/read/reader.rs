@@ -32,11 +32,11 @@ const SMALLEST_PAGE: u16 = 3;
 
 /// Reads one channel upwards.
 #[derive(Debug)]
-pub(in crate::channel) struct Reader {
+pub(crate) struct Reader {
     source: Arc<dyn Source>,
     limit: u16,
     /// There may be much to read: there was more, or nothing has been read yet.
-    pub(in crate::channel) behind: bool,
+    pub(crate) behind: bool,
     /// The service was seen to leave out older events: a probe for the lowest of them is in vain.
     shows_newest: bool,
     walk: Option<Walk>,
@@ -44,11 +44,11 @@ pub(in crate::channel) struct Reader {
 
 /// Every event between the last offset read and the highest of these.
 #[derive(Debug)]
-pub(in crate::channel) struct Range {
+pub(crate) struct Range {
     /// Ascending.
-    pub(in crate::channel) events: Vec<RawEvent>,
+    pub(crate) events: Vec<RawEvent>,
     /// Whether to ask for more at once.
-    pub(in crate::channel) more: bool,
+    pub(crate) more: bool,
 }
 
 /// Why there is no range.
@@ -72,7 +72,7 @@ pub enum ReadError {
 
 impl ReadError {
     /// A short constant name.
-    pub(in crate::channel) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Api(error) => error.kind(),
             Self::InDoubt { .. } => "range-in-doubt",
@@ -80,7 +80,7 @@ impl ReadError {
     }
 
     /// Whether it is expected to heal by itself.
-    pub(in crate::channel) fn heals(&self) -> bool {
+    pub(crate) fn heals(&self) -> bool {
         match self {
             Self::Api(error) => !matches!(error, ApiError::Refused(_) | ApiError::ChannelGone(_)),
             Self::InDoubt { .. } => false,
@@ -89,7 +89,7 @@ impl ReadError {
 }
 
 impl Reader {
-    pub(in crate::channel) fn new(source: Arc<dyn Source>, page_limit: u16) -> Self {
+    pub(crate) fn new(source: Arc<dyn Source>, page_limit: u16) -> Self {
         Self { source, limit: page_limit.max(SMALLEST_PAGE), behind: true, shows_newest: false, walk: None }
     }
 
@@ -97,7 +97,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`ReadError`]: ask again later, nothing has been read.
-    pub(in crate::channel) async fn next(&mut self, last: Option<Offset>) -> Result<Range, ReadError> {
+    pub(crate) async fn next(&mut self, last: Option<Offset>) -> Result<Range, ReadError> {
         if let Some(walk) = &mut self.walk {
             if let Some(events) = walk.next(&*self.source, self.limit).await? {
                 return Ok(Range { events, more: true });

@@ -21,7 +21,7 @@ const SLOTS: u32 = 50;
 
 /// How long it is until the next poll of a channel that polls `every` so often. Its slot follows from its id, which spreads
 /// channels as well as chance does, and is the same in each run. Slots are counted from `origin`.
-pub(in crate::channel) fn until_next_poll(channel: ChannelId, origin: Instant, every: Duration) -> Duration {
+pub(crate) fn until_next_poll(channel: ChannelId, origin: Instant, every: Duration) -> Duration {
     // The last bytes: in some kinds of id the first ones are a time.
     let [.., a, b, c, d] = channel.0.into_bytes();
     let slot = u32::from_be_bytes([a, b, c, d]) % SLOTS;

@@ -1,7 +1,6 @@
 //! The service as one channel's loop sees it: three requests. A trait, so that tests can run the loop against a service in
 //! memory that answers each of them in every possible way.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +14,7 @@ use crate::metrics::{ChannelMetrics, Endpoint};
 
 /// Where a channel's events come from.
 #[async_trait]
-pub(in crate::channel) trait Source: Any + Send + Sync + fmt::Debug {
+pub(crate) trait Source: Send + Sync + fmt::Debug {
     /// At most `limit` events, newest first: the latest, or those that `offset` selects. What it selects is not promised.
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError>;
 
@@ -26,17 +25,19 @@ pub(in crate::channel) trait Source: Any + Send + Sync + fmt::Debug {
     /// One event.
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError>;
 
-    /// Whether both read the same channel in the same way.
-    fn equals(&self, other: &dyn Source) -> bool;
+    /// The client that it asks by; `None` for a service in memory.
+    fn client(&self) -> Option<&Client> {
+        None
+    }
 }
 
 /// The service itself. Requests are counted, and their answers shown on the channel's board.
 #[derive(Debug)]
-pub(in crate::channel) struct Service {
-    pub(in crate::channel) api: Client,
-    pub(in crate::channel) channel: ChannelId,
-    pub(in crate::channel) handle: Arc<Handle>,
-    pub(in crate::channel) metrics: Arc<ChannelMetrics>,
+pub(crate) struct Service {
+    pub(crate) api: Client,
+    pub(crate) channel: ChannelId,
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) metrics: Arc<ChannelMetrics>,
 }
 
 impl Service {
@@ -56,7 +57,7 @@ impl Service {
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
         let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await?;
-        self.handle.board.polled(page.events.iter().map(|event| event.offset));
+        self.handle.board().polled(page.events.iter().map(|event| event.offset));
         Ok(page)
     }
 
@@ -64,7 +65,7 @@ impl Source for Service {
         let created = Created { gt: after, lte: Some(through), ..Created::default() };
         let filter = Filter { created, ..Filter::default() };
         let page = self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await?;
-        self.handle.board.answered();
+        self.handle.board().answered();
         Ok(page)
     }
 
@@ -72,9 +73,7 @@ impl Source for Service {
         self.counted(Endpoint::Event, self.api.event(self.channel, id)).await
     }
 
-    /// The board and the metrics are always the channel's own.
-    fn equals(&self, other: &dyn Source) -> bool {
-        let other: Option<&Self> = (other as &dyn Any).downcast_ref();
-        other.is_some_and(|other| (&self.api, self.channel) == (&other.api, other.channel))
+    fn client(&self) -> Option<&Client> {
+        Some(&self.api)
     }
 }

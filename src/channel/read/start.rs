@@ -16,10 +16,7 @@ use crate::event::Offset;
 use crate::ledger::{Change, Cursor};
 
 /// The cursors of all lanes; the hub begins at the highest of them.
-pub(in crate::channel) async fn positions(
-    shared: &RunContext,
-    outlets: &[Outlet],
-) -> Result<Vec<Cursor>, ChannelError> {
+pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result<Vec<Cursor>, ChannelError> {
     let mut positions = Vec::with_capacity(outlets.len());
     for outlet in outlets {
         positions.push(position(shared, &outlet.name).await?);
@@ -29,35 +26,27 @@ pub(in crate::channel) async fn positions(
 }
 
 /// A lane's cursor. Without one, `start` is applied and recorded.
-pub(in crate::channel) async fn position(shared: &RunContext, sink: &Arc<str>) -> Result<Cursor, ChannelError> {
+pub(crate) async fn position(shared: &RunContext, sink: &Arc<str>) -> Result<Cursor, ChannelError> {
     if let Some(cursor) = shared.look(|ledger| ledger.cursor(sink)) {
         return Ok(cursor);
     }
-    let through = loop {
-        let read_plan = shared.read_plan();
-        tokio::select! {
-            biased;
-            through = start(shared, &read_plan) => break through?,
-            () = read_plan.over() => {}
-        }
-    };
+    let through = shared.by_plan(start).await?;
     let to = Cursor { through };
     shared.commit(vec![Change::Advance { sink: sink.clone(), to }]).await?;
     Ok(to)
 }
 
 /// The last offset before where a plan starts. While the service does not answer, it waits.
-async fn start(shared: &RunContext, read_plan: &ReadPlan) -> Result<Option<Offset>, ChannelError> {
+async fn start(read_plan: Arc<ReadPlan>) -> Result<Option<Offset>, ChannelError> {
     match read_plan.settings.start {
         Start::Earliest => return Ok(None),
         Start::Offset(first) => return Ok(first.before()),
         Start::Latest => {}
     }
-    let retry = shared.machine.retry(read_plan.settings.retry);
-    let reporter = StatusReporter::new(&shared.handle, Part::Channel);
-    let mut trouble = Trouble::new(&shared.channel, &reporter, None, retry);
+    let reporter = StatusReporter::new(&read_plan.channel.handle, Part::Channel);
+    let mut trouble = Trouble::new(&read_plan, &reporter, None);
     loop {
-        match read_plan.stage.source.poll(None, 1).await {
+        match read_plan.source.poll(None, 1).await {
             Ok(page) => return Ok(page.events.first().map(|event| event.offset)),
             Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
             Err(error) => trouble.wait_out("asking for the latest event", error).await,

@@ -25,7 +25,7 @@ const FIRST_SPAN: i64 = 64;
 
 /// A walk up to, and with, the lowest event that polling has shown.
 #[derive(Debug)]
-pub(in crate::channel) struct Walk {
+pub(crate) struct Walk {
     /// Events up to this offset are not part of the range.
     above: Option<Offset>,
     /// The last offset of the range.
@@ -35,11 +35,7 @@ pub(in crate::channel) struct Walk {
 
 impl Walk {
     /// Finds the second to begin from.
-    pub(in crate::channel) async fn begin(
-        source: &dyn Source,
-        above: Option<Offset>,
-        top: Offset,
-    ) -> Result<Self, ReadError> {
+    pub(crate) async fn begin(source: &dyn Source, above: Option<Offset>, top: Offset) -> Result<Self, ReadError> {
         // All of the range was created later than `low`, some of it not later than `high`.
         let (mut low, mut high) = (BEFORE_TIME, END_OF_TIME);
         while high - low > 1 {
@@ -54,11 +50,7 @@ impl Walk {
     ///
     /// # Errors
     /// [`ReadError`]: ask again later.
-    pub(in crate::channel) async fn next(
-        &mut self,
-        source: &dyn Source,
-        limit: u16,
-    ) -> Result<Option<Vec<RawEvent>>, ReadError> {
+    pub(crate) async fn next(&mut self, source: &dyn Source, limit: u16) -> Result<Option<Vec<RawEvent>>, ReadError> {
         loop {
             let ready = self.windows.take(limit);
             if !ready.is_empty() {

@@ -6,9 +6,10 @@ use tracing::debug;
 
 use crate::api::ApiError;
 use crate::channel::ChannelError;
+use crate::channel::context::ReadPlan;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::trouble::Trouble;
-use crate::channel::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext, VerifyStage};
+use crate::channel::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext};
 use crate::event::{EventId, Offset, RawEvent};
 use crate::ledger::QuarantinedEvent;
 use crate::retry::RetryPolicy;
@@ -20,10 +21,10 @@ use crate::telemetry::trace::TraceId;
 const MAX_WAITS: u32 = 3;
 
 /// Waits between two requests for a proof that has not come.
-pub(in crate::channel) const PROOF_RETRY: RetryPolicy =
+pub(crate) const PROOF_RETRY: RetryPolicy =
     RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-impl VerifyStage {
+impl ReadPlan {
     /// The second look: reads and checks an event again, if it is rejected.
     pub(super) async fn second_look(
         &self,
@@ -43,8 +44,7 @@ impl VerifyStage {
     /// ask by.
     pub(super) async fn read_again(&self, event: &RawEvent, context: StageContext<'_>) -> Option<RawEvent> {
         let id = event.id?;
-        let retry = self.machine.retry(self.settings.retry);
-        let mut trouble = Trouble::new(&self.settings.channel, context.reporter, context.trace, retry);
+        let mut trouble = Trouble::new(self, context.reporter, context.trace);
         loop {
             let answer = self.source.event(id).await;
             context.reporter.moves();
@@ -73,7 +73,7 @@ impl VerifyStage {
 
     /// Asks the service once for an event's proof. Where it does not answer, or gives another event, the proof may still
     /// come: `None`.
-    pub(in crate::channel) async fn ask_for_proof(
+    pub(crate) async fn ask_for_proof(
         &self,
         offset: Offset,
         event_id: Option<EventId>,
@@ -94,7 +94,7 @@ impl VerifyStage {
     }
 
     /// The outcome by the bytes that are kept of an event; `None` where the service has to be asked.
-    pub(in crate::channel) async fn by_kept_bytes(&self, kept: RawEvent) -> Result<Option<Outcome>, ChannelError> {
+    pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Result<Option<Outcome>, ChannelError> {
         Ok(match self.check_one(kept).await? {
             Checked::Pending(_) => None,
             Checked::Rejected(raw, _) if raw.id.is_some() => None,
@@ -103,13 +103,13 @@ impl VerifyStage {
     }
 
     /// Whether an event has waited for its proof as long as the configuration allows.
-    pub(in crate::channel) fn is_timed_out(&self, first_seen: i64) -> bool {
-        let waited = u64::try_from(self.machine.now() - first_seen).unwrap_or(0);
+    pub(crate) fn is_timed_out(&self, first_seen: i64) -> bool {
+        let waited = u64::try_from(self.channel.parts.machine.now() - first_seen).unwrap_or(0);
         waited >= self.settings.proof_timeout.as_secs()
     }
 
     /// Rejects an event whose proof has not come in time.
-    pub(in crate::channel) fn proof_timeout(&self, raw: RawEvent, trace: Option<TraceId>) -> QuarantinedEvent {
+    pub(crate) fn proof_timeout(&self, raw: RawEvent, trace: Option<TraceId>) -> QuarantinedEvent {
         self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"), trace)
     }
 }

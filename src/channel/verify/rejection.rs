@@ -1,21 +1,20 @@
 //! Why an event is rejected, and what is counted, logged and kept of it.
 
-use std::sync::PoisonError;
-
 use bytes::Bytes;
 use tracing::error;
 use tracing::field::display;
 
-use crate::channel::verify::VerifyStage;
+use crate::channel::context::ReadPlan;
 use crate::channel::verify::recent::Alarm;
 use crate::event::{Event, EventType, RawEvent};
 use crate::ledger::{Place, Quarantined, QuarantinedEvent};
 use crate::metrics::Sort;
+use crate::tasks::lock;
 use crate::telemetry::trace::TraceId;
 use crate::verify::Reason;
 
 /// The reason of an event whose proof has not come.
-pub(in crate::channel) const PROOF_TIMEOUT: &str = "proof-timeout";
+pub(crate) const PROOF_TIMEOUT: &str = "proof-timeout";
 
 /// The reason of an event whose proof can never come.
 pub(super) const PENDING_WITHOUT_ID: &str = "pending-without-id";
@@ -25,7 +24,7 @@ const MAX_LOGGED: usize = 10_000;
 
 /// Why an event is rejected.
 #[derive(Clone, Debug)]
-pub(in crate::channel) struct Rejection {
+pub(crate) struct Rejection {
     /// A short constant name.
     reason: &'static str,
     detail: String,
@@ -41,7 +40,7 @@ impl Rejection {
     }
 
     /// Every reason there is.
-    pub(in crate::channel) fn reasons() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn reasons() -> impl Iterator<Item = &'static str> {
         let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::DUPLICATE_PROOF, Alarm::CONTRADICTION];
         Reason::NAMES.into_iter().chain(others)
     }
@@ -59,28 +58,25 @@ impl From<Alarm> for Rejection {
     }
 }
 
-impl VerifyStage {
+impl ReadPlan {
     pub(super) fn quarantine(&self, raw: RawEvent, rejection: Rejection, trace: Option<TraceId>) -> QuarantinedEvent {
         let RawEvent { offset, id, json } = raw;
         let Rejection { reason, detail, original, strangers } = rejection;
-        let is_first = {
-            let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-            if logged.len() >= MAX_LOGGED {
-                logged.clear();
-            }
-            logged.insert(offset)
-        };
-        if is_first {
-            self.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
-            self.metrics.rejected(reason);
-            self.metrics.unknown_signers(strangers);
+        let mut logged = lock(&self.logged);
+        if logged.len() >= MAX_LOGGED {
+            logged.clear();
+        }
+        if logged.insert(offset) {
+            self.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
+            self.channel.metrics.rejected(reason);
+            self.channel.metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), trace.map(display));
             error!(channel = %self.settings.channel.name, trace_id, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != self.settings.channel.id) {
             error!(channel_id = %original.channel_id, offset = %original.offset, other = %self.settings.channel.name, other_offset = %offset, "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
         }
-        let (reason, at, bytes) = (reason.to_owned(), self.machine.now(), json.len() as u64);
+        let (reason, at, bytes) = (reason.to_owned(), self.channel.parts.machine.now(), json.len() as u64);
         QuarantinedEvent { facts: Quarantined { offset, event_id: id, reason, detail, at, original, bytes }, json }
     }
 }

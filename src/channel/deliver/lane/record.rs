@@ -29,13 +29,13 @@ impl Lane {
         self.shared.commit(changes).await?;
         drop(recording);
         let before = self.through.replace(through);
-        self.shared.handle.board.update(|board| board.lane_recorded(&self.outlet.name, Some(through)));
+        self.shared.channel.handle.board().lane_recorded(&self.outlet.name, Some(through));
         self.held.retain(|offset| *offset > through);
         self.shared.late.insert(owed);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
-        for (end, trace) in batch.parts().skip_while(|(end, _)| Some(*end) <= before) {
-            debug!(%channel, %sink, trace_id = %trace.id(), offset = %end.min(through), "batch recorded");
-            if end >= through {
+        for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
+            debug!(%channel, %sink, trace_id = %trace.id(), offset = %end.min(&through), "batch recorded");
+            if *end >= through {
                 break;
             }
         }
@@ -78,7 +78,7 @@ impl Lane {
         let proved = record.and_then(proof).map(Change::DeliveredLate);
         let settled = Change::Settle { sink: sink.clone(), offset };
         self.shared.commit([settled].into_iter().chain(given_up).chain(proved).collect()).await?;
-        self.shared.handle.board.update(|board| board.lane_offers(&self.outlet.name, None));
+        self.shared.channel.handle.board().lane_offers(&self.outlet.name, None);
         Ok(())
     }
 }

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::field::{DisplayValue, display};
 use tracing::{debug, error, info, warn};
 
+use crate::channel::ChannelError;
 use crate::channel::deliver::lane::{Halt, Lane};
 use crate::channel::status::Problem;
 use crate::channel::trouble::MANY_TIMES;
-use crate::channel::{ChannelError, pause};
 use crate::ledger::{DEAD_LETTERS, DeadLetter, GivenUp};
 use crate::record::Message;
 use crate::sink::SinkError;
@@ -32,43 +33,41 @@ impl Lane {
         let wait = self.retry.next_wait(retry_after);
         let problem = self.problem(&error);
         self.log_refusal(&error, wait);
-        let (handle, sink) = (&self.shared.handle, &self.outlet.name);
+        let (handle, sink) = (&self.shared.channel.handle, &self.outlet.name);
         if let SinkError::Gone { .. } = error {
             handle.sink_is_gone(sink, problem);
         } else {
             // An operator who has repaired the sink resumes it, and need not wait out what may be an hour.
-            tokio::select! { biased; _ = pause(wait, stop) => {} () = handle.sink_resumed(sink) => {} }
+            tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
         }
         self.goes_on(stop).await
     }
 
     /// Waits while the sink is paused.
     pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
-        let goes_on = self.shared.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
-        let lost = self.shared.claim().lease.lost.is_cancelled();
+        let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
+        let lost = self.shared.owned.claim.lease.lost.is_cancelled();
         if goes_on && !lost { Ok(()) } else { Err(None) }
     }
 
     /// The dead letter of an event that was refused for too long. While there is no room for one, the event is offered on.
     pub(super) fn dead_letter(&mut self, event: &Message, error: &SinkError) -> Option<DeadLetter> {
-        let letter = self.give_up.ends_with(event, error, self.shared.machine.now())?;
+        let letter = self.give_up.ends_with(event, error, self.shared.channel.parts.machine.now())?;
         if self.shared.look(|ledger| ledger.dead_letter_room().is_full(DEAD_LETTERS)) {
             return None;
         }
         let (channel, sink, facts) = (&self.identity.channel.name, &self.identity.sink, &letter.facts);
-        self.shared.metrics.gave_up(sink);
+        self.shared.channel.metrics.gave_up(sink);
         error!(%channel, %sink, trace_id = self.trace_id(), offset = %facts.offset, attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
     }
     fn problem(&self, error: &SinkError) -> Problem {
         let (kind, message, times) = (error.kind(), Chain(error).to_string(), self.retry.attempt());
         let needs_attention = error.needs_attention() || times >= MANY_TIMES;
-        self.shared.handle.board.update(|board| {
-            let lane = &mut board.lane(&self.outlet.name).status;
-            let since = lane.error.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
-            let problem = Problem { kind: kind.to_owned(), message, since, times, needs_attention };
-            lane.error.insert(problem).clone()
-        })
+        let mut board = self.shared.channel.handle.board();
+        let shown = &mut board.lane(&self.outlet.name).status.error;
+        let since = shown.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
+        shown.insert(Problem { kind: kind.to_owned(), message, since, times, needs_attention }).clone()
     }
 
     fn log_refusal(&self, error: &SinkError, wait: Duration) {
@@ -92,7 +91,7 @@ impl Lane {
         if self.retry.attempt() > 0 {
             info!(channel = %self.identity.channel.name, sink = %self.outlet.name, trace_id = self.trace_id(), "sink accepts again");
             self.retry.reset();
-            self.shared.handle.board.update(|board| board.lane(&self.outlet.name).status.error = None);
+            self.shared.channel.handle.board().lane(&self.outlet.name).status.error = None;
         }
     }
 }
