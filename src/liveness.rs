@@ -58,7 +58,6 @@ pub struct Liveness {
 
 impl Liveness {
     /// Watches these channels and these writes of the state. [`beat`](Self::beat) has to run from now on.
-    #[must_use]
     pub fn new(handles: Arc<Handles>, writes: Arc<Writes>) -> Self {
         let [runtime, blocking] = [(); 2].map(|()| watch::Sender::new(Instant::now()));
         Self { limits: LIMITS, runtime, blocking, handles, writes }

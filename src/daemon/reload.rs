@@ -13,16 +13,13 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::systemd::Phase;
-use super::{Daemon, StartError, assembly, operations};
-use crate::config::{Config, ConfigError, Loaded, Text};
-use crate::operator::Changes;
+use super::{Daemon, StartError, assembly};
+use crate::config::{Channel, Config, ConfigError, Loaded, Text};
+use crate::operator::{Changes, Operations};
 use crate::telemetry::{ALWAYS, Chain};
 
 impl Daemon {
-    /// Reads the operator's file again and puts it in force.
-    ///
-    /// # Errors
-    /// Nothing changes.
+    /// Reads the operator's file again and puts it in force. Where this fails, nothing changes.
     pub(super) async fn reload(&mut self) -> Result<Changes, StartError> {
         self.notifier.reloading();
         let file = self.file.clone();
@@ -66,14 +63,15 @@ impl Daemon {
         &mut self,
         text: impl FnOnce() -> Result<Text, ConfigError> + Send + 'static,
     ) -> Result<Changes, StartError> {
-        let load = || text().and_then(|text| Ok((Config::of(&text, std::env::vars_os())?, text)));
-        let (Loaded { config, files }, text) = spawn_blocking(load).await??;
+        let load = || text().and_then(|text| Config::of(text, std::env::vars_os()));
+        let Loaded { text, config, files } = spawn_blocking(load).await??;
         check_lasting(&self.config, &config)?;
         let (sinks, channels) = assembly::assemble(&config, Some((&self.config, &self.sinks)), &self.parts)?;
         let changes = Changes::between(&self.config, &config);
         self.logs.set(&config.log);
         self.exporting.follow(config.otlp.as_ref());
-        self.operations.send_replace(Arc::new(operations(self.process, &self.parts, &self.asks, &config)));
+        let configured = config.channels.iter().map(Channel::for_operator).collect();
+        self.operations.send_modify(|now| *now = Arc::new(Operations { channels: configured, ..(**now).clone() }));
         self.supervisor.follow(&channels, config.shutdown_grace);
         self.parts.metrics.config_in_force();
         (self.config, self.text, self.files, self.sinks, self.complaint) = (config, text, files, sinks, None);

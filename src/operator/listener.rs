@@ -46,10 +46,7 @@ pub struct Listener {
 
 impl Listener {
     /// Listens, and serves from now on.
-    ///
-    /// # Errors
-    /// If the address cannot be listened on: most often because it is in use.
-    pub fn start(address: SocketAddr, sources: Sources) -> Result<Self, ListenError> {
+    pub(crate) fn start(address: SocketAddr, sources: Sources) -> Result<Self, ListenError> {
         let failed = |source| ListenError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;

@@ -38,7 +38,6 @@ pub struct Difference {
 
 impl Changes {
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -45,10 +45,7 @@ pub struct Process {
 
 impl Operations {
     /// Everything as it is now.
-    ///
-    /// # Errors
-    /// If the state cannot be read.
-    pub async fn status(&self, _: &GetStatus) -> Result<Report, Refusal> {
+    pub(crate) async fn status(&self, _: &GetStatus) -> Result<Report, Refusal> {
         let mut channels = Vec::with_capacity(self.channels.len());
         for ConfiguredChannel { channel, sinks, .. } in &self.channels {
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
