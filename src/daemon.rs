@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::channel::{Channel, SharedParts};
-use crate::config::{self, Config, Files, Loaded, Text};
+use crate::config::{self, Loaded};
 use crate::ledger::store::Sled;
 use crate::ledger::{Ledgers, StateError};
 use crate::liveness::Liveness;
@@ -37,7 +37,7 @@ mod systemd;
 pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::Outcome;
 
-use assembly::Sinks;
+use assembly::{AssemblyError, Sinks};
 use exporting::Exporting;
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
@@ -60,8 +60,13 @@ pub(crate) async fn run(
         warn!(target: ALWAYS, note, "configuration");
     }
     let (mut daemon, channels) = Daemon::start(file, loaded, signals?, logs).await?;
-    let (sources, notifier, config) = (daemon.sources.clone(), daemon.notifier.clone(), &daemon.config);
-    let _admin = config.admin.listen.map(|address| Listener::start(address, sources.clone())).transpose()?;
+    let (sources, notifier, config) = (daemon.sources.clone(), daemon.notifier.clone(), &daemon.loaded.config);
+    let admin = config.admin.listen.map(|address| {
+        let what =
+            format!("admin.listen: cannot listen on {address}: choose another address, or \"\" to serve nothing");
+        Listener::start(address, sources.clone()).map_err(|error| AssemblyError { what, source: error.into() })
+    });
+    let _admin = admin.transpose()?;
     let socket = Socket::listen(&config.state.path).inspect_err(
         |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
     );
@@ -82,12 +87,10 @@ pub(crate) async fn run(
 pub(crate) type StartError = Box<dyn std::error::Error + Send + Sync>;
 
 struct Daemon {
-    /// The operator's file, and its text when it was read last.
+    /// The operator's file.
     file: Option<PathBuf>,
-    text: Text,
-    /// The configuration in force, the files that it names, and the sinks that were built from it.
-    config: Config,
-    files: Files,
+    /// The configuration in force, what it was read from, and the sinks that were built from it.
+    loaded: Loaded,
     sinks: Sinks,
     parts: SharedParts,
     supervisor: Supervisor,
@@ -111,10 +114,11 @@ impl Daemon {
     /// The daemon, and the channels that it is to run.
     async fn start(
         file: Option<PathBuf>,
-        Loaded { text, config, files }: Loaded,
+        loaded: Loaded,
         signals: Signals,
         logs: Logs,
     ) -> Result<(Self, Vec<Arc<Channel>>), StartError> {
+        let config = &loaded.config;
         let ledgers = Arc::new(open_ledgers(config.state.path.clone()).await?);
         let metrics = Metrics::default();
         let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
@@ -122,7 +126,7 @@ impl Daemon {
         metrics.show(writes.took.clone());
         metrics.config_in_force();
         let parts = SharedParts::new(ledgers, metrics.clone(), traces);
-        let (sinks, channels) = assembly::assemble(&config, None, &parts)?;
+        let (sinks, channels) = assembly::assemble(config, None, &parts)?;
         let stop = CancellationToken::new();
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
@@ -130,16 +134,13 @@ impl Daemon {
             ledgers: parts.ledgers.clone(),
             handles: parts.handles.clone(),
             recent: parts.recent.clone(),
-            daemon: Some(process),
-            reloads: Some(asks),
+            daemon: Some((process, asks)),
             channels: config.channels.iter().map(config::Channel::for_operator).collect(),
         }));
         let liveness = Liveness::new(parts.handles.clone(), writes);
         let daemon = Self {
             file,
-            text,
-            config,
-            files,
+            loaded,
             sinks,
             parts,
             supervisor: Supervisor::new(&stop),
@@ -168,7 +169,7 @@ impl Daemon {
         loop {
             tokio::select! {
                 outcome = self.supervisor.ended() => {
-                    self.exporting.end(stopping.unwrap_or_else(Instant::now) + self.config.shutdown_grace).await;
+                    self.exporting.end(stopping.unwrap_or_else(Instant::now) + self.loaded.config.shutdown_grace).await;
                     self.logs.limit.end();
                     return outcome;
                 }
@@ -180,7 +181,7 @@ impl Daemon {
                     }
                     Signal::Stop => {
                         info!(target: ALWAYS, "stopping: the batch in hand is finished and recorded first");
-                        self.notifier.enter(Phase::Stopping(self.config.shutdown_grace));
+                        self.notifier.enter(Phase::Stopping(self.loaded.config.shutdown_grace));
                         stopping = Some(Instant::now());
                         self.stop.cancel();
                         self.reloads.close();

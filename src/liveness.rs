@@ -83,11 +83,8 @@ impl Liveness {
         tokio::join!(tasks, blocking);
     }
 
-    /// Whether the process makes progress.
-    ///
-    /// # Errors
-    /// What makes none, and for how long.
-    pub fn check(&self) -> Result<(), String> {
+    /// Whether the process makes progress. The error is what makes none, and for how long.
+    pub(crate) fn check(&self) -> Result<(), String> {
         let Limits { runtime, blocking, write, channel, .. } = self.limits;
         let silence = |beat: &watch::Sender<Instant>| beat.borrow().elapsed();
         let stuck =

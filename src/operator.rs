@@ -49,11 +49,11 @@ mod socket;
 mod state;
 
 pub use api::Refusal;
-pub use client::ask;
-pub use listener::{ListenError, Listener};
+pub(crate) use client::ask;
+pub use listener::Listener;
 pub use reload::{Changes, Difference, Reloading, Reloads};
 pub use report::{Process, Report};
-pub use request::Request;
+pub(crate) use request::Request;
 pub use router::Sources;
 pub use socket::Socket;
 
@@ -75,8 +75,7 @@ pub struct Operations {
     pub(crate) handles: Arc<Handles>,
     pub(crate) recent: Arc<RecentEvents>,
     /// `None` where no daemon runs.
-    pub(crate) daemon: Option<Process>,
-    pub(crate) reloads: Option<Reloads>,
+    pub(crate) daemon: Option<(Process, Reloads)>,
     pub(crate) channels: Vec<ConfiguredChannel>,
 }
 

@@ -21,15 +21,11 @@ pub(super) struct Connection {
 impl Connection {
     /// To a channel by its name or id. Nothing is asked of the service yet.
     pub(super) fn open(file: Option<&Path>, name_or_id: &str) -> Result<Self, Failure> {
-        let config = load(file)?;
+        let config = Config::load(file)?;
         let client = client(&config)?;
         let (channel, verifier) = channel(&configured(&config.channels), name_or_id)?;
         Ok(Self { client, channel, verifier })
     }
-}
-
-pub(super) fn load(file: Option<&Path>) -> Result<Config, Failure> {
-    Config::load(file).map_err(|problems| Failure(Exit::Config, problems.to_string()))
 }
 
 pub(super) fn client(config: &Config) -> Result<Client, Failure> {

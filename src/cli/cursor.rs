@@ -8,6 +8,7 @@ use clap::Subcommand;
 use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, Printed, write_each};
+use crate::config::Config;
 use crate::event::{ChannelId, Offset};
 use crate::ledger::Cursor;
 use crate::operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
@@ -76,7 +77,7 @@ pub(super) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
 }
 
 async fn latest(file: Option<&Path>, channel: ChannelId) -> Result<Option<Offset>, Failure> {
-    let page = connect::client(&connect::load(file)?)?.poll(channel, None, 1).await;
+    let page = connect::client(&Config::load(file)?)?.poll(channel, None, 1).await;
     let page = page.map_err(Failure::api("the latest event could not be asked for"))?;
     Ok(page.events.first().map(|event| event.offset))
 }

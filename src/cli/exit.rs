@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::api::ApiError;
+use crate::config::ConfigError;
 use crate::operator::Refusal;
 use crate::telemetry::Chain;
 
@@ -57,6 +58,12 @@ impl Failure {
     /// For [`Result::map_err`] on writing the output.
     pub(super) fn output(error: io::Error) -> Self {
         Self::io("the output could not be written")(error)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(problems: ConfigError) -> Self {
+        Self(Exit::Config, problems.to_string())
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let admin = Admin::load(file).map_err(|problems| Failure(Exit::Config, problems.to_string()))?;
+    let admin = Admin::load(file)?;
     let path = if args.ready { "/readyz" } else { "/livez" };
     let (good, text) = ask(&url(admin.listen, path)?, MAX_WAIT).await?;
     write_lines(out, text.lines().map(printable))?;

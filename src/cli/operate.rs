@@ -56,7 +56,7 @@ pub(super) struct Confirmed<R: clap::Args> {
 impl Operator {
     /// Over the state of a configuration, of which no secret is read. What is changed is logged.
     pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
-        let config = Local::load(file).map_err(|problems| Failure(Exit::Config, problems.to_string()))?;
+        let config = Local::load(file)?;
         telemetry::init_plain(&config.log);
         Ok(Self { config })
     }
@@ -81,7 +81,7 @@ impl Operator {
                 Ok(ledgers) => {
                     let (ledgers, handles, recent) = (Arc::new(ledgers), Arc::default(), Arc::default());
                     let channels = configured(&self.config.channels);
-                    let operations = Operations { ledgers, handles, recent, daemon: None, reloads: None, channels };
+                    let operations = Operations { ledgers, handles, recent, daemon: None, channels };
                     return Ok(request.perform(&operations).await?);
                 }
                 // A daemon that starts or ends has it, or another command.

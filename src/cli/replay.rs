@@ -10,6 +10,7 @@ use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
 use crate::channel::{History, ReadError};
+use crate::config::Config;
 use crate::event::{Offset, RawEvent};
 use crate::operator::api::Redeliver;
 use crate::telemetry::Chain;
@@ -43,7 +44,7 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
     if args.from > args.to {
         return Err(Failure(Exit::Usage, "--from is above --to: there is nothing between them".to_owned()));
     }
-    let config = connect::load(file)?;
+    let config = Config::load(file)?;
     let client = connect::client(&config)?;
     let (channel, _) = connect::channel(&connect::configured(&config.channels), &args.channel)?;
     let operator = Operator::open(file)?;

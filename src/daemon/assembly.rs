@@ -11,10 +11,10 @@ use crate::sink::SinkError;
 
 /// A valid configuration that cannot be used on this machine.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} could not be set up")]
+#[error("{what}")]
 pub(crate) struct AssemblyError {
-    what: String,
-    source: StartError,
+    pub(super) what: String,
+    pub(super) source: StartError,
 }
 
 /// The configured sinks, by name.
@@ -22,8 +22,10 @@ pub(crate) type Sinks = BTreeMap<String, Outlet>;
 
 /// The client of the configured service.
 pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
-    let failed =
-        |error: SettingsError| AssemblyError { what: "the client of the service".to_owned(), source: error.into() };
+    let failed = |error: SettingsError| AssemblyError {
+        what: "the client of the service could not be set up".to_owned(),
+        source: error.into(),
+    };
     Client::new(config.api.client.clone()).map_err(failed)
 }
 
@@ -40,7 +42,8 @@ pub(super) fn assemble(
         let unchanged =
             |config: &Config| config.sinks.get(name).is_some_and(|before| before.target.settings == target.settings);
         let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
-        let failed = |error: SinkError| AssemblyError { what: format!("sink {name}"), source: error.into() };
+        let failed =
+            |error: SinkError| AssemblyError { what: format!("sink {name} could not be set up"), source: error.into() };
         let sink = kept.map_or_else(|| target.settings.build().map_err(failed), |outlet| Ok(outlet.sink.clone()))?;
         let (shape, filter) = (*shape, filter.clone().map(Arc::new));
         let outlet =

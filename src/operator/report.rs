@@ -54,7 +54,7 @@ impl Operations {
         }
         let mut report = Report {
             version: version::text(),
-            daemon: self.daemon,
+            daemon: self.daemon.as_ref().map(|(process, _)| *process),
             ready: false,
             reasons: Vec::new(),
             quarantine: channels.iter().map(|channel| channel.quarantine).sum(),

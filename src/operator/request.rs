@@ -21,20 +21,16 @@ use crate::event::Offset;
 use crate::ledger::{Lost, Quarantined};
 
 /// A request of the operator API.
-pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// What is answered.
+pub(crate) trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     type Answer: Serialize + DeserializeOwned;
 
     /// GET where it changes nothing, POST otherwise.
     const METHOD: Method;
 
-    /// Where it is served.
     const PATH: &'static str;
 
-    /// Carries it out.
-    ///
-    /// # Errors
-    /// [`Refusal`]: nothing was changed or, where the state failed, it is not known whether anything was.
+    /// Carries it out. Where it is refused, nothing was changed or, where the state failed, it is not known whether anything
+    /// was.
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
