@@ -14,7 +14,6 @@ use clap::{Parser, Subcommand};
 
 use crate::operator::api::SetPaused;
 use crate::simulator;
-use crate::telemetry::Chain;
 use crate::version;
 
 mod check;
@@ -23,7 +22,7 @@ mod connect;
 mod cursor;
 mod dead_letters;
 mod demo;
-pub mod exit;
+mod exit;
 mod get;
 mod health;
 mod man;
@@ -37,7 +36,7 @@ mod search;
 mod shown;
 mod simulate;
 mod state;
-pub mod status;
+mod status;
 mod verify;
 mod wait_watcher;
 
@@ -132,11 +131,10 @@ impl Cli {
         let ended = self.command.run(config.as_deref(), out).await;
         let flushed = out.flush().map_err(Failure::output);
         ended.and_then(|exit| flushed.map(|()| exit)).unwrap_or_else(|failure| {
-            let exit = failure.exit();
-            if exit != Exit::Done {
-                anstream::eprintln!("channeld: {}", Chain(&failure));
+            if failure.0 != Exit::Done {
+                anstream::eprintln!("channeld: {failure}");
             }
-            exit
+            failure.0
         })
     }
 }

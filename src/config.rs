@@ -41,6 +41,7 @@ pub use sink::{Sink, SinkSettings, Target};
 pub use verification::{Verification, verification_from_flags};
 
 pub(crate) use layers::DEFAULTS;
+pub(crate) use values::positive_duration;
 
 use table::{Merged, Reported};
 
@@ -71,10 +72,11 @@ pub struct Config {
     pub notes: Vec<String>,
 }
 
-/// A configuration, and the files beside the operator's own that it was read from.
-#[derive(Debug)]
+/// A configuration, and what it was read from.
 pub struct Loaded {
-    /// What they say.
+    /// The operator's file.
+    pub text: Text,
+    /// What all of it says.
     pub config: Config,
     /// Where secrets, certificates and keys came from.
     pub files: Files,
@@ -97,18 +99,18 @@ impl Config {
         file: Option<&Path>,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        Self::of(&Text::read(file)?, variables).map(|loaded| loaded.config)
+        Self::of(Text::read(file)?, variables).map(|loaded| loaded.config)
     }
 
     /// Checks the defaults, the operator's `text` and `variables`.
     ///
     /// # Errors
     /// Every problem there is; where the text is not TOML, that one.
-    pub fn of(text: &Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
-        let mut merged = layers::merge(text, variables)?;
+    pub fn of(text: Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
+        let mut merged = layers::merge(&text, variables)?;
         let config = Self::read(&mut merged);
         let files = std::mem::take(&mut merged.files);
-        merged.finish(config).map(|config| Loaded { config, files })
+        merged.finish(config).map(|config| Loaded { text, config, files })
     }
 
     fn read(merged: &mut Merged) -> Result<Self, Reported> {

@@ -18,26 +18,26 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::channel::{Channel, SharedParts};
-use crate::config::{self, Config, Files, Loaded, Text};
+use crate::config::{self, Loaded};
 use crate::ledger::store::Sled;
 use crate::ledger::{Ledgers, StateError};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
-use crate::operator::{Listener, Operations, Process, Refusal, Reloading, Reloads, Socket, Sources};
+use crate::operator::{Listener, Operations, Process, Refusal, Reloading, Socket, Sources};
 use crate::telemetry::{self, ALWAYS, Chain, Logs};
 use crate::version;
 
-pub mod assembly;
+pub(crate) mod assembly;
 mod exporting;
 mod reload;
-pub mod signals;
-pub mod supervisor;
+pub(crate) mod signals;
+pub(crate) mod supervisor;
 mod systemd;
 
-pub use signals::{Signal, Signals};
-pub use supervisor::Outcome;
+pub(crate) use signals::{Signal, Signals};
+pub(crate) use supervisor::Outcome;
 
-use assembly::Sinks;
+use assembly::{AssemblyError, Sinks};
 use exporting::Exporting;
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
@@ -45,14 +45,11 @@ use systemd::{Notifier, Phase};
 /// Between two looks at the files of secrets and certificates.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 
-/// Runs the daemon until a signal ends it, or until no channel is left. `text` was read from the operator's file, which is
-/// read again at each reload, and gave the configuration. Without a file the environment alone configures.
-///
-/// # Errors
-/// If it could not start: nothing was read or delivered.
-pub async fn run(
+/// Runs the daemon until a signal ends it, or until no channel is left. `loaded` was read from the operator's `file`, which
+/// is read again at each reload. Without a file the environment alone configures. Where this fails,
+/// nothing was read or delivered.
+pub(crate) async fn run(
     file: Option<PathBuf>,
-    text: Text,
     loaded: Loaded,
     signals: io::Result<Signals>,
 ) -> Result<Outcome, StartError> {
@@ -62,9 +59,14 @@ pub async fn run(
     for note in &config.notes {
         warn!(target: ALWAYS, note, "configuration");
     }
-    let (mut daemon, channels) = Daemon::start(file, text, loaded, signals?, logs).await?;
-    let (sources, notifier, config) = (daemon.sources.clone(), daemon.notifier.clone(), &daemon.config);
-    let _admin = config.admin.listen.map(|address| Listener::start(address, sources.clone())).transpose()?;
+    let (mut daemon, channels) = Daemon::start(file, loaded, signals?, logs).await?;
+    let (sources, notifier, config) = (daemon.sources.clone(), daemon.notifier.clone(), &daemon.loaded.config);
+    let admin = config.admin.listen.map(|address| {
+        let what =
+            format!("admin.listen: cannot listen on {address}: choose another address, or \"\" to serve nothing");
+        Listener::start(address, sources.clone()).map_err(|error| AssemblyError { what, source: error.into() })
+    });
+    let _admin = admin.transpose()?;
     let socket = Socket::listen(&config.state.path).inspect_err(
         |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
     );
@@ -82,15 +84,13 @@ pub async fn run(
 }
 
 /// Why the daemon could not start, or why a new configuration was rejected.
-pub type StartError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type StartError = Box<dyn std::error::Error + Send + Sync>;
 
 struct Daemon {
-    /// The operator's file, and its text when it was read last.
+    /// The operator's file.
     file: Option<PathBuf>,
-    text: Text,
-    /// The configuration in force, the files that it names, and the sinks that were built from it.
-    config: Config,
-    files: Files,
+    /// The configuration in force, what it was read from, and the sinks that were built from it.
+    loaded: Loaded,
     sinks: Sinks,
     parts: SharedParts,
     supervisor: Supervisor,
@@ -98,13 +98,11 @@ struct Daemon {
     logs: Logs,
     exporting: Exporting,
     notifier: Arc<Notifier>,
-    process: Process,
     /// What operators are answered with, and the part of it that is replaced with each configuration.
     sources: Sources,
     operations: watch::Sender<Arc<Operations>>,
     /// Requests of `channeld reload`.
     reloads: mpsc::Receiver<Reloading>,
-    asks: Reloads,
     signals: Signals,
     /// Sinks that are opening their files again.
     reopening: JoinSet<()>,
@@ -116,11 +114,11 @@ impl Daemon {
     /// The daemon, and the channels that it is to run.
     async fn start(
         file: Option<PathBuf>,
-        text: Text,
-        Loaded { config, files }: Loaded,
+        loaded: Loaded,
         signals: Signals,
         logs: Logs,
     ) -> Result<(Self, Vec<Arc<Channel>>), StartError> {
+        let config = &loaded.config;
         let ledgers = Arc::new(open_ledgers(config.state.path.clone()).await?);
         let metrics = Metrics::default();
         let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
@@ -128,17 +126,21 @@ impl Daemon {
         metrics.show(writes.took.clone());
         metrics.config_in_force();
         let parts = SharedParts::new(ledgers, metrics.clone(), traces);
-        let (sinks, channels) = assembly::assemble(&config, None, &parts)?;
+        let (sinks, channels) = assembly::assemble(config, None, &parts)?;
         let stop = CancellationToken::new();
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
-        let operations = watch::Sender::new(Arc::new(operations(process, &parts, &asks, &config)));
+        let operations = watch::Sender::new(Arc::new(Operations {
+            ledgers: parts.ledgers.clone(),
+            handles: parts.handles.clone(),
+            recent: parts.recent.clone(),
+            daemon: Some((process, asks)),
+            channels: config.channels.iter().map(config::Channel::for_operator).collect(),
+        }));
         let liveness = Liveness::new(parts.handles.clone(), writes);
         let daemon = Self {
             file,
-            text,
-            config,
-            files,
+            loaded,
             sinks,
             parts,
             supervisor: Supervisor::new(&stop),
@@ -146,11 +148,9 @@ impl Daemon {
             logs,
             exporting,
             notifier: Arc::new(Notifier::from_environment()),
-            process,
             sources: Sources { liveness, operations: operations.subscribe(), metrics },
             operations,
             reloads,
-            asks,
             signals,
             reopening: JoinSet::new(),
             complaint: None,
@@ -169,7 +169,7 @@ impl Daemon {
         loop {
             tokio::select! {
                 outcome = self.supervisor.ended() => {
-                    self.exporting.end(stopping.unwrap_or_else(Instant::now) + self.config.shutdown_grace).await;
+                    self.exporting.end(stopping.unwrap_or_else(Instant::now) + self.loaded.config.shutdown_grace).await;
                     self.logs.limit.end();
                     return outcome;
                 }
@@ -181,7 +181,7 @@ impl Daemon {
                     }
                     Signal::Stop => {
                         info!(target: ALWAYS, "stopping: the batch in hand is finished and recorded first");
-                        self.notifier.enter(Phase::Stopping(self.config.shutdown_grace));
+                        self.notifier.enter(Phase::Stopping(self.loaded.config.shutdown_grace));
                         stopping = Some(Instant::now());
                         self.stop.cancel();
                         self.reloads.close();
@@ -201,18 +201,8 @@ impl Daemon {
     }
 }
 
-fn operations(process: Process, parts: &SharedParts, asks: &Reloads, config: &Config) -> Operations {
-    let SharedParts { ledgers, handles, recent, .. } = parts.clone();
-    let (daemon, reloads) = (Some(process), Some(asks.clone()));
-    let channels = config.channels.iter().map(config::Channel::for_operator).collect();
-    Operations { ledgers, handles, recent, daemon, reloads, channels }
-}
-
 /// Opens the state off the async threads.
-///
-/// # Errors
-/// [`StateError`].
-pub async fn open_ledgers(path: PathBuf) -> Result<Ledgers, StateError> {
+pub(crate) async fn open_ledgers(path: PathBuf) -> Result<Ledgers, StateError> {
     let opened = tokio::task::spawn_blocking(move || Sled::open(&path)).await;
     let store = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))?;
     Ok(Ledgers::over(Arc::new(store)))

@@ -58,7 +58,6 @@ pub struct Liveness {
 
 impl Liveness {
     /// Watches these channels and these writes of the state. [`beat`](Self::beat) has to run from now on.
-    #[must_use]
     pub fn new(handles: Arc<Handles>, writes: Arc<Writes>) -> Self {
         let [runtime, blocking] = [(); 2].map(|()| watch::Sender::new(Instant::now()));
         Self { limits: LIMITS, runtime, blocking, handles, writes }
@@ -84,11 +83,8 @@ impl Liveness {
         tokio::join!(tasks, blocking);
     }
 
-    /// Whether the process makes progress.
-    ///
-    /// # Errors
-    /// What makes none, and for how long.
-    pub fn check(&self) -> Result<(), String> {
+    /// Whether the process makes progress. The error is what makes none, and for how long.
+    pub(crate) fn check(&self) -> Result<(), String> {
         let Limits { runtime, blocking, write, channel, .. } = self.limits;
         let silence = |beat: &watch::Sender<Instant>| beat.borrow().elapsed();
         let stuck =

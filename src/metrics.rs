@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 mod counted;
@@ -104,8 +104,8 @@ pub(crate) fn commit_duration() -> Histogram {
 }
 
 /// A gauge that is made for one scrape.
-pub(crate) fn gauge(name: &str) -> GaugeVec {
-    GaugeVec::new(described(name), &labels(name)).expect(WELL_FORMED)
+pub(crate) fn gauge(name: &str) -> IntGaugeVec {
+    IntGaugeVec::new(described(name), &labels(name)).expect(WELL_FORMED)
 }
 
 const WELL_FORMED: &str = "names, labels and buckets are constants that the tests have seen accepted";

@@ -49,13 +49,15 @@ mod socket;
 mod state;
 
 pub use api::Refusal;
-pub use client::ask;
-pub use listener::{ListenError, Listener};
+pub(crate) use client::ask;
+pub use listener::Listener;
 pub use reload::{Changes, Difference, Reloading, Reloads};
 pub use report::{Process, Report};
-pub use request::Request;
+pub(crate) use request::Request;
 pub use router::Sources;
 pub use socket::Socket;
+
+use api::Entry;
 
 /// How long a channel may be on its way from one owner to another.
 const OWNERLESS: Duration = Duration::from_secs(40);
@@ -67,14 +69,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const AT_ONCE: usize = 256;
 
 /// Carries out what an operator asks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Operations {
     pub(crate) ledgers: Arc<Ledgers>,
     pub(crate) handles: Arc<Handles>,
     pub(crate) recent: Arc<RecentEvents>,
     /// `None` where no daemon runs.
-    pub(crate) daemon: Option<Process>,
-    pub(crate) reloads: Option<Reloads>,
+    pub(crate) daemon: Option<(Process, Reloads)>,
     pub(crate) channels: Vec<ConfiguredChannel>,
 }
 
@@ -96,18 +97,19 @@ impl Operations {
         &self,
         channel: Option<&str>,
         list: impl Fn(&ChannelRef, &Ledger) -> Vec<T>,
-    ) -> Result<Vec<T>, Refusal> {
+    ) -> Result<Vec<Entry<T>>, Refusal> {
         let channels = if let Some(channel) = channel {
             vec![self.find(channel)?]
         } else {
             let mut ids = self.ledgers.store.channels().await?;
             ids.extend(self.channels.iter().map(|known| known.channel.id));
-            ids.into_iter().map(|id| self.channel(id)).collect()
+            ids.into_iter().map(|id| by_id(&self.channels, id)).collect()
         };
         let mut listed = Vec::new();
         for channel in channels {
             let ledger = self.ledger(&channel).await?;
-            listed.append(&mut look(&ledger, |ledger| list(&channel, ledger)));
+            let found = look(&ledger, |ledger| list(&channel, ledger));
+            listed.extend(found.into_iter().map(|facts| Entry::of(&channel, facts)));
         }
         Ok(listed)
     }
@@ -139,16 +141,8 @@ impl Operations {
         }
     }
 
-    /// The channel of that configured name or, failing that, of that id.
     fn find(&self, name_or_id: &str) -> Result<ChannelRef, Refusal> {
-        if let Some(known) = self.channels.iter().find(|known| &*known.channel.name == name_or_id) {
-            return Ok(known.channel.clone());
-        }
-        name_or_id.parse().map(|id| self.channel(id)).map_err(|_| {
-            let names: Vec<_> = self.channels.iter().map(|known| &*known.channel.name).collect();
-            let names = names.join(", ");
-            Refusal::Usage(format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID"))
-        })
+        find(&self.channels, name_or_id)
     }
 
     fn configured(&self, channel: &ChannelRef) -> Result<&ConfiguredChannel, Refusal> {
@@ -160,11 +154,33 @@ impl Operations {
     fn known(&self, id: ChannelId) -> Option<&ConfiguredChannel> {
         self.channels.iter().find(|known| known.channel.id == id)
     }
+}
 
-    /// A channel that is no longer configured goes by its id.
-    fn channel(&self, id: ChannelId) -> ChannelRef {
-        let unknown = || ChannelRef { name: id.to_string().into(), id };
-        self.known(id).map_or_else(unknown, |known| known.channel.clone())
+/// The channel of that configured name or, failing that, of that id. One that is not configured goes by its id.
+pub(crate) fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<ChannelRef, Refusal> {
+    if let Some(known) = channels.iter().find(|known| &*known.channel.name == name_or_id) {
+        return Ok(known.channel.clone());
+    }
+    name_or_id.parse().map(|id| by_id(channels, id)).map_err(|_| {
+        let names = names(channels);
+        Refusal::Usage(format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID"))
+    })
+}
+
+/// The configured names, for a message.
+pub(crate) fn names(channels: &[ConfiguredChannel]) -> String {
+    let names: Vec<_> = channels.iter().map(|known| &*known.channel.name).collect();
+    names.join(", ")
+}
+
+fn by_id(channels: &[ConfiguredChannel], id: ChannelId) -> ChannelRef {
+    let known = channels.iter().find(|known| known.channel.id == id);
+    known.map_or_else(|| ChannelRef { name: id.to_string().into(), id }, |known| known.channel.clone())
+}
+
+impl<T> Entry<T> {
+    fn of(channel: &ChannelRef, facts: T) -> Self {
+        Self { channel: channel.name.to_string(), channel_id: channel.id, facts }
     }
 }
 

@@ -8,10 +8,11 @@ use clap::Subcommand;
 use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, Printed, write_each};
-use crate::config::Channel;
+use crate::config::Config;
 use crate::event::{ChannelId, Offset};
 use crate::ledger::Cursor;
-use crate::operator::api::{CursorMove, CursorPosition, ListCursors, SetCursors};
+use crate::operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
+use crate::operator::find;
 
 /// Show how far each sink of each channel has got, or set that.
 #[derive(Debug, Subcommand)]
@@ -57,45 +58,38 @@ pub(super) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
     match command {
         Command::Show(Printed { request, json }) => write_each(out, json, &operator.ask(&request).await?, position),
         Command::Set { request, to, yes, json } => {
-            let to = match to {
+            let through = match to {
                 Target::Earliest => None,
                 Target::Offset(offset) => Some(offset),
-                Target::Latest => latest(file, id(&operator.config.channels, &request.channel)?).await?,
+                Target::Latest => {
+                    let channel = find(&connect::configured(&operator.config.channels), &request.channel)?;
+                    latest(file, channel.id).await?
+                }
             };
-            let request = SetCursors { to, apply: yes, ..request };
+            let request = SetCursors { to: Cursor { through }, apply: yes, ..request };
             write_each(out, json, &operator.ask(&request).await?, |one| moved(&request, one))?;
             if yes {
                 return Ok(Exit::Done);
             }
-            Err(Failure::Usage("nothing was changed: say --yes to do it".to_owned()))
+            Err(Failure(Exit::Usage, "nothing was changed: say --yes to do it".to_owned()))
         }
     }
 }
 
-fn id(channels: &[Channel], name_or_id: &str) -> Result<ChannelId, Failure> {
-    let named = channels.iter().find(|configured| &*configured.channel.name == name_or_id);
-    match named {
-        Some(configured) => Ok(configured.channel.id),
-        None => name_or_id
-            .parse()
-            .map_err(|_| Failure::Usage(format!("`{name_or_id}` is neither a configured channel nor a UUID"))),
-    }
-}
-
 async fn latest(file: Option<&Path>, channel: ChannelId) -> Result<Option<Offset>, Failure> {
-    let page = connect::client(&connect::load(file)?)?.poll(channel, None, 1).await;
+    let page = connect::client(&Config::load(file)?)?.poll(channel, None, 1).await;
     let page = page.map_err(Failure::api("the latest event could not be asked for"))?;
     Ok(page.events.first().map(|event| event.offset))
 }
 
-fn position(CursorPosition { channel, sink, configured, cursor, owed, .. }: &CursorPosition) -> String {
+fn position(Entry { channel, facts, .. }: &Entry<CursorPosition>) -> String {
+    let CursorPosition { sink, configured, cursor, owed } = facts;
     let note = if *configured { "" } else { "  (not configured)" };
-    let cursor = Cursor { through: *cursor }.to_string();
+    let cursor = cursor.to_string();
     format!("{channel:24}  {sink:24}  {cursor:>12}  {owed} owed{note}")
 }
 
 fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_over }: &CursorMove) -> String {
-    let (from, to) = (Cursor { through: *from }, Cursor { through: *to });
     let will = if request.apply { "" } else { "would be " };
     let consequence = match (repeated, passed_over) {
         (0, 0) => "nothing changes".to_owned(),

@@ -8,11 +8,10 @@ use serde_json::json;
 
 use super::exit::{Exit, Failure};
 use super::operate::{Confirmed, Operator, Printed, say, say_json, write_each, write_lines};
-use super::shown::{id, printable};
+use super::shown::{id, printable, time};
 use crate::operator::api::{
-    DeadLetterEntry, DeadLetterEvent, DropDeadLetters, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,
+    DeadLetter, DeadLetterEvent, DropDeadLetters, Entry, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,
 };
-use crate::record::rfc3339;
 
 /// List and show the events that sinks gave up on, deliver them once more, or drop them.
 ///
@@ -50,7 +49,7 @@ pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
             say(out, format!("{} dead letters are on their way to {sink} once more", offsets.len()))
         }
         Command::Drop(Confirmed { yes: false, .. }) => {
-            Err(Failure::Usage("nothing was dropped: say --yes to drop these dead letters for good".to_owned()))
+            Err(Failure(Exit::Usage, "nothing was dropped: say --yes to drop these dead letters for good".to_owned()))
         }
         Command::Drop(Confirmed { request, yes: true }) => {
             say(out, format!("{} dropped", operator.ask(&request).await?.len()))
@@ -59,8 +58,11 @@ pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
 }
 
 /// `channel  sink  offset  time  event id  attempts  the last answer`.
-fn line(DeadLetterEntry { channel, sink, facts, .. }: &DeadLetterEntry) -> String {
-    let time = rfc3339(facts.at).unwrap_or_else(|| "-".to_owned());
+fn line(Entry { channel, facts: DeadLetter { sink, facts }, .. }: &Entry<DeadLetter>) -> String {
     let (offset, attempts, reason) = (facts.offset, facts.attempts, printable(&facts.reason));
-    format!("{channel:24}  {sink:24}  {offset:>10}  {time:20}  {:36}  {attempts:>6}  {reason}", id(facts.event_id))
+    format!(
+        "{channel:24}  {sink:24}  {offset:>10}  {:20}  {:36}  {attempts:>6}  {reason}",
+        time(Some(facts.at)),
+        id(facts.event_id)
+    )
 }

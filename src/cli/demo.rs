@@ -47,7 +47,7 @@ const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_
 
 /// Runs the demonstration to its end and prints what it has shown.
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
-    demonstrate(args).await.map_err(|error| Failure::Failed(Chain(&*error).to_string()))
+    demonstrate(args).await.map_err(|error| Failure(Exit::Failed, Chain(&*error).to_string()))
 }
 
 async fn demonstrate(args: Args) -> Result<Exit, StartError> {

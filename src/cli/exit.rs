@@ -1,9 +1,13 @@
 //! How a command ends: exit codes, and the failures that lead to them.
 
+use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
 use crate::api::ApiError;
+use crate::config::ConfigError;
+use crate::operator::Refusal;
+use crate::telemetry::Chain;
 
 /// The exit code, by the numbers of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,70 +30,50 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked to.
+/// Why a command did not do what it was asked to: its exit code, and what an operator reads.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The command line asks for what cannot be. Says what to write instead.
-    #[error("{0}")]
-    Usage(String),
-    /// The configuration cannot be right.
-    #[error("{0}")]
-    Config(String),
-    /// The service did not give what was asked for.
-    #[error("{doing}")]
-    Api {
-        /// What was being done, and to what.
-        doing: String,
-        /// What the service said.
-        #[source]
-        source: ApiError,
-    },
-    /// A file or a pipe could not be read or written.
-    #[error("{doing}")]
-    Io {
-        /// What was being done, and to what.
-        doing: String,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// The service did not say what was asked for.
-    #[error("{0}")]
-    Unavailable(String),
-    /// Anything else that ends a command.
-    #[error("{0}")]
-    Failed(String),
-}
+#[error("{1}")]
+pub(super) struct Failure(pub(super) Exit, pub(super) String);
 
 impl Failure {
-    /// The exit code of it.
-    #[must_use]
-    pub fn exit(&self) -> Exit {
+    /// For [`Result::map_err`] on a call of the service.
+    pub(super) fn api(doing: impl Display) -> impl FnOnce(ApiError) -> Self {
         use ApiError::{Malformed, RateLimited, Transient};
-        match self {
-            Self::Usage(_) => Exit::Usage,
-            Self::Config(_) => Exit::Config,
-            Self::Unavailable(_) | Self::Api { source: RateLimited { .. } | Transient { .. } | Malformed(_), .. } => {
-                Exit::Unavailable
-            }
-            // The reader of the output has seen enough.
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-            Self::Api { .. } | Self::Io { .. } | Self::Failed(_) => Exit::Failed,
+        move |error| {
+            let unavailable = matches!(error, RateLimited { .. } | Transient { .. } | Malformed(_));
+            let exit = if unavailable { Exit::Unavailable } else { Exit::Failed };
+            Self(exit, format!("{doing}: {}", Chain(&error)))
         }
     }
 
-    /// For [`Result::map_err`] on a call of the service.
-    pub(super) fn api(doing: impl Into<String>) -> impl FnOnce(ApiError) -> Self {
-        |source| Self::Api { doing: doing.into(), source }
-    }
-
     /// For [`Result::map_err`] on reading or writing a file.
-    pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        |source| Self::Io { doing: doing.into(), source }
+    pub(super) fn io(doing: impl Display) -> impl FnOnce(io::Error) -> Self {
+        move |error| {
+            // The reader of the output has seen enough.
+            let exit = if error.kind() == io::ErrorKind::BrokenPipe { Exit::Done } else { Exit::Failed };
+            Self(exit, format!("{doing}: {}", Chain(&error)))
+        }
     }
 
     /// For [`Result::map_err`] on writing the output.
-    pub(super) fn output(source: io::Error) -> Self {
-        Self::io("the output could not be written")(source)
+    pub(super) fn output(error: io::Error) -> Self {
+        Self::io("the output could not be written")(error)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(problems: ConfigError) -> Self {
+        Self(Exit::Config, problems.to_string())
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let exit = match refusal {
+            Refusal::Usage(_) => Exit::Usage,
+            Refusal::Config(_) => Exit::Config,
+            Refusal::Failed(_) => Exit::Failed,
+        };
+        Self(exit, refusal.to_string())
     }
 }

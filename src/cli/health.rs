@@ -40,7 +40,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let admin = Admin::load(file).map_err(|problems| Failure::Config(problems.to_string()))?;
+    let admin = Admin::load(file)?;
     let path = if args.ready { "/readyz" } else { "/livez" };
     let (good, text) = ask(&url(admin.listen, path)?, MAX_WAIT).await?;
     write_lines(out, text.lines().map(printable))?;
@@ -49,8 +49,11 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
 
 fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
     match listen {
-        None => Err(Failure::Failed("admin.listen is \"\": the daemon serves nothing that could be asked".to_owned())),
-        Some(address) if address.port() == 0 => Err(Failure::Failed(
+        None => {
+            Err(Failure(Exit::Failed, "admin.listen is \"\": the daemon serves nothing that could be asked".to_owned()))
+        }
+        Some(address) if address.port() == 0 => Err(Failure(
+            Exit::Failed,
             "admin.listen leaves the port to the system: name one, so that it can be asked".to_owned(),
         )),
         Some(mut address) => {
@@ -68,8 +71,8 @@ fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
 /// Whether the answer is good, and what it says.
 async fn ask(url: &Url, max_wait: Duration) -> Result<(bool, String), Failure> {
     let failed =
-        |error: reqwest::Error| Failure::Failed(format!("no answer from {url}: {}", Chain(&error.without_url())));
-    let client = http::client_for(url).map_err(|error| Failure::Failed(Chain(&error).to_string()))?;
+        |error: reqwest::Error| Failure(Exit::Failed, format!("no answer from {url}: {}", Chain(&error.without_url())));
+    let client = http::client_for(url).map_err(|error| Failure(Exit::Failed, Chain(&error).to_string()))?;
     let client = client.no_proxy().timeout(max_wait).build().map_err(failed)?;
     let answer = client.get(url.clone()).send().await.map_err(failed)?;
     let good = answer.status().is_success();

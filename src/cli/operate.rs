@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::connect::configured;
 use super::exit::{Exit, Failure};
-use crate::config::{Channel, Local};
+use crate::config::Local;
 use crate::daemon::open_ledgers;
 use crate::ledger::StateError;
-use crate::operator::{self, Operations, Refusal, Request};
+use crate::operator::{self, Operations, Request};
 use crate::telemetry::{self, Chain};
 
 /// How long the state may belong to a process that does not answer.
@@ -55,7 +56,7 @@ pub(super) struct Confirmed<R: clap::Args> {
 impl Operator {
     /// Over the state of a configuration, of which no secret is read. What is changed is logged.
     pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
-        let config = Local::load(file).map_err(|problems| Failure::Config(problems.to_string()))?;
+        let config = Local::load(file)?;
         telemetry::init_plain(&config.log);
         Ok(Self { config })
     }
@@ -63,7 +64,7 @@ impl Operator {
     /// Asks the running daemon.
     pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
         let path = self.config.state.path.display();
-        let none = || Failure::Failed(format!("no daemon answers in {path}: nothing runs there"));
+        let none = || Failure(Exit::Failed, format!("no daemon answers in {path}: nothing runs there"));
         self.answer(request).await?.ok_or_else(none)
     }
 
@@ -79,20 +80,23 @@ impl Operator {
             match open_ledgers(path.clone()).await {
                 Ok(ledgers) => {
                     let (ledgers, handles, recent) = (Arc::new(ledgers), Arc::default(), Arc::default());
-                    let channels = self.config.channels.iter().map(Channel::for_operator).collect();
-                    let operations = Operations { ledgers, handles, recent, daemon: None, reloads: None, channels };
+                    let channels = configured(&self.config.channels);
+                    let operations = Operations { ledgers, handles, recent, daemon: None, channels };
                     return Ok(request.perform(&operations).await?);
                 }
                 // A daemon that starts or ends has it, or another command.
                 Err(StateError::InUse { .. }) if since.elapsed() < MAX_WAIT => tokio::time::sleep(LOOK_AGAIN).await,
                 Err(StateError::InUse { holder, .. }) => {
                     let path = path.display();
-                    return Err(Failure::Failed(format!(
-                        "the state in {path} belongs to process {holder} now, which does not answer at its control socket: \
+                    return Err(Failure(
+                        Exit::Failed,
+                        format!(
+                            "the state in {path} belongs to process {holder} now, which does not answer at its control socket: \
                          its log says why; or stop it first"
-                    )));
+                        ),
+                    ));
                 }
-                Err(error) => return Err(Failure::Failed(Chain(&error).to_string())),
+                Err(error) => return Err(Failure(Exit::Failed, Chain(&error).to_string())),
             }
         }
     }
@@ -100,41 +104,32 @@ impl Operator {
     /// What the running daemon answers; `None` where none runs.
     async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
         let path = &self.config.state.path;
-        let answer = operator::ask(path, request).await.map_err(|source| Failure::Io {
-            doing: format!("the daemon on the state in {} could not be asked", path.display()),
-            source,
-        })?;
-        Ok(answer.transpose()?)
+        let doing = format!("the daemon on the state in {} could not be asked", path.display());
+        Ok(operator::ask(path, request).await.map_err(Failure::io(doing))?.transpose()?)
     }
 }
 
 /// Whether there is a state, and it is ours.
 fn owned(path: &Path) -> Result<(), Failure> {
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => {
-            Failure::Failed(format!("there is no state in {}: is this the daemon's configuration?", path.display()))
-        }
-        _ => Failure::Io { doing: format!("the state in {} could not be read", path.display()), source },
+        io::ErrorKind::NotFound => Failure(
+            Exit::Failed,
+            format!("there is no state in {}: is this the daemon's configuration?", path.display()),
+        ),
+        _ => Failure::io(format!("the state in {} could not be read", path.display()))(source),
     };
     let owner = std::fs::metadata(path.join("cursors.json")).map_err(failed)?.uid();
     let ours = rustix::process::geteuid().as_raw();
     if owner != ours {
         let path = path.display();
-        return Err(Failure::Failed(format!(
-            "the state in {path} belongs to user {owner}, and this is user {ours}: run this command as its owner"
-        )));
+        return Err(Failure(
+            Exit::Failed,
+            format!(
+                "the state in {path} belongs to user {owner}, and this is user {ours}: run this command as its owner"
+            ),
+        ));
     }
     Ok(())
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Usage(message) => Self::Usage(message),
-            Refusal::Config(message) => Self::Config(message),
-            Refusal::Failed(message) => Self::Failed(message),
-        }
-    }
 }
 
 /// Writes each of them as one line, of JSON or as `line` has it.

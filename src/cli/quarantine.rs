@@ -9,12 +9,11 @@ use clap::Subcommand;
 
 use super::exit::{Exit, Failure};
 use super::operate::{Confirmed, Operator, Printed, say, say_json, write_each, write_lines};
-use super::shown::{id, printable};
+use super::shown::{id, printable, time};
+use crate::ledger::Quarantined;
 use crate::operator::api::{
-    DropQuarantined, Fate, ListQuarantine, QuarantineEntry, QuarantinedEvent, Retried, RetryQuarantined,
-    ShowQuarantined,
+    DropQuarantined, Entry, Fate, ListQuarantine, QuarantinedEvent, Retried, RetryQuarantined, ShowQuarantined,
 };
-use crate::record::rfc3339;
 
 /// List and show the events that were rejected, verify them again, or drop them.
 #[derive(Debug, Subcommand)]
@@ -49,7 +48,7 @@ pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
         }
         Command::Drop(Confirmed { request, yes: false }) => {
             let events = request.offsets.len();
-            Err(Failure::Usage(format!("nothing was dropped: say --yes to drop {events} events for good")))
+            Err(Failure(Exit::Usage, format!("nothing was dropped: say --yes to drop {events} events for good")))
         }
         Command::Drop(Confirmed { request, yes: true }) => {
             say(out, format!("{} dropped", operator.ask(&request).await?.len()))
@@ -59,7 +58,8 @@ pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
 
 fn show(out: &mut impl Write, event: &QuarantinedEvent, raw: bool) -> Result<Exit, Failure> {
     let bytes = STANDARD.decode(&event.bytes_base64);
-    let bytes = bytes.map_err(|_| Failure::Failed("the daemon answered an event that is not base64".to_owned()))?;
+    let bytes =
+        bytes.map_err(|_| Failure(Exit::Failed, "the daemon answered an event that is not base64".to_owned()))?;
     if raw {
         out.write_all(&bytes).and_then(|()| out.flush()).map_err(Failure::output)?;
         return Ok(Exit::Done);
@@ -68,10 +68,9 @@ fn show(out: &mut impl Write, event: &QuarantinedEvent, raw: bool) -> Result<Exi
 }
 
 /// `channel  offset  time  reason  event id  the reason in words`.
-fn line(QuarantineEntry { channel, facts, .. }: &QuarantineEntry) -> String {
-    let time = rfc3339(facts.at).unwrap_or_else(|| "-".to_owned());
+fn line(Entry { channel, facts, .. }: &Entry<Quarantined>) -> String {
     let (offset, reason, detail) = (facts.offset, &facts.reason, printable(&facts.detail));
-    format!("{channel:24}  {offset:>10}  {time:20}  {reason:20}  {:36}  {detail}", id(facts.event_id))
+    format!("{channel:24}  {offset:>10}  {:20}  {reason:20}  {:36}  {detail}", time(Some(facts.at)), id(facts.event_id))
 }
 
 fn outcome(fate: &Fate) -> String {

@@ -10,6 +10,7 @@ use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
 use crate::channel::{History, ReadError};
+use crate::config::Config;
 use crate::event::{Offset, RawEvent};
 use crate::operator::api::Redeliver;
 use crate::telemetry::Chain;
@@ -41,11 +42,11 @@ pub(super) struct Args {
 /// Where this fails, what was said to be on its way is, and nothing else.
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     if args.from > args.to {
-        return Err(Failure::Usage("--from is above --to: there is nothing between them".to_owned()));
+        return Err(Failure(Exit::Usage, "--from is above --to: there is nothing between them".to_owned()));
     }
-    let config = connect::load(file)?;
+    let config = Config::load(file)?;
     let client = connect::client(&config)?;
-    let (channel, _) = connect::channel(&config.channels, &args.channel)?;
+    let (channel, _) = connect::channel(&connect::configured(&config.channels), &args.channel)?;
     let operator = Operator::open(file)?;
     let limit = config.api.page_limit;
     let mut history = History::new(client, channel.id, args.from, args.to, limit);
@@ -85,7 +86,7 @@ fn requests(page: &[RawEvent]) -> Vec<Vec<String>> {
 fn unread(error: ReadError) -> Failure {
     match error {
         ReadError::Api(error) => Failure::api("the events could not be read")(error),
-        doubt @ ReadError::InDoubt { .. } => Failure::Failed(Chain(&doubt).to_string()),
+        doubt @ ReadError::InDoubt { .. } => Failure(Exit::Failed, Chain(&doubt).to_string()),
     }
 }
 

@@ -14,15 +14,14 @@ use super::exit::Exit;
 pub(super) async fn run(file: Option<&Path>) -> Exit {
     // First: a signal that comes during the start ends the daemon in good order too.
     let signals = daemon::Signals::listen();
-    let loaded = Text::read(file).and_then(|text| Ok((Config::of(&text, std::env::vars_os())?, text)));
-    let (loaded, text) = match loaded {
+    let loaded = match Text::read(file).and_then(|text| Config::of(text, std::env::vars_os())) {
         Ok(loaded) => loaded,
         Err(problems) => {
             eprintln!("{problems}");
             return Exit::Config;
         }
     };
-    match daemon::run(file.map(Path::to_owned), text, loaded, signals).await {
+    match daemon::run(file.map(Path::to_owned), loaded, signals).await {
         // What did not finish within the grace period is not lost: it is offered again at the next start.
         Ok(Outcome::Drained | Outcome::GraceExpired | Outcome::SinkClosed) => Exit::Done,
         Ok(Outcome::AllGone) => Exit::Unavailable,

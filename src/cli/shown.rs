@@ -24,13 +24,12 @@ pub(super) fn write(out: &mut impl Write, json: bool, channel: &ChannelRef, verd
 pub(super) fn line(verdict: &Verdict) -> String {
     let (raw, event) = verdict.parts();
     let event = event.as_ref();
-    let time = event.and_then(|event| event.payload.timestamp).and_then(record::rfc3339);
     let kind = event.map(|event| printable(event.kind.as_ref()));
     let name = name(verdict).or_else(|| event.and_then(|event| event.payload.status.as_deref()).map(printable));
     format!(
         "{:>10}  {:20}  {:16}  {:20}  {:36}  {}",
         raw.offset,
-        time.as_deref().unwrap_or("-"),
+        time(event.and_then(|event| event.payload.timestamp)),
         kind.as_deref().unwrap_or("-"),
         outcome(verdict),
         id(raw.id),
@@ -44,6 +43,11 @@ fn outcome(verdict: &Verdict) -> String {
         Verdict::Rejected(_, reason) => format!("rejected:{}", reason.name()),
         other => other.name().to_owned(),
     }
+}
+
+/// A time as text, `-` where there is none.
+pub(super) fn time(unix_seconds: Option<i64>) -> String {
+    unix_seconds.and_then(record::rfc3339).unwrap_or_else(|| "-".to_owned())
 }
 
 /// An event's id as text, `-` where it has none.

@@ -19,9 +19,9 @@ use crate::simulator::{Options, Simulator};
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let listen = options.listen;
     let mut signals = Signals::listen().map_err(Failure::io("cannot listen for signals"))?;
-    let simulator = Simulator::start(options)
-        .await
-        .map_err(|error| Failure::Failed(format!("cannot listen at {listen}: {error}; choose another --listen")))?;
+    let simulator = Simulator::start(options).await.map_err(|error| {
+        Failure(Exit::Failed, format!("cannot listen at {listen}: {error}; choose another --listen"))
+    })?;
     say_json(out, simulator.announcement())?;
     while signals.next().await != Signal::Stop {}
     simulator.stop().await;

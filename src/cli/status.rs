@@ -14,7 +14,6 @@ use crate::channel::{Activity, LaneState, LaneStatus, Problem};
 use crate::daemon::signals::Signals;
 use crate::operator::Report;
 use crate::operator::api::GetStatus;
-use crate::telemetry::Chain;
 
 mod table;
 
@@ -28,7 +27,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 /// The first lines say whether everything is as it should be, and why it is not. Of a daemon that does not run, shows what
 /// it left.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -38,11 +37,7 @@ pub struct Args {
     watch: Option<u16>,
 }
 
-/// Shows it.
-///
-/// # Errors
-/// [`Failure`], where there is no report.
-pub async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
+pub(super) async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
     if let Some(seconds) = args.watch {
         return watch(args, &operator, Duration::from_secs(seconds.into())).await;
@@ -59,7 +54,7 @@ async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit
         let text = match operator.ask_daemon(&GetStatus {}).await {
             Ok(report) => text(args, &report),
             // A daemon may start, or start again.
-            Err(failure) => format!("{}\n", Chain(&failure)),
+            Err(failure) => format!("{failure}\n"),
         };
         print(&format!("{clear}{text}"))?;
         tokio::select! { () = tokio::time::sleep(every) => {}, _ = signals.next() => return Ok(Exit::Done) }

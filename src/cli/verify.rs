@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::connect;
 use super::exit::{Exit, Failure};
-use crate::config::verification_from_flags;
+use crate::config::{Config, verification_from_flags};
 use crate::verify::Verifier;
 
 mod input;
@@ -68,9 +68,9 @@ impl Args {
             ("--tenant-id", self.tenant_id.as_deref()),
         ];
         if flags.iter().any(|(_, value)| value.is_some()) {
-            return verification_from_flags(flags).map_err(|problems| Failure::Usage(problems.to_string()));
+            return verification_from_flags(flags).map_err(|problems| Failure(Exit::Usage, problems.to_string()));
         }
-        let channels = connect::load(config)?.channels;
+        let channels = connect::configured(&Config::load(config)?.channels);
         match &self.channel {
             Some(name) => connect::channel(&channels, name).map(|(_, verifier)| verifier),
             None => connect::verifier(&channels),

@@ -13,6 +13,7 @@ use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::shown::printable;
 use crate::api::{ApiError, Watcher};
+use crate::config::positive_duration;
 
 /// Wait until a watcher is active, or archived.
 #[derive(Debug, clap::Args)]
@@ -25,10 +26,10 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t = Until::Active)]
     until: Until,
     /// How often to ask.
-    #[arg(long, value_parser = duration, default_value = "2s")]
+    #[arg(long, value_parser = positive_duration, default_value = "2s")]
     interval: Duration,
     /// How long to wait at most.
-    #[arg(long, value_parser = duration, default_value = "5m")]
+    #[arg(long, value_parser = positive_duration, default_value = "5m")]
     timeout: Duration,
 }
 
@@ -53,8 +54,8 @@ pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
     }
     let late = format!("the watcher did not become {until} within {}s", timeout.as_secs_f64());
     Err(match last_status {
-        Some(status) => Failure::Failed(format!("{late}; it was last {status}")),
-        None => Failure::Unavailable(format!("{late}; the service never told its state")),
+        Some(status) => Failure(Exit::Failed, format!("{late}; it was last {status}")),
+        None => Failure(Exit::Unavailable, format!("{late}; the service never told its state")),
     })
 }
 
@@ -89,13 +90,7 @@ fn still_possible(until: Until, seen: Watcher) -> Result<String, Failure> {
     }
     let reason = seen.status_reason.filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(" ({})", printable(&reason))).unwrap_or_default();
-    Err(Failure::Failed(format!("the watcher is {status}{reason} and will not become {until}")))
-}
-
-/// A duration such as `2s` or `5m`, longer than nothing.
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    parsed.filter(|duration| !duration.is_zero()).ok_or_else(|| "not a duration such as 2s, 500ms or 5m".to_owned())
+    Err(Failure(Exit::Failed, format!("the watcher is {status}{reason} and will not become {until}")))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be longer than zero, such as \"5s\"".to_owned()),
         duration => Ok(duration),

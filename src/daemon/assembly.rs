@@ -3,37 +3,30 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::{self, Client};
+use super::StartError;
+use crate::api::{Client, SettingsError};
 use crate::channel::{Channel, Outlet, Settings, SharedParts};
 use crate::config::{self, Config};
 use crate::sink::SinkError;
 
 /// A valid configuration that cannot be used on this machine.
 #[derive(Debug, thiserror::Error)]
-pub enum AssemblyError {
-    /// The client of the service.
-    #[error("the client of the service could not be set up")]
-    Client(#[from] api::SettingsError),
-    /// A sink.
-    #[error("sink {name} could not be set up")]
-    Sink {
-        /// Its name.
-        name: String,
-        /// Why.
-        #[source]
-        source: SinkError,
-    },
+#[error("{what}")]
+pub(crate) struct AssemblyError {
+    pub(super) what: String,
+    pub(super) source: StartError,
 }
 
 /// The configured sinks, by name.
-pub type Sinks = BTreeMap<String, Outlet>;
+pub(crate) type Sinks = BTreeMap<String, Outlet>;
 
 /// The client of the configured service.
-///
-/// # Errors
-/// If TLS or HTTP cannot be set up.
-pub fn client(config: &Config) -> Result<Client, AssemblyError> {
-    Ok(Client::new(config.api.client.clone())?)
+pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
+    let failed = |error: SettingsError| AssemblyError {
+        what: "the client of the service could not be set up".to_owned(),
+        source: error.into(),
+    };
+    Client::new(config.api.client.clone()).map_err(failed)
 }
 
 /// The configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not changed is kept from
@@ -49,10 +42,9 @@ pub(super) fn assemble(
         let unchanged =
             |config: &Config| config.sinks.get(name).is_some_and(|before| before.target.settings == target.settings);
         let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
-        let sink = match kept {
-            Some(outlet) => outlet.sink.clone(),
-            None => target.settings.build().map_err(|source| AssemblyError::Sink { name: name.clone(), source })?,
-        };
+        let failed =
+            |error: SinkError| AssemblyError { what: format!("sink {name} could not be set up"), source: error.into() };
+        let sink = kept.map_or_else(|| target.settings.build().map_err(failed), |outlet| Ok(outlet.sink.clone()))?;
         let (shape, filter) = (*shape, filter.clone().map(Arc::new));
         let outlet =
             Outlet { shape, filter, gives_up_after: target.give_up_after, ..Outlet::new(name, sink, target.retry) };
@@ -63,8 +55,7 @@ pub(super) fn assemble(
 }
 
 /// The configured channels, each with its outlets.
-#[must_use]
-pub fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &SharedParts) -> Vec<Arc<Channel>> {
+pub(crate) fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &SharedParts) -> Vec<Arc<Channel>> {
     let channel = |configured: &config::Channel| {
         let outlet = |name: &String| {
             let outlet = sinks.get(name)?.clone();

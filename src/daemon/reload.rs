@@ -13,16 +13,13 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::systemd::Phase;
-use super::{Daemon, StartError, assembly, operations};
-use crate::config::{Config, ConfigError, Loaded, Text};
-use crate::operator::Changes;
+use super::{Daemon, StartError, assembly};
+use crate::config::{Channel, Config, ConfigError, Text};
+use crate::operator::{Changes, Operations};
 use crate::telemetry::{ALWAYS, Chain};
 
 impl Daemon {
-    /// Reads the operator's file again and puts it in force.
-    ///
-    /// # Errors
-    /// Nothing changes.
+    /// Reads the operator's file again and puts it in force. Where this fails, nothing changes.
     pub(super) async fn reload(&mut self) -> Result<Changes, StartError> {
         self.notifier.reloading();
         let file = self.file.clone();
@@ -44,11 +41,11 @@ impl Daemon {
 
     /// Puts secrets and certificates that have changed in the place of those in force, unless they cannot be used.
     pub(super) async fn follow_files(&mut self) {
-        let files = self.files.clone();
+        let files = self.loaded.files.clone();
         if !matches!(spawn_blocking(move || files.have_changed()).await, Ok(true)) {
             return;
         }
-        let text = self.text.clone();
+        let text = self.loaded.text.clone();
         match self.adopt(move || Ok(text)).await {
             Ok(changes) => log_changes(&changes, "files of the configuration changed: in force"),
             Err(error) => {
@@ -66,17 +63,19 @@ impl Daemon {
         &mut self,
         text: impl FnOnce() -> Result<Text, ConfigError> + Send + 'static,
     ) -> Result<Changes, StartError> {
-        let load = || text().and_then(|text| Ok((Config::of(&text, std::env::vars_os())?, text)));
-        let (Loaded { config, files }, text) = spawn_blocking(load).await??;
-        check_lasting(&self.config, &config)?;
-        let (sinks, channels) = assembly::assemble(&config, Some((&self.config, &self.sinks)), &self.parts)?;
-        let changes = Changes::between(&self.config, &config);
+        let load = || text().and_then(|text| Config::of(text, std::env::vars_os()));
+        let loaded = spawn_blocking(load).await??;
+        let (before, config) = (&self.loaded.config, &loaded.config);
+        check_lasting(before, config)?;
+        let (sinks, channels) = assembly::assemble(config, Some((before, &self.sinks)), &self.parts)?;
+        let changes = Changes::between(before, config);
         self.logs.set(&config.log);
         self.exporting.follow(config.otlp.as_ref());
-        self.operations.send_replace(Arc::new(operations(self.process, &self.parts, &self.asks, &config)));
+        let configured = config.channels.iter().map(Channel::for_operator).collect();
+        self.operations.send_modify(|now| *now = Arc::new(Operations { channels: configured, ..(**now).clone() }));
         self.supervisor.follow(&channels, config.shutdown_grace);
         self.parts.metrics.config_in_force();
-        (self.config, self.text, self.files, self.sinks, self.complaint) = (config, text, files, sinks, None);
+        (self.loaded, self.sinks, self.complaint) = (loaded, sinks, None);
         Ok(changes)
     }
 

@@ -7,7 +7,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
+pub(crate) enum Signal {
     /// SIGTERM or SIGINT: finish the batches in hand and end.
     Stop,
     /// SIGHUP: read the configuration and the secrets again.
@@ -15,22 +15,16 @@ pub enum Signal {
 }
 
 /// The stream of signals of this process.
-pub struct Signals(signal_hook_tokio::Signals);
+pub(crate) struct Signals(signal_hook_tokio::Signals);
 
 impl Signals {
     /// Takes the signals over from their default action, which would end the process.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         signal_hook_tokio::Signals::new([SIGTERM, SIGINT, SIGHUP]).map(Self)
     }
 
-    /// The next signal.
-    ///
-    /// # Cancellation
-    /// Safe: a signal that came is kept for the next call.
-    pub async fn next(&mut self) -> Signal {
+    /// The next signal. Can be dropped: a signal that came is kept for the next call.
+    pub(crate) async fn next(&mut self) -> Signal {
         match self.0.next().await {
             Some(SIGHUP) => Signal::Reload,
             Some(_) => Signal::Stop,

@@ -33,7 +33,7 @@ const BETWEEN_STARTS: Duration = Duration::from_millis(2);
 
 /// How the daemon ended. Where several apply, the last in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Stopped as asked. Every batch in hand was recorded.
     Drained,
     /// Stopped as asked, but a batch in hand did not finish in time. It is offered again at the next start.
@@ -49,7 +49,7 @@ pub enum Outcome {
 }
 
 /// The channels that run, wait to run again, or are about to end.
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     tasks: Tasks<Started>,
     /// How many channels the last list had.
     wanted: usize,
@@ -65,15 +65,14 @@ type Started = (Arc<Channel>, Retry);
 
 impl Supervisor {
     /// Without channels, until `stop` fires.
-    #[must_use]
-    pub fn new(stop: &CancellationToken) -> Self {
+    pub(crate) fn new(stop: &CancellationToken) -> Self {
         let (stop, grace) = (stop.child_token(), Duration::ZERO);
         Self { tasks: Tasks::new(stop.clone()), wanted: 0, grace, outcome: None, stop, deadline: None }
     }
 
     /// Starts the channels that are new in the list, changes the running ones, and ends the others. A channel that has to
     /// end may take `grace` to finish its batch in hand.
-    pub fn follow(&mut self, wanted: &[Arc<Channel>], grace: Duration) {
+    pub(crate) fn follow(&mut self, wanted: &[Arc<Channel>], grace: Duration) {
         (self.wanted, self.grace) = (wanted.len(), grace);
         for task in self.tasks.running() {
             if !wanted.iter().any(|wanted| wanted.identity == task.on.0.identity) {
@@ -102,7 +101,7 @@ impl Supervisor {
 
     /// Waits until the service has said of every wanted channel that it is gone, or for `stop` and what is in hand then.
     /// Says how it ended. Can be dropped, and called again.
-    pub async fn ended(&mut self) -> Outcome {
+    pub(crate) async fn ended(&mut self) -> Outcome {
         let stop = self.stop.clone();
         loop {
             if self.tasks.running().next().is_none() && (self.wanted > 0 || stop.is_cancelled()) {

@@ -49,22 +49,16 @@ const END: Duration = Duration::from_secs(10);
 
 /// Sends messages to the service manager, where there is one.
 pub(super) struct Notifier {
-    manager: Option<Manager>,
+    manager: Option<(UnixDatagram, SocketAddr)>,
+    /// How often the watchdog has to be fed.
+    watchdog: Option<Duration>,
     sent: Mutex<Sent>,
 }
 
-/// The status that was sent last, and what it was made of.
+/// What the status that was sent last was made of.
 struct Sent {
     phase: Phase,
     summary: String,
-    status: String,
-}
-
-/// Where messages go, and how often the watchdog has to be fed.
-struct Manager {
-    socket: UnixDatagram,
-    address: SocketAddr,
-    watchdog: Option<Duration>,
 }
 
 /// What the status line says beside the summary.
@@ -100,16 +94,16 @@ impl Notifier {
     /// For the manager that the environment names.
     pub(super) fn from_environment() -> Self {
         let manager = env::var_os("NOTIFY_SOCKET").and_then(|name| {
-            Manager::at(&name, sd_notify::watchdog_enabled())
+            manager(&name)
                 .inspect_err(|error| warn!(%error, "NOTIFY_SOCKET cannot be used: the service manager is told nothing"))
                 .ok()
         });
-        Self::to(manager)
+        Self::to(manager, sd_notify::watchdog_enabled())
     }
 
-    fn to(manager: Option<Manager>) -> Self {
-        let sent = Sent { phase: Phase::Running, summary: "started".to_owned(), status: String::new() };
-        Self { manager, sent: Mutex::new(sent) }
+    fn to(manager: Option<(UnixDatagram, SocketAddr)>, watchdog: Option<Duration>) -> Self {
+        let sent = Sent { phase: Phase::Running, summary: "started".to_owned() };
+        Self { manager, watchdog, sent: Mutex::new(sent) }
     }
 
     /// The configuration is read again. Another phase follows.
@@ -124,19 +118,17 @@ impl Notifier {
     /// Sends a status line, unless it is the one that was sent last.
     fn status(&self, summary: &str) {
         let mut sent = self.sent();
+        let before = sent.status();
         sent.summary = summary.chars().take(MAX_STATUS).map(|c| if c.is_control() { ' ' } else { c }).collect();
         let status = sent.status();
-        if sent.status != status {
+        if status != before {
             self.send(&[NotifyState::Status(&status)]);
-            sent.status = status;
         }
     }
 
     /// Feeds the watchdog, if there is one, while `progress` is `Ok`.
     async fn keep_alive<E: Display>(&self, progress: impl Fn() -> Result<(), E>) -> Infallible {
-        let Some(watchdog) = self.manager.as_ref().and_then(|manager| manager.watchdog) else {
-            return pending().await;
-        };
+        let Some(watchdog) = self.watchdog else { return pending().await };
         // Half, as `sd_watchdog_enabled(3)` advises; and an interval cannot be zero.
         let mut ticks = interval((watchdog / 2).max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -164,8 +156,8 @@ impl Notifier {
     pub(super) fn enter(&self, phase: Phase) {
         let mut sent = self.sent();
         sent.phase = phase;
-        sent.status = sent.status();
-        let status = NotifyState::Status(&sent.status);
+        let status = sent.status();
+        let status = NotifyState::Status(&status);
         match phase {
             Phase::Running | Phase::Rejected => self.send(&[NotifyState::Ready, status]),
             Phase::Stopping(grace) => {
@@ -181,20 +173,11 @@ impl Notifier {
 
     /// Sends one message, to the address and not over a connection: the manager may have recreated its socket.
     fn send(&self, states: &[NotifyState<'_>]) {
-        let Some(Manager { socket, address, .. }) = &self.manager else { return };
+        let Some((socket, address)) = &self.manager else { return };
         let message = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
             warn!(%error, "the service manager could not be told");
         }
-    }
-}
-
-impl Manager {
-    fn at(name: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
-        let address = address(name)?;
-        let socket = UnixDatagram::unbound()?;
-        socket.set_write_timeout(Some(SEND_TIMEOUT))?;
-        Ok(Self { socket, address, watchdog })
     }
 }
 
@@ -206,6 +189,14 @@ impl Sent {
             Phase::Stopping(_) => "stopping: the batch in hand is finished and recorded first".to_owned(),
         }
     }
+}
+
+/// Where messages go.
+fn manager(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let address = address(name)?;
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+    Ok((socket, address))
 }
 
 /// A path, or after an `@` a name in the abstract namespace.

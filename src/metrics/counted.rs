@@ -51,7 +51,6 @@ pub struct ChannelMetrics {
 
 impl Metrics {
     /// What is counted of one channel.
-    #[must_use]
     pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
         let name = &*channel.name;
         for kind in TYPES {

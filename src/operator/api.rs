@@ -5,8 +5,8 @@
 //!
 //! A request's `channel` is a configured name or an id. An answer's is the configured name, or the id of a channel that is
 //! not configured. A `sink` is a configured name, and an optional channel or sink restricts a request to it. A `reason` is
-//! its constant name, a `detail` says it in words. An `Option<Offset>` is a cursor: the last offset that counts as
-//! processed, `None` before the first event.
+//! its constant name, a `detail` says it in words. A cursor is the last offset that counts as processed,
+//! `null` before the first event.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::event::{ChannelId, Offset};
-use crate::ledger::{GivenUp, Quarantined};
+use crate::ledger::{Cursor, GivenUp, Quarantined};
 
 /// Asks for the [`Report`](super::Report).
 #[derive(Debug, Serialize, Deserialize)]
@@ -186,7 +186,8 @@ pub struct SetCursors {
     #[arg(long)]
     pub sink: Option<String>,
     #[arg(skip)]
-    pub to: Option<Offset>,
+    #[serde(default)]
+    pub to: Cursor,
     /// Whether to do it. Otherwise the answer says what it would do.
     #[arg(skip)]
     pub apply: bool,
@@ -207,20 +208,20 @@ pub enum Refusal {
     Failed(String),
 }
 
-/// What is known of a quarantined event.
+/// Something that is kept of a channel.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct QuarantineEntry {
+pub struct Entry<T> {
     pub channel: String,
     pub channel_id: ChannelId,
     #[serde(flatten)]
-    pub facts: Quarantined,
+    pub facts: T,
 }
 
 /// A quarantined event with its bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct QuarantinedEvent {
     #[serde(flatten)]
-    pub entry: QuarantineEntry,
+    pub entry: Entry<Quarantined>,
     /// Its bytes as text, where they are UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -257,9 +258,7 @@ pub enum Fate {
 
 /// What is known of a dead letter.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct DeadLetterEntry {
-    pub channel: String,
-    pub channel_id: ChannelId,
+pub struct DeadLetter {
     /// The sink that gave the event up.
     pub sink: String,
     #[serde(flatten)]
@@ -270,7 +269,7 @@ pub struct DeadLetterEntry {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetterEvent {
     #[serde(flatten)]
-    pub entry: DeadLetterEntry,
+    pub entry: Entry<DeadLetter>,
     /// As the service gave it.
     pub event: Box<RawValue>,
 }
@@ -278,12 +277,10 @@ pub struct DeadLetterEvent {
 /// The cursor of a lane.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CursorPosition {
-    pub channel: String,
-    pub channel_id: ChannelId,
     pub sink: String,
     /// Whether the configuration has this lane.
     pub configured: bool,
-    pub cursor: Option<Offset>,
+    pub cursor: Cursor,
     /// Late events that are owed to the sink.
     pub owed: usize,
 }
@@ -292,8 +289,8 @@ pub struct CursorPosition {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CursorMove {
     pub sink: String,
-    pub from: Option<Offset>,
-    pub to: Option<Offset>,
+    pub from: Cursor,
+    pub to: Cursor,
     /// Offsets that are read again: the most events that can be repeated.
     pub repeated: u64,
     /// Offsets that are passed over: the most events that this sink never gets.

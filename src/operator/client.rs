@@ -14,11 +14,9 @@ use super::{Refusal, Request, socket};
 
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
-/// Asks the daemon whose state is in `directory`; `None` where none listens.
-///
-/// # Errors
-/// If it does not answer. What was asked may have been done.
-pub async fn ask<R: Request>(directory: &Path, request: &R) -> io::Result<Option<Result<R::Answer, Refusal>>> {
+/// Asks the daemon whose state is in `directory`; `None` where none listens. Where it does not answer, what was asked may
+/// have been done.
+pub(crate) async fn ask<R: Request>(directory: &Path, request: &R) -> io::Result<Option<Result<R::Answer, Refusal>>> {
     use io::ErrorKind::{ConnectionRefused, InvalidInput, NotFound};
     let daemon = match UnixStream::connect(directory.join(socket::NAME)).await {
         Ok(daemon) => daemon,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tracing::warn;
 
-use super::api::{CursorMove, CursorPosition, ListCursors, SetCursors};
+use super::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
 use super::{Operations, Refusal, check_sink};
 use crate::event::Offset;
 use crate::ledger::{Change, Commit, Cursor, Ledger, SinkName};
@@ -13,15 +13,13 @@ use crate::telemetry::ALWAYS;
 
 impl Operations {
     /// Those of lanes that are no longer configured included.
-    pub(super) async fn list_cursors(&self, request: &ListCursors) -> Result<Vec<CursorPosition>, Refusal> {
+    pub(super) async fn list_cursors(&self, request: &ListCursors) -> Result<Vec<Entry<CursorPosition>>, Refusal> {
         let positions = |channel: &ChannelRef, ledger: &Ledger| {
             let known = self.known(channel.id);
             let position = |(sink, cursor): (&SinkName, &Cursor)| CursorPosition {
-                channel: channel.name.to_string(),
-                channel_id: channel.id,
                 sink: sink.to_string(),
                 configured: known.is_some_and(|known| known.sinks.contains(sink)),
-                cursor: cursor.through,
+                cursor: *cursor,
                 owed: ledger.owed(sink).count(),
             };
             ledger.cursors().iter().map(position).collect()
@@ -32,7 +30,7 @@ impl Operations {
     /// Says what setting the cursors means or, with `apply`, does it.
     pub(super) async fn set_cursors(&self, request: &SetCursors) -> Result<Vec<CursorMove>, Refusal> {
         let channel = self.find(&request.channel)?;
-        let (name, to) = (&channel.name, Cursor { through: request.to });
+        let (name, to) = (&channel.name, request.to);
         let owned = self.owned(&channel).await?;
         let stopped = request.apply.then(|| owned.running.try_lock());
         let moves = self.moves(&channel, request, &owned.claim.ledger())?;
@@ -46,7 +44,6 @@ impl Operations {
         let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to };
         owned.claim.commit(Commit(moves.iter().map(set).collect())).await?;
         for CursorMove { sink, from, .. } in &moves {
-            let from = Cursor { through: *from };
             warn!(target: ALWAYS, channel = %name, %sink, %from, %to, "cursor set by an operator");
         }
         Ok(moves)
@@ -65,15 +62,15 @@ impl Operations {
             let name = &channel.name;
             return Err(Refusal::Usage(format!("the channel {name} is not configured and has no cursor")));
         }
-        let from = |sink: &SinkName| ledger.cursor(sink).unwrap_or_default().through;
+        let from = |sink: &SinkName| ledger.cursor(sink).unwrap_or_default();
         Ok(sinks.iter().map(|sink| CursorMove::between(sink, from(sink), request.to)).collect())
     }
 }
 
 impl CursorMove {
-    fn between(sink: &str, from: Option<Offset>, to: Option<Offset>) -> Self {
+    fn between(sink: &str, from: Cursor, to: Cursor) -> Self {
         // The start counts as the place below offset 0.
-        let place = |cursor: Option<Offset>| cursor.map_or(-1, Offset::get);
+        let place = |cursor: Cursor| cursor.through.map_or(-1, Offset::get);
         let distance = place(to).abs_diff(place(from));
         let (repeated, passed_over) = if to < from { (distance, 0) } else { (0, distance) };
         Self { sink: sink.to_owned(), from, to, repeated, passed_over }

@@ -4,7 +4,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tracing::warn;
 
 use super::api::{
-    DeadLetterEntry, DeadLetterEvent, DeadLetterSelection, DropDeadLetters, ListDeadLetters, ShowDeadLetter,
+    DeadLetter, DeadLetterEvent, DeadLetterSelection, DropDeadLetters, Entry, ListDeadLetters, ShowDeadLetter,
 };
 use super::redeliver::summary;
 use super::{Operations, Refusal, look};
@@ -14,13 +14,13 @@ use crate::record::ChannelRef;
 use crate::telemetry::ALWAYS;
 
 impl Operations {
-    pub(super) async fn list_dead_letters(&self, request: &ListDeadLetters) -> Result<Vec<DeadLetterEntry>, Refusal> {
+    pub(super) async fn list_dead_letters(&self, request: &ListDeadLetters) -> Result<Vec<Entry<DeadLetter>>, Refusal> {
         let of_sink = |sink: &str| request.sink.as_deref().is_none_or(|only| only == sink);
-        let entries = |channel: &ChannelRef, ledger: &Ledger| {
+        let letters = |_: &ChannelRef, ledger: &Ledger| {
             let letters = ledger.dead_letters().iter().filter(|((_, sink), _)| of_sink(sink));
-            letters.map(|((_, sink), facts)| entry(channel, sink, facts.clone())).collect()
+            letters.map(|((_, sink), facts)| DeadLetter { sink: sink.to_string(), facts: facts.clone() }).collect()
         };
-        self.list(request.channel.as_deref(), entries).await
+        self.list(request.channel.as_deref(), letters).await
     }
 
     pub(super) async fn show_dead_letter(&self, request: &ShowDeadLetter) -> Result<DeadLetterEvent, Refusal> {
@@ -37,7 +37,8 @@ impl Operations {
         };
         let event = RawValue::from_string(String::from_utf8_lossy(&body).into_owned());
         let event = event.or_else(|_| to_raw_value(&String::from_utf8_lossy(&body))).expect("a text is JSON");
-        Ok(DeadLetterEvent { entry: entry(&channel, &sink, facts), event })
+        let entry = Entry::of(&channel, DeadLetter { sink: sink.to_string(), facts });
+        Ok(DeadLetterEvent { entry, event })
     }
 
     pub(super) async fn drop_dead_letters(&self, request: &DropDeadLetters) -> Result<Vec<Offset>, Refusal> {
@@ -69,10 +70,6 @@ impl DeadLetterSelection {
         let until = self.until.is_none_or(|until| at <= until.as_second());
         named && in_range && since && until
     }
-}
-
-fn entry(channel: &ChannelRef, sink: &str, facts: GivenUp) -> DeadLetterEntry {
-    DeadLetterEntry { channel: channel.name.to_string(), channel_id: channel.id, sink: sink.to_owned(), facts }
 }
 
 #[cfg(test)]

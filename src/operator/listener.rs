@@ -26,15 +26,6 @@ use super::server::{self, Bounds};
 /// No request needs a body.
 const BOUNDS: Bounds = Bounds { clients: 64, body: 16 * 1024, each_step: Duration::from_secs(5) };
 
-/// Why nothing is served.
-#[derive(Debug, thiserror::Error)]
-#[error("admin.listen: cannot listen on {address}: choose another address, or \"\" to serve nothing")]
-pub struct ListenError {
-    address: SocketAddr,
-    #[source]
-    source: io::Error,
-}
-
 /// The listener, which serves until it is dropped.
 #[derive(Debug)]
 pub struct Listener {
@@ -46,20 +37,15 @@ pub struct Listener {
 
 impl Listener {
     /// Listens, and serves from now on.
-    ///
-    /// # Errors
-    /// If the address cannot be listened on: most often because it is in use.
-    pub fn start(address: SocketAddr, sources: Sources) -> Result<Self, ListenError> {
-        let failed = |source| ListenError { address, source };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+    pub(crate) fn start(address: SocketAddr, sources: Sources) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(1)
             .thread_name("admin-report")
-            .build()
-            .map_err(failed)?;
+            .build()?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let serve = move || {
@@ -69,7 +55,7 @@ impl Listener {
             // A report may still be waiting for the state; its client has gone.
             runtime.shutdown_background();
         };
-        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(serve).map_err(failed)?;
+        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(serve)?;
         info!(%address, "health, metrics and status are served");
         Ok(Self { address, stop, thread: Some(thread) })
     }

@@ -4,19 +4,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tracing::warn;
 
-use super::api::{DropQuarantined, ListQuarantine, QuarantineEntry, QuarantinedEvent, ShowQuarantined};
+use super::api::{DropQuarantined, Entry, ListQuarantine, QuarantinedEvent, ShowQuarantined};
 use super::{Operations, Refusal, look};
 use crate::event::Offset;
-use crate::ledger::{Change, Commit, Key, Ledger, Quarantined};
+use crate::ledger::{Change, Commit, Key, Quarantined};
 use crate::record::ChannelRef;
 use crate::telemetry::ALWAYS;
 
 impl Operations {
-    pub(super) async fn list_quarantine(&self, request: &ListQuarantine) -> Result<Vec<QuarantineEntry>, Refusal> {
-        let entries = |channel: &ChannelRef, ledger: &Ledger| {
-            ledger.quarantined().values().map(|facts| entry(channel, facts.clone())).collect()
-        };
-        self.list(request.channel.as_deref(), entries).await
+    pub(super) async fn list_quarantine(&self, request: &ListQuarantine) -> Result<Vec<Entry<Quarantined>>, Refusal> {
+        self.list(request.channel.as_deref(), |_, ledger| ledger.quarantined().values().cloned().collect()).await
     }
 
     pub(super) async fn show_quarantined(&self, request: &ShowQuarantined) -> Result<QuarantinedEvent, Refusal> {
@@ -26,7 +23,7 @@ impl Operations {
         let body = self.ledgers.store.body(channel.id, Key::Body(offset)).await?;
         let (Some(facts), Some(body)) = (facts, body) else { return Err(not_quarantined(&channel, offset)) };
         let text = std::str::from_utf8(&body).ok().map(str::to_owned);
-        Ok(QuarantinedEvent { entry: entry(&channel, facts), text, bytes_base64: STANDARD.encode(&body) })
+        Ok(QuarantinedEvent { entry: Entry::of(&channel, facts), text, bytes_base64: STANDARD.encode(&body) })
     }
 
     /// All of them or, where one is not in the quarantine, none.
@@ -47,10 +44,6 @@ impl Operations {
         }
         Ok(offsets.clone())
     }
-}
-
-fn entry(channel: &ChannelRef, facts: Quarantined) -> QuarantineEntry {
-    QuarantineEntry { channel: channel.name.to_string(), channel_id: channel.id, facts }
 }
 
 fn not_quarantined(channel: &ChannelRef, offset: Offset) -> Refusal {

@@ -38,7 +38,6 @@ pub struct Difference {
 
 impl Changes {
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -65,7 +64,7 @@ impl Operations {
     /// Where this fails, everything goes on as before.
     pub(super) async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
         let offline = || Refusal::Failed("no daemon runs, and the next one reads the configuration anyway".to_owned());
-        let reloads = self.reloads.as_ref().ok_or_else(offline)?;
+        let (_, reloads) = self.daemon.as_ref().ok_or_else(offline)?;
         let ending = || Refusal::Failed("the daemon is ending: it does not read the configuration again".to_owned());
         let (reply, answer) = oneshot::channel();
         reloads.send(reply).await.map_err(|_| ending())?;

@@ -45,10 +45,7 @@ pub struct Process {
 
 impl Operations {
     /// Everything as it is now.
-    ///
-    /// # Errors
-    /// If the state cannot be read.
-    pub async fn status(&self, _: &GetStatus) -> Result<Report, Refusal> {
+    pub(crate) async fn status(&self, _: &GetStatus) -> Result<Report, Refusal> {
         let mut channels = Vec::with_capacity(self.channels.len());
         for ConfiguredChannel { channel, sinks, .. } in &self.channels {
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
@@ -57,7 +54,7 @@ impl Operations {
         }
         let mut report = Report {
             version: version::text(),
-            daemon: self.daemon,
+            daemon: self.daemon.as_ref().map(|(process, _)| *process),
             ready: false,
             reasons: Vec::new(),
             quarantine: channels.iter().map(|channel| channel.quarantine).sum(),

@@ -12,30 +12,25 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::api::{
-    AcknowledgeLost, CursorMove, CursorPosition, DeadLetterEntry, DeadLetterEvent, DropDeadLetters, DropQuarantined,
-    GetStatus, ListCursors, ListDeadLetters, ListQuarantine, QuarantineEntry, QuarantinedEvent, Redeliver,
-    RedeliverDeadLetters, Refusal, Reload, Retried, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter,
-    ShowQuarantined,
+    AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
+    GetStatus, ListCursors, ListDeadLetters, ListQuarantine, QuarantinedEvent, Redeliver, RedeliverDeadLetters,
+    Refusal, Reload, Retried, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined,
 };
 use super::{Changes, Operations, Report};
 use crate::event::Offset;
-use crate::ledger::Lost;
+use crate::ledger::{Lost, Quarantined};
 
 /// A request of the operator API.
-pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// What is answered.
+pub(crate) trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     type Answer: Serialize + DeserializeOwned;
 
     /// GET where it changes nothing, POST otherwise.
     const METHOD: Method;
 
-    /// Where it is served.
     const PATH: &'static str;
 
-    /// Carries it out.
-    ///
-    /// # Errors
-    /// [`Refusal`]: nothing was changed or, where the state failed, it is not known whether anything was.
+    /// Carries it out. Where it is refused, nothing was changed or, where the state failed, it is not known whether anything
+    /// was.
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
@@ -68,11 +63,11 @@ macro_rules! requests {
 
 requests! {
     GET "/status": GetStatus => Report, status;
-    GET "/quarantine": ListQuarantine => Vec<QuarantineEntry>, list_quarantine;
+    GET "/quarantine": ListQuarantine => Vec<Entry<Quarantined>>, list_quarantine;
     GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;
-    GET "/dead-letters": ListDeadLetters => Vec<DeadLetterEntry>, list_dead_letters;
+    GET "/dead-letters": ListDeadLetters => Vec<Entry<DeadLetter>>, list_dead_letters;
     GET "/dead-letters/event": ShowDeadLetter => DeadLetterEvent, show_dead_letter;
-    GET "/cursors": ListCursors => Vec<CursorPosition>, list_cursors;
+    GET "/cursors": ListCursors => Vec<Entry<CursorPosition>>, list_cursors;
     POST "/state/acknowledge": AcknowledgeLost => Option<Lost>, acknowledge_lost;
     POST "/reload": Reload => Changes, reload;
     POST "/pause": SetPaused => bool, set_paused;

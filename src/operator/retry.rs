@@ -68,8 +68,7 @@ async fn retry(
     let (verifier, recent, id) = (known.verifier.clone(), recent.clone(), known.channel.id);
     let verifying = move || {
         let duplicate = |event: &RawEvent, proof: &Proof| recent.duplicate_of(id, event, proof);
-        let fate = |(facts, json)| fate(&verifier, duplicate, facts, json);
-        with_bodies.into_iter().map(fate).collect::<Vec<_>>()
+        with_bodies.into_iter().map(|(facts, json)| fate(&verifier, duplicate, facts, json)).collect::<Vec<_>>()
     };
     let fates = tokio::task::spawn_blocking(verifying).await.map_err(|panic| Refusal::Failed(panic.to_string()))?;
     let since = jiff::Timestamp::now().as_second();

@@ -42,10 +42,7 @@ pub struct Socket {
 
 impl Socket {
     /// Listens in a state directory that this process has locked, in place of whatever an earlier process left there.
-    ///
-    /// # Errors
-    /// If the path is too long for a socket, or the file system refuses.
-    pub fn listen(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn listen(directory: &Path) -> io::Result<Self> {
         let path = directory.join(NAME);
         if path.as_os_str().len() > MAX_PATH {
             let message = format!("{} is longer than {MAX_PATH} bytes: choose a shorter state.path", path.display());

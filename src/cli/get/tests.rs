@@ -48,6 +48,6 @@ async fn an_event_that_cannot_be_had_says_why_by_its_exit() {
     for (status, exit) in [(404, Exit::Failed), (401, Exit::Failed), (500, Exit::Unavailable), (429, Exit::Unavailable)]
     {
         let failure = got(status, String::new(), false).await.unwrap_err();
-        assert_eq!(failure.exit(), exit, "{status}");
+        assert_eq!(failure.0, exit, "{status}");
     }
 }

@@ -6,7 +6,7 @@
 use crate::api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, Window, Windows};
 use crate::api::{Created, Filter, Page};
 use crate::cli::connect::Connection;
-use crate::cli::exit::Failure;
+use crate::cli::exit::{Exit, Failure};
 use crate::event::{Event, Offset, RawEvent};
 
 /// Gives `found` everything that matches `filter`, asked for `limit` at a time, but at least two: each time events that are
@@ -99,10 +99,13 @@ impl Walk<'_> {
                 format!("below it, events were created in another order than their offsets, more than {SKEW} s apart")
             }
         };
-        Failure::Failed(format!(
-            "the search is complete down to offset {down_to} and cannot go on: {why}. Narrower filters can, such as \
+        Failure(
+            Exit::Failed,
+            format!(
+                "the search is complete down to offset {down_to} and cannot go on: {why}. Narrower filters can, such as \
              --type, --address or --status"
-        ))
+            ),
+        )
     }
 }
 

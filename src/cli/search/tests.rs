@@ -163,7 +163,7 @@ async fn more_events_in_one_second_than_a_page_holds_end_the_search_loudly() {
         );
         assert!(failure.to_string().contains(&format!("complete down to offset {lowest}")), "{failure}");
         assert!(asked < 100, "{asked} requests");
-        assert_eq!(failure.exit(), Exit::Failed);
+        assert_eq!(failure.0, Exit::Failed);
     }
 }
 
@@ -179,8 +179,11 @@ async fn a_failure_on_the_way_says_down_to_where_the_search_is_complete() {
     let (ended, offsets) = found(&service.await, &["--all"]).await;
     assert_eq!(offsets.len(), 200);
     let failure = ended.unwrap_err();
-    assert_eq!(failure.to_string(), "the search stopped after offset 801, down to which it is complete");
-    assert_eq!(failure.exit(), Exit::Unavailable);
+    assert_eq!(
+        failure.to_string(),
+        "the search stopped after offset 801, down to which it is complete: the service failed (HTTP 503)"
+    );
+    assert_eq!(failure.0, Exit::Unavailable);
 }
 
 #[tokio::test]
@@ -216,6 +219,6 @@ async fn what_the_service_would_refuse_is_refused_before_it_is_asked() {
         ("watcher.event", ["--wallet-id", "7c9e6679-7425-40de-944b-e07fc1f90ae7"]),
     ] {
         let (ended, _, asked) = searched(FAKE, &[&["--type", kind], &flags[..]].concat()).await;
-        assert_eq!((ended.unwrap_err().exit(), asked), (Exit::Usage, 0), "{kind} {flags:?}");
+        assert_eq!((ended.unwrap_err().0, asked), (Exit::Usage, 0), "{kind} {flags:?}");
     }
 }

@@ -237,7 +237,7 @@ fn signers_that_cannot_work_are_a_usage_error() {
     let parse = |flags: &[String]| Line::try_parse_from(flags);
     for wrong in [&good[..3], &good[..5], &[&good[..4], &["0".to_owned()], &good[5..]].concat()] {
         let failure = parse(wrong).unwrap().args.verifier(None).unwrap_err();
-        assert_eq!(failure.exit(), Exit::Usage, "{wrong:?}");
+        assert_eq!(failure.0, Exit::Usage, "{wrong:?}");
     }
     for more in [["--channel", "x"], ["--tenant-id", "1"]] {
         assert!(parse(&[good.clone(), more.map(str::to_owned).to_vec()].concat()).is_err(), "{more:?}");
@@ -262,5 +262,8 @@ fn a_file_that_cannot_be_read_is_a_failure() {
     let by_org = ["verify", "--org-id", "crec-test-org", "/nowhere/at/all"];
     let args = Line::try_parse_from(by_org).unwrap().args;
     let failure = run(&args, None, &mut Vec::new()).unwrap_err();
-    assert_eq!((failure.to_string().as_str(), failure.exit()), ("/nowhere/at/all could not be read", Exit::Failed));
+    assert_eq!(
+        (failure.to_string().as_str(), failure.0),
+        ("/nowhere/at/all could not be read: No such file or directory (os error 2)", Exit::Failed)
+    );
 }

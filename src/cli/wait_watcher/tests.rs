@@ -44,7 +44,7 @@ async fn the_state_is_waited_for_through_everything_that_passes() {
         let service = telling(&[(200, "pending"), (429, ""), (500, ""), (503, "<html>"), (200, "new_state")]).await;
         let failure = ended(service.client(), until, Duration::from_millis(100)).await.unwrap_err();
         let expected = format!("the watcher did not become {until} within 0.1s; it was last new_state");
-        assert_eq!((failure.to_string(), failure.exit()), (expected, Exit::Failed));
+        assert_eq!((failure.to_string(), failure.0), (expected, Exit::Failed));
 
         let script: &'static [_] = if until == Until::Active {
             &[(502, ""), (200, "pending"), (200, "active")]
@@ -81,18 +81,21 @@ async fn a_state_that_leads_nowhere_ends_the_wait_and_is_named() {
 
 #[tokio::test]
 async fn what_does_not_pass_ends_the_wait() {
-    for (status, body, kind) in [
-        (400, "", "refused"),
-        (401, "", "refused"),
-        (404, "", "not-found"),
-        (409, "", "refused"),
-        (200, "<html>and so on, a proxy's page</html>", "malformed"),
-        (302, "", "malformed"),
+    for (status, body, exit) in [
+        (400, "", Exit::Failed),
+        (401, "", Exit::Failed),
+        (404, "", Exit::Failed),
+        (409, "", Exit::Failed),
+        (200, "<html>and so on, a proxy's page</html>", Exit::Unavailable),
+        (302, "", Exit::Unavailable),
     ] {
         let service =
             Scripted::start(move |_| Response::builder().status(status).body(Body::from(body)).unwrap()).await;
         match waiting(&service, Until::Active).await {
-            Err(Failure::Api { source, .. }) => assert_eq!(source.kind(), kind, "{status}"),
+            Err(Failure(ended, why)) => {
+                assert_eq!(ended, exit, "{status}: {why}");
+                assert!(why.starts_with("the watcher's state could not be read: "), "{status}: {why}");
+            }
             other => panic!("{status}: {other:?}"),
         }
         assert_eq!(service.asked().len(), 1, "{status}");
@@ -106,15 +109,15 @@ async fn a_service_that_cannot_be_reached_is_waited_for_and_the_end_says_so() {
     drop(service);
     let failure = ended(client, Until::Active, Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(failure.to_string(), "the watcher did not become active within 0.05s; the service never told its state");
-    assert_eq!(failure.exit(), Exit::Unavailable);
+    assert_eq!(failure.0, Exit::Unavailable);
 }
 
 #[test]
 fn durations_are_texts_with_units_and_longer_than_nothing() {
-    assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
-    assert_eq!(duration("5m"), Ok(Duration::from_mins(5)));
-    assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+    assert_eq!(positive_duration("2s"), Ok(Duration::from_secs(2)));
+    assert_eq!(positive_duration("5m"), Ok(Duration::from_mins(5)));
+    assert_eq!(positive_duration("500ms"), Ok(Duration::from_millis(500)));
     for nonsense in ["", "0s", "-1s", "5", "soon"] {
-        assert!(duration(nonsense).is_err(), "{nonsense}");
+        assert!(positive_duration(nonsense).is_err(), "{nonsense}");
     }
 }

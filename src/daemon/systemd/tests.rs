@@ -12,7 +12,7 @@ fn manager() -> (tempfile::TempDir, UnixDatagram, Notifier) {
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let notifier = Notifier::to(Some(Manager::at(path.as_os_str(), Some(WATCHDOG)).unwrap()));
+    let notifier = Notifier::to(Some(super::manager(path.as_os_str()).unwrap()), Some(WATCHDOG));
     (directory, socket, notifier)
 }
 

@@ -10,7 +10,8 @@ fn a_move_says_how_far_it_goes_and_which_way() {
         (None, None, (0, 0)),
     ];
     for (from, to, expected) in cases {
-        let moved = CursorMove::between("s", from.and_then(Offset::new), to.and_then(Offset::new));
+        let cursor = |through: Option<i64>| Cursor { through: through.and_then(Offset::new) };
+        let moved = CursorMove::between("s", cursor(from), cursor(to));
         assert_eq!((moved.repeated, moved.passed_over), expected, "{from:?} to {to:?}");
     }
 }
