@@ -89,7 +89,8 @@ impl Ledger {
                     delivered.append(&mut ledger.proofs.load(number, &value)?);
                 }
                 (Key::Version, Value::Bytes(value)) => ledger.version = decode(&value)?,
-                (key, _) => return Err(StateError::damaged(format!("{key:?} does not belong there"))),
+                (Key::Summary, _) => {}
+                (key, _) => return Err(StateError::Damaged(format!("{key:?} does not belong there"))),
             }
         }
         Ok((ledger, delivered))
@@ -107,14 +108,13 @@ impl Ledger {
                 return Err(Refusal { sink: sink.clone(), from, to: *to });
             }
         }
-        let mut changes = Vec::with_capacity(commit.0.len() + 1);
+        let mut changes = Vec::with_capacity(commit.0.len() + 2);
         let read_before = self.cursors.values().filter_map(|cursor| cursor.through).max();
         for change in commit.0 {
             self.change(change, read_before, &mut changes);
         }
         self.version += 1;
-        changes.push((Key::Version, Some(encode(&self.version))));
-        Ok(Effects { changes, summary: self.summary() })
+        Ok(self.summary().effects(changes))
     }
 
     fn change(&mut self, change: Change, read_before: Option<Offset>, changes: &mut Changes) {

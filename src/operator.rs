@@ -119,7 +119,7 @@ impl Operations {
         let shown = self.handles.of(channel.id).board().ledger.clone();
         match shown {
             Some(ledger) => Ok(ledger),
-            None => Ok(self.owned(channel).await?.claim.shared_ledger()),
+            None => Ok(self.owned(channel).await?.claim.ledger.clone()),
         }
     }
 

@@ -66,7 +66,8 @@ pub type Claimed = (Claim, Vec<Proof>);
 pub struct Claim {
     /// The right to work the channel.
     pub lease: Lease,
-    ledger: Arc<Mutex<Ledger>>,
+    /// Shared so that it can be read where the claim is not.
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
     store: Arc<dyn Store>,
     commits: mpsc::Sender<Request>,
     /// Wakes what waits for room, in the order in which it began to wait: a test history must repeat exactly.
@@ -143,12 +144,6 @@ impl Claim {
     /// The ledger, as commits that were applied have left it. Not to be held across an await.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The same ledger, to be read where the claim is not.
-    #[must_use]
-    pub fn shared_ledger(&self) -> Arc<Mutex<Ledger>> {
-        self.ledger.clone()
     }
 
     /// Applies a commit, and answers when it is durable. While the store cannot be reached, it waits.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Blocker, GivenUp, Quarantined};
+use super::entry::{Blocker, GivenUp, Quarantined, encode};
 use super::proof::Proof;
-use super::{Cursor, Key, SinkName};
+use super::{Changes, Cursor, Key, SinkName};
 use crate::event::{EventId, Offset};
 
 /// Changes that belong together: all of them or none.
@@ -154,4 +154,13 @@ pub struct Summary {
     /// Dead letters.
     #[serde(default)]
     pub dead_letters: u64,
+}
+
+impl Summary {
+    /// These changes, after which this is the summary.
+    pub(super) fn effects(self, mut changes: Changes) -> Effects {
+        changes.push((Key::Version, Some(encode(&self.version))));
+        changes.push((Key::Summary, Some(encode(&self))));
+        Effects { changes, summary: self }
+    }
 }

@@ -125,6 +125,9 @@ pub enum Key {
     /// How many commits there have been.
     #[strum_discriminants(strum(serialize = "versions"))]
     Version,
+    /// [`Summary`](super::Summary): what a store must have beside it.
+    #[strum_discriminants(strum(serialize = "summaries"))]
+    Summary,
 }
 
 /// An entry's value as a claim is given it.
@@ -160,7 +163,7 @@ impl Key {
             Self::DeadLetter(offset, sink) | Self::DeadBody(offset, sink) => {
                 [&offset.get().to_be_bytes()[..], sink.as_bytes()].concat()
             }
-            Self::Blocker | Self::Version => Vec::new(),
+            Self::Blocker | Self::Version | Self::Summary => Vec::new(),
             Self::Proofs(number) => number.to_be_bytes().to_vec(),
         }
     }
@@ -180,8 +183,9 @@ impl Key {
             Table::Blocker => bytes.is_empty().then_some(Self::Blocker),
             Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
             Table::Version => bytes.is_empty().then_some(Self::Version),
+            Table::Summary => bytes.is_empty().then_some(Self::Summary),
         };
-        key.ok_or_else(|| StateError::damaged("a key cannot be read"))
+        key.ok_or_else(|| StateError::Damaged("a key cannot be read".to_owned()))
     }
 }
 
@@ -203,5 +207,5 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Bytes {
 }
 
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StateError> {
-    serde_json::from_slice(bytes).map_err(|_| StateError::damaged("a stored value cannot be read"))
+    serde_json::from_slice(bytes).map_err(|_| StateError::Damaged("a stored value cannot be read".to_owned()))
 }

@@ -49,8 +49,4 @@ impl StateError {
             "the state has format {found}, this version knows {known}: run the version that wrote it, or a newer one"
         ))
     }
-
-    pub(super) fn damaged(what: impl Into<String>) -> Self {
-        Self::Damaged(what.into())
-    }
 }

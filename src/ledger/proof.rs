@@ -58,7 +58,7 @@ impl Chunks {
 
     /// Takes over an entry of the store. Entries come in the order of their numbers.
     pub(super) fn load(&mut self, number: u64, value: &[u8]) -> Result<Vec<Proof>, StateError> {
-        let proofs = unpack(value).ok_or_else(|| StateError::damaged("delivered proofs cannot be read"))?;
+        let proofs = unpack(value).ok_or_else(|| StateError::Damaged("delivered proofs cannot be read".to_owned()))?;
         self.numbers.push_back((number, proofs.len()));
         self.proofs += proofs.len();
         Ok(proofs)

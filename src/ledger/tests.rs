@@ -265,6 +265,7 @@ fn every_key_is_found_again_by_its_bytes() {
         Key::Blocker,
         Key::Proofs(7),
         Key::Version,
+        Key::Summary,
     ] {
         assert_eq!(Key::parse(Table::from(&key), &key.bytes()).unwrap(), key);
     }

@@ -52,8 +52,6 @@ impl Sled {
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let directory = Directory::lock(path)?;
         let (database, mirror) = recovery::open(&directory)?;
-        // So that there is one from the first moment on.
-        mirror.write(path).inspect_err(|_| database.abandon())?;
         let lost = watch::Sender::new(mirror.lost.clone());
         let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror)));
         Ok(Self { database, mirror, lost, directory: Arc::new(directory) })

@@ -51,7 +51,7 @@ pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation
     let mut retry = Retry::new(RETRY);
     let by_the_clock = rotation.every.is_some() || rotation.keep.time.is_some();
     let clock = if by_the_clock { rotation.every.map_or(CLOCK, |every| every.min(CLOCK)) } else { Duration::MAX };
-    let mut upkeep = Upkeep::new(rotation, stop);
+    let mut upkeep = Upkeep { rotation, stop, reported: HashSet::new() };
     while let Some(journal) = journal.upgrade() {
         let mut journal = journal.lock_owned().await;
         let opened = Arc::clone(&journal.opened);
@@ -86,17 +86,13 @@ pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation
 /// What is done to closed files.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    rotation: Rotation,
-    stop: CancellationToken,
+    pub(super) rotation: Rotation,
+    pub(super) stop: CancellationToken,
     /// Files that stand there in two forms that differ, and of which that was said.
-    reported: HashSet<String>,
+    pub(super) reported: HashSet<String>,
 }
 
 impl Upkeep {
-    pub(super) fn new(rotation: Rotation, stop: CancellationToken) -> Self {
-        Self { rotation, stop, reported: HashSet::new() }
-    }
-
     /// Does everything that is to be done now.
     ///
     /// # Errors

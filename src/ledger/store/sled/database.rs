@@ -45,7 +45,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Opens the database in `path`. sled has been seen to panic on a damaged one: that is an error like any other.
+    /// Opens the database in `path`.
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
         let open = || -> Result<Self, sled::Error> {
             let db = sled::Config::new()
@@ -57,11 +57,14 @@ impl Database {
             let trees = Table::iter().map(|table| db.open_tree(<&str>::from(table))).collect::<Result<_, _>>()?;
             Ok(Self { path: path.to_owned(), db, trees, synced_blobs: Mutex::default() })
         };
-        match std::panic::catch_unwind(AssertUnwindSafe(open)) {
-            Ok(Ok(database)) => database.in_our_format(),
-            Ok(Err(error)) => Err(unreadable("opening", &error)),
-            Err(_) => Err(StateError::DamagedDatabase("it panicked".to_owned())),
-        }
+        let database = caught(|| open().map_err(|error| unreadable("opening", &error)), || {})?;
+        database.caught(Self::be_in_our_format)?;
+        Ok(database)
+    }
+
+    /// Does something with a database that may be damaged. Where sled panics, the database is abandoned.
+    pub(super) fn caught<T>(&self, work: impl FnOnce(&Self) -> Result<T, StateError>) -> Result<T, StateError> {
+        caught(|| work(self), || self.abandon())
     }
 
     /// Leaves the database as it is, for good: sled would try to write once more when it is dropped, and panic where that
@@ -70,10 +73,10 @@ impl Database {
         std::mem::forget((self.db.clone(), self.trees.clone()));
     }
 
-    fn in_our_format(self) -> Result<Self, StateError> {
+    fn be_in_our_format(&self) -> Result<(), StateError> {
         let format = self.db.get(FORMAT_KEY).map_err(|error| unreadable("reading", &error))?;
         match format.as_deref().map(String::from_utf8_lossy).as_deref() {
-            Some(FORMAT) => return Ok(self),
+            Some(FORMAT) => return Ok(()),
             Some("1") | None => {}
             Some(other) => return Err(StateError::unknown_format(other, FORMAT)),
         }
@@ -82,7 +85,7 @@ impl Database {
             self.abandon();
             return Err(failed("writing", &error));
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Format 1 has a dead letter's body below what is known about it. Can be interrupted and done again.
@@ -128,7 +131,7 @@ impl Database {
             for key in tree.iter().keys() {
                 let key = key.map_err(|error| unreadable("reading", &error))?;
                 let id = key.get(..UUID_LENGTH).and_then(|id| Uuid::from_slice(id).ok());
-                channels.insert(ChannelId(id.ok_or_else(|| StateError::damaged("a key cannot be read"))?));
+                channels.insert(ChannelId(id.ok_or_else(|| StateError::Damaged("a key cannot be read".to_owned()))?));
             }
         }
         Ok(channels)
@@ -197,6 +200,14 @@ impl Database {
         *synced = names;
         File::open(self.path.join("db"))?.sync_data()
     }
+}
+
+/// sled has been seen to panic on a damaged database: that is an error like any other.
+fn caught<T>(work: impl FnOnce() -> Result<T, StateError>, panicked: impl FnOnce()) -> Result<T, StateError> {
+    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        panicked();
+        Err(StateError::DamagedDatabase("it panicked".to_owned()))
+    })
 }
 
 fn full(channel: ChannelId, key: &Key) -> Vec<u8> {

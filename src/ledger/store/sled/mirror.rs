@@ -6,6 +6,7 @@
 //! * **Never torn.** Written beside, synced, renamed over, and the directory synced: the name always holds one whole
 //!   mirror.
 //! * **Never ahead.** It is written after the database has been synced, so going on from it repeats events and skips none.
+//!   Only where the database is restored is it written first: what is lost is recorded before it can no longer be seen.
 //! * **Small.** Its size is that of the lanes, however many events are late.
 
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ impl Mirror {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StateError::io(format!("reading {}", path.display()), error)),
         };
-        let unreadable = |_| StateError::damaged(format!("{} cannot be read", path.display()));
+        let unreadable = |_| StateError::Damaged(format!("{} cannot be read", path.display()));
         let mut mirror: Self = serde_json::from_slice(&json).map_err(unreadable)?;
         match mirror.format {
             1 => mirror.count_late_of_format_1(&serde_json::from_slice(&json).map_err(unreadable)?),

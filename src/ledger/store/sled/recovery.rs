@@ -7,18 +7,22 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::database::Database;
 use super::directory::Directory;
 use super::mirror::Mirror;
-use crate::ledger::entry::encode;
+use crate::event::ChannelId;
+use crate::ledger::entry::{decode, encode};
 use crate::ledger::store::Lease;
 use crate::ledger::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
 use crate::telemetry::Chain;
 
-/// Where the database is copied before sled opens it, because sled cuts off what it cannot read.
+/// Where the database is copied before sled opens it, because sled cuts off what it cannot read. It stays until a start
+/// succeeds: what the next one finds may have been cut already.
 const COPY: &str = "sled.as-found";
+/// The copy, until it is whole.
+const UNFINISHED: &str = "sled.as-found.new";
 
 /// Opens the database of a locked directory, with what the mirror has to say of it from now on.
 pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateError> {
@@ -37,21 +41,25 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
         }
         mirrored => mirrored?,
     };
-    remove(&copy)?;
-    let is_copied = !is_new && is_copied(&path, &copy);
-    match Database::open(&path).and_then(|database| Ok((found_in(&database)?, database))) {
-        Ok((found, database)) => {
-            let mirrored = mirrored.unwrap_or_default();
+    let is_copied = copy.exists() || !is_new && is_copied(&path, &copy);
+    match Database::open(&path).and_then(|database| Ok((database.caught(found_in)?, database))) {
+        Ok(((found, noted), database)) => {
+            let mut mirrored = mirrored.unwrap_or_default();
+            // The database is newer where the daemon was killed before it wrote the mirror.
+            let newer = noted.into_iter().filter(|(channel, noted)| noted.version > mirrored.of(*channel).version);
+            let newer: Vec<_> = newer.collect();
+            mirrored.channels.extend(newer);
             if !mirrored.channels.iter().any(|(channel, known)| is_behind(&found.of(*channel), known)) {
-                return remove(&copy).map(|()| (database, Mirror { lost: mirrored.lost, ..found }));
+                let mirror = Mirror { lost: mirrored.lost, ..found };
+                // So that there is one from the first moment on.
+                mirror.write(&directory.path).and_then(|()| remove(&copy)).inspect_err(|_| database.abandon())?;
+                return Ok((database, mirror));
             }
             let message = if is_new { "it is missing" } else { "entries that were confirmed are missing" };
-            let kept = is_copied.then(|| keep(&copy)).transpose()?;
-            restore(database, found, mirrored, kept.as_deref(), message)
+            restore(directory, database, found, mirrored, message)
         }
         Err(StateError::DamagedDatabase(message)) => {
             let Some(mirrored) = mirrored else {
-                remove(&copy)?;
                 return Err(StateError::Unusable(format!(
                     "the state database in {} cannot be opened ({message}) and there is no cursors.json that can be read, \
                      to restore the cursors from: restore the directory from a backup, or move it away and set `start` of \
@@ -59,20 +67,26 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
                     directory.path.display()
                 )));
             };
-            let kept = keep(if is_copied { &copy } else { &path })?;
-            remove(&path)?;
-            restore(Database::open(&path)?, Mirror::default(), mirrored, Some(&kept), &message)
+            if is_copied {
+                remove(&path)?;
+            } else {
+                rename(&path, &copy)?;
+            }
+            restore(directory, Database::open(&path)?, Mirror::default(), mirrored, &message)
         }
         Err(error) => Err(error),
     }
 }
 
-/// What the database has, channel by channel. Removes what nothing can be done with: entries that cannot be read, and
-/// quarantined events and dead letters of which the body is gone.
-fn found_in(database: &Database) -> Result<Mirror, StateError> {
-    let mut found = Mirror::default();
+/// What the database has, channel by channel, and what it says that it has. Removes what nothing can be done with: entries
+/// that cannot be read, and quarantined events and dead letters of which the body is gone.
+fn found_in(database: &Database) -> Result<(Mirror, Vec<(ChannelId, Summary)>), StateError> {
+    let (mut found, mut noted) = (Mirror::default(), Vec::new());
     for channel in database.channels()? {
         let entries = database.entries(channel)?;
+        if let Some(Value::Bytes(summary)) = entries.get(&Key::Summary) {
+            noted.extend(decode(summary).ok().map(|summary| (channel, summary)));
+        }
         let is_useful = |(key, value): &(Key, Value)| {
             let has_body = match key {
                 Key::Quarantined(offset) => entries.contains_key(&Key::Body(*offset)),
@@ -89,11 +103,10 @@ fn found_in(database: &Database) -> Result<Mirror, StateError> {
         }
         found.channels.insert(channel, summary);
     }
-    Ok(found)
+    Ok((found, noted))
 }
 
-/// Whether something is missing of a channel that the mirror knows of. The mirror is written last: where the database has
-/// seen a later commit, it is right.
+/// Whether something is missing of a channel. What a later commit left is right, whatever was there before.
 fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
     if found.version > mirrored.version {
         return false;
@@ -107,12 +120,13 @@ fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
     cursors || counted && (found.version < mirrored.version || fewer)
 }
 
-/// Puts the cursors where nothing is lost, and records what is.
+/// Records what is lost, keeps the copy of the damaged database for an operator to look at, and puts the cursors where
+/// nothing is lost. In this order: a start that fails in between finds the damage, or its record, again.
 fn restore(
+    directory: &Directory,
     database: Database,
     mut found: Mirror,
     mirrored: Mirror,
-    kept: Option<&Path>,
     message: &str,
 ) -> Result<(Database, Mirror), StateError> {
     let (mut lost, mut group) = (mirrored.lost.unwrap_or_default(), Vec::new());
@@ -127,8 +141,13 @@ fn restore(
             group.push((Lease::for_ever(channel), effects));
         }
     }
+    let (now, copy) = (jiff::Timestamp::now(), directory.path.join(COPY));
+    let kept = copy.exists().then(|| directory.path.join(format!("sled.damaged-{}", now.as_millisecond())));
+    (lost.at, lost.kept) = (now.to_string(), kept.as_ref().map(|kept| kept.display().to_string()));
+    found.lost = Some(lost.clone());
+    let recorded = found.write(&directory.path).and_then(|()| kept.map_or(Ok(()), |kept| rename(&copy, &kept)));
+    recorded.inspect_err(|_| database.abandon())?;
     database.apply(&group)?;
-    (lost.at, lost.kept) = (jiff::Timestamp::now().to_string(), kept.map(|kept| kept.display().to_string()));
     let Lost { quarantined, dead_letters, late, kept, .. } = &lost;
     tracing::error!(
         error = message,
@@ -139,7 +158,6 @@ fn restore(
         "the state database was damaged: these quarantined events and dead letters are lost, the late events are read \
          again, and the cursors go on from cursors.json; acknowledge it with `channeld state acknowledge`"
     );
-    found.lost = Some(lost);
     Ok((database, found))
 }
 
@@ -153,17 +171,20 @@ fn put_back(known: Summary, has: Summary) -> Effects {
         summary.cursors.insert(sink, lowest_owed.map_or(cursor, |lowest| lowest.min(cursor)));
     }
     let cursors = summary.cursors.iter().map(|(sink, cursor)| (Key::Cursor(sink.clone()), Some(encode(cursor))));
-    let changes = cursors.chain([(Key::Version, Some(encode(&summary.version)))]).collect();
-    Effects { changes, summary }
+    let changes = cursors.collect();
+    summary.effects(changes)
 }
 
 /// Copies the database as it was found. Without room for a copy, the database is opened all the same.
 fn is_copied(database: &Path, to: &Path) -> bool {
-    let copied = copy(database, to);
+    let unfinished = to.with_file_name(UNFINISHED);
+    // What a kill left of one.
+    let _ = remove(&unfinished);
+    let copied = copy(database, &unfinished).and_then(|()| fs::rename(&unfinished, to));
     if let Err(error) = &copied {
         tracing::warn!(%error, "the state database could not be copied before it is opened: if it is damaged, only what can be read of it is kept");
         // What there is of it says nothing.
-        let _ = remove(to);
+        let _ = remove(&unfinished);
     }
     copied.is_ok()
 }
@@ -177,16 +198,14 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
             copy(&from, &to)?;
         } else {
             fs::copy(&from, &to)?;
+            fs::File::open(to)?.sync_all()?;
         }
     }
     Ok(())
 }
 
-/// Keeps a damaged database for an operator to look at.
-fn keep(from: &Path) -> Result<PathBuf, StateError> {
-    let kept = from.with_file_name(format!("sled.damaged-{}", jiff::Timestamp::now().as_millisecond()));
-    let failed = |error| StateError::io(format!("keeping {} aside", from.display()), error);
-    fs::rename(from, &kept).map(|()| kept).map_err(failed)
+fn rename(from: &Path, to: &Path) -> Result<(), StateError> {
+    fs::rename(from, to).map_err(|error| StateError::io(format!("keeping {} aside", from.display()), error))
 }
 
 /// Removes a file, or a directory with what is in it, if there is one.

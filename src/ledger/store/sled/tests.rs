@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::*;
 use crate::ledger::tests::{advance, at, offset};
 use crate::ledger::{
-    Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pending, Quarantined, QuarantinedEvent,
+    Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pending, Quarantined, QuarantinedEvent, Summary,
 };
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
@@ -64,6 +64,14 @@ impl Fixture {
         let ledgers = self.open().await;
         claim(&ledgers, CHANNEL).await.commit(Commit(changes.into_iter().collect())).await.unwrap();
         ledgers.close().await;
+    }
+
+    /// The same files, without the locks of a database that this process has abandoned.
+    fn as_after_the_process(&self) -> Self {
+        let copy = Self::new();
+        let copied = std::process::Command::new("cp").arg("-a").args([self.state(), copy.state()]).status().unwrap();
+        assert!(copied.success());
+        copy
     }
 
     /// Damaged databases that were kept.
@@ -200,6 +208,63 @@ async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_
         }
     }
     assert!(told > 5, "{told} told, {unharmed} unharmed");
+}
+
+/// Each start cut the database again and overwrote the copy, and the last one took what it found for all there had been.
+#[tokio::test]
+async fn where_starts_fail_the_next_one_still_knows_what_was_lost_and_keeps_the_database_as_it_was_found() {
+    for (damage, spoil) in DAMAGES {
+        let mut fixture = Fixture::new();
+        fixture.commit([quarantine(1, b"{1}"), owe("a", 3), advance("a", 5)]).await;
+        spoil(&fixture.path("sled"));
+        let found = fs::read(fixture.path("sled/db")).ok();
+        for _ in 0..2 {
+            fs::create_dir(fixture.path("cursors.json.new")).unwrap();
+            assert!(matches!(Sled::open(&fixture.state()), Err(StateError::Io { .. })), "{damage}");
+            fixture = fixture.as_after_the_process();
+            fs::remove_dir(fixture.path("cursors.json.new")).unwrap();
+        }
+        let ledgers = fixture.open().await;
+        assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(2)), "{damage}");
+        let lost = ledgers.store.lost().unwrap();
+        assert_eq!((lost.late, lost.quarantined), (1, 1), "{damage}");
+        if found.is_some() {
+            let kept = fixture.kept_aside();
+            assert_eq!(fs::read(kept[0].join("db")).ok(), found, "{damage}");
+        }
+    }
+}
+
+/// The mirror is the older one where the daemon was killed between the two writes.
+#[tokio::test]
+async fn where_the_database_is_newer_than_the_mirror_what_is_missing_of_it_is_noticed_too() {
+    let fixture = Fixture::new();
+    fixture.commit([quarantine(1, b"{1}"), advance("a", 2)]).await;
+    let older = fs::read(fixture.path("cursors.json")).unwrap();
+    fixture.commit([quarantine(3, b"{3}"), owe("a", 4), advance("a", 5)]).await;
+    for mirror in [Some(older), None] {
+        let fixture = fixture.as_after_the_process();
+        let database = Database::open(&fixture.path("sled")).unwrap();
+        let changes = [Key::Quarantined(offset(1)), Key::Late(offset(4))].map(|key| (key, None)).into();
+        database.apply(&[(Lease::for_ever(CHANNEL), Effects { changes, summary: Summary::default() })]).unwrap();
+        drop(database);
+        fs::remove_file(fixture.path("cursors.json")).unwrap();
+        if let Some(older) = mirror {
+            fs::write(fixture.path("cursors.json"), older).unwrap();
+        }
+        let ledgers = fixture.open().await;
+        let lost = ledgers.store.lost().unwrap();
+        assert_eq!((lost.late, lost.quarantined, lost.dead_letters), (1, 1, 0));
+        assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(3)), "below what it is owed");
+    }
+}
+
+#[test]
+fn a_database_on_which_sled_panics_is_a_damaged_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open(directory.path()).unwrap();
+    let caught = database.caught(|_| -> Result<(), _> { panic!("as sled does") });
+    assert!(matches!(caught, Err(StateError::DamagedDatabase(_))), "{caught:?}");
 }
 
 fn ledgers_lost(lost: &Lost) -> bool {

@@ -1,5 +1,6 @@
 //! Files that are closed, and crashes around that. Seen from a directory: what a consumer of all its files has.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::num::NonZeroUsize;
 
@@ -41,7 +42,7 @@ impl Place {
     }
 
     fn look_after(&self, rotation: Rotation) -> Result<(), SinkError> {
-        Upkeep::new(rotation, CancellationToken::new()).run(&self.files())
+        Upkeep { rotation, stop: CancellationToken::new(), reported: HashSet::new() }.run(&self.files())
     }
 
     /// Everything that is there, each closed file once.
