@@ -101,10 +101,11 @@ impl Ledger {
     /// # Errors
     /// [`Refusal`]: nothing has changed.
     pub fn apply(&mut self, commit: Commit) -> Result<Effects, Refusal> {
+        let mut cursors = self.cursors.clone();
         for change in &commit.0 {
-            if let Change::Advance { sink, to } = change
-                && let Some(from) = self.cursor(sink).filter(|from| from > to)
-            {
+            let (Change::Advance { sink, to } | Change::SetCursor { sink, to }) = change else { continue };
+            let from = cursors.insert(sink.clone(), *to).filter(|from| from > to);
+            if let (Change::Advance { .. }, Some(from)) = (change, from) {
                 return Err(Refusal { sink: sink.clone(), from, to: *to });
             }
         }

@@ -109,11 +109,10 @@ impl Group {
                     continue;
                 }
                 Outcome::Ok => Ok(()),
-                Outcome::Lost => {
+                Outcome::Lost | Outcome::Unavailable(_) => {
                     lease.lost.cancel();
                     Err(CommitError::Lost)
                 }
-                Outcome::Unavailable(error) => Err(error.into()),
                 Outcome::Fatal(error) => Err(fatal.insert(error).clone().into()),
             };
             for Answer { done, .. } in answers {

@@ -154,6 +154,12 @@ fn a_commit_that_would_move_a_cursor_back_changes_nothing() {
 
     assert_eq!(refused, Err(Refusal { sink: "a".into(), from: at(5), to: at(4) }));
     assert_eq!(format!("{:?}", kept.ledger), before);
+    assert_eq!(
+        kept.commit([advance("a", 7), advance("a", 6)]),
+        Err(Refusal { sink: "a".into(), from: at(7), to: at(6) }),
+        "nor within a commit"
+    );
+    assert_eq!(format!("{:?}", kept.ledger), before);
     kept.commit([Change::SetCursor { sink: "a".into(), to: at(2) }]).unwrap();
     assert_eq!(kept.ledger.cursor("a"), Some(at(2)), "an operator may");
 }

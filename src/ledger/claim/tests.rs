@@ -42,3 +42,30 @@ async fn a_channel_is_claimed_again_only_when_what_its_last_owner_committed_is_w
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
     assert_eq!(claim.ledger().cursor("one"), Some(at(5)));
 }
+
+/// Writes nothing.
+#[derive(Debug)]
+struct Unreachable(Semaphore);
+
+#[async_trait]
+impl Gate for Unreachable {
+    async fn before(&self, _: &[(Lease, Effects)]) -> Write {
+        self.0.add_permits(1);
+        Write::Unavailable
+    }
+
+    async fn after(&self, _: &[(Lease, Effects)]) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_lost_while_the_store_cannot_be_reached_is_lost_and_no_failure_of_the_state() {
+    let gate = Arc::new(Unreachable(Semaphore::new(0)));
+    let ledgers = Ledgers::in_memory(&Arc::<Disk>::default(), gate.clone());
+    let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
+    let lose = async {
+        gate.0.acquire_many(3).await.unwrap().forget();
+        claim.lease.lost.cancel();
+    };
+    let (written, ()) = tokio::join!(claim.commit(Commit(vec![advance("one", 5)])), lose);
+    assert!(matches!(written, Err(CommitError::Lost)), "{written:?}");
+}

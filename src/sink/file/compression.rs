@@ -3,8 +3,7 @@
 //! # Invariants
 //!
 //! * **The plain file goes last.** The compressed one is made under another name, synced and then renamed. The plain one is
-//!   removed only after it has been compared with that. A crash leaves, before the renaming, an unfinished file, which is
-//!   removed and made again; after it, both files, which are compared.
+//!   removed only after it has been compared with that.
 //! * **No other file is replaced.** A file that already has the name of the compressed one stays.
 //!
 //! # Cancellation

@@ -46,9 +46,12 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
         Ok(((found, noted), database)) => {
             let mut mirrored = mirrored.unwrap_or_default();
             // The database is newer where the daemon was killed before it wrote the mirror.
-            let newer = noted.into_iter().filter(|(channel, noted)| noted.version > mirrored.of(*channel).version);
-            let newer: Vec<_> = newer.collect();
-            mirrored.channels.extend(newer);
+            for (channel, noted) in noted {
+                let known = mirrored.channels.entry(channel).or_default();
+                if noted.version > known.version {
+                    *known = noted;
+                }
+            }
             if !mirrored.channels.iter().any(|(channel, known)| is_behind(&found.of(*channel), known)) {
                 let mirror = Mirror { lost: mirrored.lost, ..found };
                 // So that there is one from the first moment on.
