@@ -105,7 +105,7 @@ impl Daemon {
     async fn start(start: Start, logs: Logs) -> Result<(Self, Wanted), StartError> {
         let Start { file, text, loaded, signals } = start;
         let signals = signals?;
-        let ledgers = Arc::new(open_ledgers(loaded.config.state.path.clone()).await?);
+        let ledgers = Arc::new(open_ledgers(loaded.config.state_path.clone()).await?);
         let metrics = Metrics::default();
         let (traces, exporting) = Exporting::begin(loaded.config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes();
@@ -119,7 +119,7 @@ impl Daemon {
         metrics.show_process();
         metrics.config_in_force();
         let sources = Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics };
-        let admin = in_force.config.admin.listen.map(|address| Listener::start(address, sources)).transpose()?;
+        let admin = in_force.config.listen.map(|address| Listener::start(address, sources)).transpose()?;
         let daemon = Self {
             file,
             in_force,
@@ -139,7 +139,7 @@ impl Daemon {
 
     /// Serves the control socket, where there can be one. Does not end.
     fn controlled(&self) -> impl Future<Output = Infallible> + use<> {
-        let socket = Socket::listen(&self.in_force.config.state.path).inspect_err(
+        let socket = Socket::listen(&self.in_force.config.state_path).inspect_err(
             |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
         );
         let sources = Sources {

@@ -31,9 +31,8 @@
 //! | [`event`] | ids, offsets, events as the service writes them; no I/O | |
 //! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
 //! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, verify |
-//! | [`secret`] | a text that shows nothing of itself | |
 //! | [`http`] | TLS, proxies, headers, what all clients share | |
-//! | [`telemetry`] | logs and traces | record, http, secret |
+//! | [`telemetry`] | logs and traces | record, http |
 //! | [`tasks`] | waiting for a newer value, joining a task, an end within a grace period | |
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
@@ -82,7 +81,6 @@ pub mod http;
 pub mod liveness;
 pub mod metrics;
 pub mod retry;
-pub mod secret;
 pub mod tasks;
 pub mod telemetry;
 pub mod version;

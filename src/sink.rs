@@ -7,14 +7,14 @@
 //!
 //! # Adding a sink
 //!
-//! Write two files, or folders, and three lines:
+//! Write two files, or folders, and a few lines:
 //!
 //! * beside `stdout.rs`, the shortest example: a type for what an operator decides about the sink, and one that
 //!   implements [`Sink`] and is made of it. Neither knows keys;
 //! * `config/sink/NAME.rs`: how the keys of its table are read into those settings, and how `channeld check` shows them.
-//!   `Table` notes what is wrong under the key that it is wrong with. Document the table in `config/default.toml`: tests
+//!   `Section` notes what is wrong under the key that it is wrong with. Document the table in `config/default.toml`: tests
 //!   ask for the type and each key;
-//! * in `config/sink.rs`: a line in `KINDS`, a variant of `SinkSettings`, and its line in `build`.
+//! * in `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
 //!
 //! That is all: order, retries, cursors, filters, formats, dead letters, status and metrics are the lane's, and the same
 //! for every sink.

@@ -75,7 +75,7 @@ fn print(
         }
         Err(error) => {
             writeln!(errors, "{error}")?;
-            if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems()})) } else { Ok(()) }
+            if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
         }
     }
 }
@@ -88,8 +88,8 @@ impl fmt::Display for Summary<'_> {
         let config = self.0;
         writeln!(f, "The configuration is valid.\n")?;
         writeln!(f, "service  {}", config.api.client.base_url)?;
-        writeln!(f, "state    {}", config.state.path.display())?;
-        writeln!(f, "admin    {}", config.admin.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
+        writeln!(f, "state    {}", config.state_path.display())?;
+        writeln!(f, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
         for channel in &config.channels {
             write_channel(f, channel)?;
         }
@@ -122,10 +122,8 @@ fn shown_start(start: Start) -> String {
 }
 
 fn shown_sink(sink: &Sink) -> String {
-    let decided = &sink.target.shown;
-    let space = if decided.is_empty() { "" } else { " " };
     let filtered = if sink.filter.is_some() { ", filtered" } else { "" };
-    format!("{}{space}{decided}, as {}{filtered}", sink.kind, <&str>::from(sink.shape.format))
+    format!("{}, as {}{filtered}", sink.settings.shown(), <&str>::from(sink.shape.format))
 }
 
 fn json_of(config: &Config) -> Value {
@@ -134,8 +132,8 @@ fn json_of(config: &Config) -> Value {
     json!({
         "valid": true,
         "base_url": config.api.client.base_url.as_str(),
-        "state_path": config.state.path.display().to_string(),
-        "admin_listen": config.admin.listen,
+        "state_path": config.state_path.display().to_string(),
+        "admin_listen": config.listen,
         "channels": config.channels.iter().map(json_channel).collect::<Vec<_>>(),
         "sinks": sinks,
         "notes": config.notes,
@@ -163,8 +161,7 @@ fn json_channel(channel: &Channel) -> Value {
 }
 
 fn json_sink(sink: &Sink) -> Value {
-    let mut shown = Value::Object(sink.target.json.clone());
-    shown["type"] = sink.kind.into();
+    let mut shown = sink.settings.json();
     shown["format"] = <&str>::from(sink.shape.format).into();
     shown["include_proof"] = sink.shape.include_proof.into();
     shown["filtered"] = sink.filter.is_some().into();

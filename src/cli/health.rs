@@ -16,7 +16,7 @@ use url::Url;
 
 use super::exit::{Exit, Failure};
 use super::shown::printable;
-use crate::config::Admin;
+use crate::config::load_listen;
 use crate::http;
 use crate::telemetry::Chain;
 
@@ -43,9 +43,9 @@ pub struct Args {
 /// # Errors
 /// [`Failure`], where there is no answer.
 pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let admin = Admin::load(file).map_err(|problems| Failure::Config(problems.to_string()))?;
+    let listen = load_listen(file).map_err(|problems| Failure::Config(problems.to_string()))?;
     let path = if args.ready { "/readyz" } else { "/livez" };
-    let (good, said) = ask(&url(admin.listen, path)?, MAX_WAIT).await?;
+    let (good, said) = ask(&url(listen, path)?, MAX_WAIT).await?;
     for line in said.lines() {
         writeln!(out, "{}", printable(line)).map_err(Failure::output)?;
     }

@@ -44,7 +44,7 @@ impl Operator {
 
     /// Asks the running daemon.
     pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
-        let path = &self.config.state.path;
+        let path = &self.config.state_path;
         match operator::ask(path, request).await.map_err(|source| no_answer(path, source))? {
             Some(answer) => Ok(answer?),
             None => Err(Failure::Failed(format!("no daemon answers in {}: nothing runs there", path.display()))),
@@ -53,7 +53,7 @@ impl Operator {
 
     /// Asks the running daemon or, where none runs, carries the request out here.
     pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
-        let path = &self.config.state.path;
+        let path = &self.config.state_path;
         let since = Instant::now();
         loop {
             let answer = operator::ask(path, request).await.map_err(|source| no_answer(path, source))?;

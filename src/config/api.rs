@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::table::{Reported, Table};
+use super::section::{Reported, Section};
 use super::values::{http_url, positive_duration, whole_number};
 use crate::api;
 use crate::retry::RetryPolicy;
@@ -27,7 +27,7 @@ pub struct Api {
 }
 
 impl Api {
-    pub(super) fn read(api: &mut Table<'_>) -> Result<Self, Reported> {
+    pub(super) fn read(api: &Section<'_>) -> Result<Self, Reported> {
         let base_url = api.required("base_url", base_url);
         let api_key = api.secret("api_key", api_key);
         let page_limit = api.required("page_limit", whole_number(PAGE_LIMIT));
@@ -36,7 +36,7 @@ impl Api {
         let retry = api.retry_waits(None);
         let idle_wait = api.required("idle_wait", positive_duration);
         let api_key = api_key?.ok_or_else(|| {
-            let key = api.key().at("api_key");
+            let key = api.key.at("api_key");
             api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
         });
         Ok(Self {

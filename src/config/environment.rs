@@ -7,64 +7,62 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use figment::value::{Dict, Value};
+use toml::Table;
 
-use super::key::Key;
-use super::layers::{ENVIRONMENT, Layer, PREFIX};
+use super::key::{Key, PREFIX};
 use super::problem::Problem;
-use super::table::locate;
+use super::sources::Sources;
 
-/// The layers that the variables make over `written`, in the order of their names, and what is wrong with them.
-pub(super) fn layers(
-    variables: impl IntoIterator<Item = (OsString, OsString)>,
-    written: &Dict,
-) -> (Vec<Layer>, Vec<Problem>) {
-    let named = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text));
-    let (mut layers, mut problems) = (Vec::new(), Vec::new());
-    let mut set = BTreeMap::new();
-    for (variable, text) in named.collect::<BTreeMap<_, _>>() {
-        let Some(levels) = variable.strip_prefix(PREFIX).filter(|levels| !is_kubernetes(levels)) else { continue };
-        let value =
-            value(levels, text, written).and_then(|(key, text)| match set.insert(key.clone(), variable.clone()) {
-                None => Ok(Layer::value(ENVIRONMENT, &variable, &key, text)),
-                Some(other) => Err((key, format!("is also set by {other}; keep one"))),
-            });
-        match value {
-            Ok(layer) => layers.push(layer),
-            Err((key, message)) => {
-                let origin = Some(format!("{ENVIRONMENT} {variable}"));
-                problems.push(Problem { key: key.to_string(), origin, message });
-            }
-        }
-    }
-    (layers, problems)
+/// The kind of place that a variable is, in messages.
+const ENVIRONMENT: &str = "environment variable ";
+
+/// Whether a value was set by a variable; if so, the variable.
+pub(super) fn variable<'s>(sources: &'s Sources, key: &Key) -> Option<&'s str> {
+    sources.origin(key)?.strip_prefix(ENVIRONMENT)
 }
 
-/// The key that a variable sets, and its text; or what is wrong with which key.
-fn value(levels: &str, text: OsString, written: &Dict) -> Result<(Key, String), (Key, String)> {
+/// Puts the variables over the other sources, in the order of their names. Gives what is wrong with them.
+pub(super) fn add(sources: &mut Sources, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<Problem> {
+    let named = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text));
+    let mut problems = Vec::new();
+    for (variable, text) in named.collect::<BTreeMap<_, _>>() {
+        let Some(levels) = variable.strip_prefix(PREFIX).filter(|levels| !is_kubernetes(levels)) else { continue };
+        let origin = format!("{ENVIRONMENT}{variable}");
+        if let Err((key, message)) = set(sources, &origin, levels, text) {
+            problems.push(Problem { key: key.to_string(), origin: Some(origin), message });
+        }
+    }
+    problems
+}
+
+/// Sets what a variable says; or gives what is wrong with which key.
+fn set(sources: &mut Sources, origin: &str, levels: &str, text: OsString) -> Result<(), (Key, String)> {
     let mut key = Key::default();
+    let mut table = Some(&sources.values);
     for level in levels.split("__") {
         let name = level.to_ascii_lowercase();
-        key = key.at(&resolve(&name, &key, written).map_err(|message| (key.at(&name), message))?);
+        key = key.at(&resolve(&name, table).map_err(|message| (key.at(&name), message))?);
+        table = table.and_then(|table| table.get(key.name())?.as_table());
     }
-    if matches!(locate(written, key.names()), Some(Value::Dict(..))) {
-        return Err((key, "is a table; name one of its keys after another __".to_owned()));
-    }
-    match text.into_string() {
-        Ok(text) => Ok((key, text)),
-        Err(_) => Err((key, "is not UTF-8 text".to_owned())),
-    }
+    let message = match (text.into_string(), variable(sources, &key)) {
+        _ if table.is_some() => "is a table; name one of its keys after another __".to_owned(),
+        (_, Some(other)) => format!("is also set by {other}; keep one"),
+        (Err(_), None) => "is not UTF-8 text".to_owned(),
+        (Ok(text), None) => {
+            sources.set(origin, &key, text);
+            return Ok(());
+        }
+    };
+    Err((key, message))
 }
 
 /// The name in `table` that a level of a variable, in lower case, stands for.
-fn resolve(name: &str, table: &Key, written: &Dict) -> Result<String, String> {
+fn resolve(name: &str, table: Option<&Table>) -> Result<String, String> {
     if name.is_empty() {
         return Err("has an empty level; write __ between levels and nowhere else".to_owned());
     }
-    let is_root = table.names().is_empty();
-    let table = if is_root { Some(written) } else { locate(written, table.names()).and_then(Value::as_dict) };
     let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
-    let alike: Vec<_> = table.into_iter().flat_map(Dict::keys).filter(|known| plain(known) == plain(name)).collect();
+    let alike: Vec<_> = table.into_iter().flat_map(Table::keys).filter(|known| plain(known) == plain(name)).collect();
     match alike[..] {
         [] => Ok(name.to_owned()),
         [one] => Ok(one.clone()),

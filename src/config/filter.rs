@@ -1,15 +1,17 @@
 //! Filters: which events a sink is given.
 
-use super::table::{Reading, Table};
-use super::values::choice;
+use super::section::{Reading, Section};
 use crate::record::{Field, Filter, Rule};
 
 /// Reads the filter `name`: the name of one, or a table with the values to accept of each field.
-pub(super) fn read(table: &mut Table<'_>, name: &str) -> Reading<Filter> {
-    if !table.is_table(name) {
-        return Ok(table.optional(name, choice(&[("failures", ())]))?.map(|()| Filter::failures()));
+pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
+    if !section.is_table(name) {
+        return section.optional(name, |text| match text.trim() {
+            "failures" => Ok(Filter::failures()),
+            _ => Err("must be \"failures\"".to_owned()),
+        });
     }
-    let mut filter = table.table(name);
+    let filter = section.section(name);
     let mut rule = Ok(Rule::default());
     for &field in Field::all() {
         let name = field.name();

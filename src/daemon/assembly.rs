@@ -43,18 +43,17 @@ pub fn client(config: &Config) -> Result<Client, AssemblyError> {
 pub fn sinks(config: &Config, before: Option<(&Config, &Sinks)>) -> Result<Sinks, AssemblyError> {
     let kept = |name: &String, settings: &SinkSettings| {
         let (config, sinks) = before?;
-        config.sinks.get(name).filter(|sink| sink.target.settings == *settings)?;
+        config.sinks.get(name).filter(|sink| sink.settings == *settings)?;
         sinks.get(name).map(|outlet| outlet.sink.clone())
     };
     let outlet = |(name, sink): (&String, &config::Sink)| {
-        let target = &sink.target;
         let failed = |source| AssemblyError::Sink { name: name.clone(), source };
-        let built = kept(name, &target.settings).map_or_else(|| target.settings.build().map_err(failed), Ok)?;
+        let built = kept(name, &sink.settings).map_or_else(|| sink.settings.build().map_err(failed), Ok)?;
         let outlet = Outlet {
             shape: sink.shape,
             filter: sink.filter.clone().map(Arc::new),
-            gives_up_after: target.give_up_after,
-            ..Outlet::new(name, built, target.retry)
+            gives_up_after: sink.give_up_after,
+            ..Outlet::new(name, built, sink.retry)
         };
         Ok((name.clone(), outlet))
     };

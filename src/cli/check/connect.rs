@@ -115,7 +115,7 @@ fn advice_on(reason: &Reason) -> Option<String> {
 }
 
 async fn ask_sink(config: &Config, name: &str) -> Asked {
-    let built = match config.sinks[name].target.settings.build() {
+    let built = match config.sinks[name].settings.build() {
         Ok(sink) => sink.probe().await,
         Err(error) => Err(error),
     };

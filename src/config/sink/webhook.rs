@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::{SinkSettings, Target};
-use crate::config::table::{Reported, Table};
+use crate::config::section::{Reported, Section};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
 use crate::retry::RetryPolicy;
 use crate::sink::{Batching, Dispatch, SigningKeys, WebhookSettings};
 
 mod connection;
 mod headers;
-mod shown;
+pub(super) mod shown;
 
 /// `timeout` where none is set.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `retry_wait` and `retry_wait_max` where none is set.
-const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60 * 60) };
+pub(super) const RETRY: RetryPolicy =
+    RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60 * 60) };
 
 /// Events in a batch. One is not a batch.
 const EVENTS: RangeInclusive<usize> = 1..=1_000;
@@ -36,30 +36,25 @@ const WAIT_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// Requests at a time.
 const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
-pub(super) fn read(sink: &mut Table<'_>) -> Result<Target, Reported> {
+pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
     let url = sink.required("url", http_url);
     let keys = sink.secret("secret", |text| SigningKeys::parse(text).map_err(|error| error.to_string()));
     let headers = headers::read(sink);
     let connection = connection::read(sink, url.as_ref().ok());
     let dispatch = read_dispatch(sink);
     let timeout = sink.optional("timeout", positive_duration);
-    let retry = sink.retry_waits(Some(RETRY));
-    let give_up_after = sink.optional("give_up_after", positive_duration);
-    let settings = WebhookSettings {
+    Ok(WebhookSettings {
         url: url?,
         keys: keys?.unwrap_or_default(),
         headers: headers?,
         connection: connection?,
         dispatch: dispatch?,
         timeout: timeout?.unwrap_or(TIMEOUT),
-    };
-    let (shown, json) = (shown::line(&settings), shown::json(&settings));
-    let settings = SinkSettings::Webhook(settings.into());
-    Ok(Target { settings, shown, json, retry: retry?, give_up_after: give_up_after? })
+    })
 }
 
 /// How events go into requests: one each, several at a time, or in batches.
-fn read_dispatch(sink: &mut Table<'_>) -> Result<Dispatch, Reported> {
+fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
     let events = sink.optional("batch_events", whole_number(EVENTS));
     let bytes = sink.optional("batch_bytes", size_in(BYTES));
     let wait = sink.optional("batch_wait", wait);
@@ -84,6 +79,6 @@ fn read_dispatch(sink: &mut Table<'_>) -> Result<Dispatch, Reported> {
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
-    duration(text)
-        .and_then(|wait| if wait > WAIT_LIMIT { Err("must not be longer than \"5m\"".to_owned()) } else { Ok(wait) })
+    let wait = Some(duration(text)?).filter(|wait| *wait <= WAIT_LIMIT);
+    wait.ok_or_else(|| "must not be longer than \"5m\"".to_owned())
 }

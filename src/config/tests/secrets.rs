@@ -49,7 +49,7 @@ fn a_file_that_is_not_toml_is_reported_with_its_line() {
     for (text, line) in cases {
         let error = load(text, &[]).expect_err(text);
         assert_eq!(keys_of(&error), ["--config"]);
-        assert!(error.problems()[0].message.starts_with(line), "{error}");
+        assert!(error.problems[0].message.starts_with(line), "{error}");
         assert_eq!(error.to_string().lines().count(), 1);
     }
 }
@@ -104,8 +104,10 @@ fn headers_for_the_collector_of_traces_are_read_as_opentelemetry_writes_them() {
     let text = with("log", "otlp_headers", "\"x-tenant = treasury, authorization=Basic aHVudGVyMg==,\"");
     let config = load(&text, &[("CHANNELD_LOG__OTLP_ENDPOINT", "http://127.0.0.1:4318")]).expect("a collector");
     let otlp = config.otlp.expect("it is named");
-    let headers: Vec<_> = otlp.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
-    assert_eq!(headers, [("x-tenant", "treasury"), ("authorization", "Basic aHVudGVyMg==")]);
+    let headers = ["x-tenant", "authorization"].map(|name| otlp.headers[name].to_str().expect("visible ASCII"));
+    assert_eq!(headers, ["treasury", "Basic aHVudGVyMg=="]);
+    let shown = format!("{otlp:?}");
+    assert!(!shown.contains("treasury") && !shown.contains("aHVudGVyMg"), "{shown}");
     assert_eq!(good(&[]).otlp, None);
     let error = load(GOOD, &[("CHANNELD_LOG__OTLP_ENDPOINT", "127.0.0.1:4318")]).expect_err("no URL");
     assert_eq!(keys_of(&error), ["log.otlp_endpoint"]);

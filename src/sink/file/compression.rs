@@ -18,6 +18,7 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use strum::{EnumString, IntoStaticStr};
 use tokio_util::sync::CancellationToken;
 
 use super::closed::ClosedFiles;
@@ -27,7 +28,8 @@ use super::opening::{lock, rename_new, sync_directory};
 const CHUNK: usize = 128 * 1024;
 
 /// How closed files are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Compression {
     /// As `gzip` does.
     Gzip,

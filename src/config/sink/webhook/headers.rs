@@ -8,8 +8,8 @@
 
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::secret::from_file;
-use crate::config::table::{Reading, Reported, Table};
+use crate::config::files::read_secret;
+use crate::config::section::{Reading, Reported, Section};
 use crate::http::{basic, sensitive};
 
 /// What the sink or the connection makes, beside all that begin with [`OWN_PREFIX`].
@@ -32,18 +32,16 @@ const OWN_PREFIX: &str = "webhook-";
 const NAME_LIMIT: usize = 128;
 const VALUE_LIMIT: usize = 8 * 1024;
 
-const ILLEGAL_VALUE: &str = "must be visible ASCII and spaces, 8 KiB at most";
-
 /// `bearer_token`, `username` with `password`, `headers` and `header_files`.
-pub(super) fn read(sink: &mut Table<'_>) -> Result<HeaderMap, Reported> {
+pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
     let mut headers = HeaderMap::new();
     let mut outcome = read_authorization(sink).map(|value| {
         headers.extend(value.map(|value| (header::AUTHORIZATION, value)));
     });
     for table in ["headers", "header_files"] {
-        let mut table = sink.table(table);
+        let table = sink.section(table);
         for name in table.names()? {
-            match read_header(&mut table, &name, &headers) {
+            match read_header(&table, &name, &headers) {
                 Ok((name, value)) => drop(headers.insert(name, value)),
                 Err(reported) => outcome = Err(reported),
             }
@@ -52,12 +50,13 @@ pub(super) fn read(sink: &mut Table<'_>) -> Result<HeaderMap, Reported> {
     outcome.map(|()| headers)
 }
 
-fn read_header(table: &mut Table<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
-    let text = if table.key().name() == "headers" { table.quoted(key) } else { table.file(key, from_file) };
-    let text = text?.ok_or_else(|| table.missing(key))?;
-    let value = value(&text).ok_or_else(|| table.wrong(key, ILLEGAL_VALUE));
+fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
+    let value = match table.key.name() {
+        "headers" => table.quoted(key, value),
+        _ => table.file(key, |path| value(&read_secret(path)?)),
+    };
     let name = check_name(key, others).map_err(|message| table.wrong(key, message));
-    Ok((name?, value?))
+    Ok((name?, value?.ok_or_else(|| table.missing(key))?))
 }
 
 fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
@@ -75,12 +74,12 @@ fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
     Ok(name)
 }
 
-fn value(text: &str) -> Option<HeaderValue> {
+fn value(text: &str) -> Result<HeaderValue, String> {
     let legal = text.len() <= VALUE_LIMIT && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-    sensitive(text).filter(|_| legal)
+    sensitive(text).filter(|_| legal).ok_or_else(|| "must be visible ASCII and spaces, 8 KiB at most".to_owned())
 }
 
-fn read_authorization(sink: &mut Table<'_>) -> Reading<HeaderValue> {
+fn read_authorization(sink: &Section<'_>) -> Reading<HeaderValue> {
     let bearer = sink.secret("bearer_token", bearer);
     let basic = read_basic(sink, "username", "password");
     match (bearer?, basic?) {
@@ -96,7 +95,7 @@ fn bearer(text: &str) -> Result<HeaderValue, String> {
 }
 
 /// The header of a user's name and password, each under its own key; both or neither.
-pub(super) fn read_basic(sink: &mut Table<'_>, username: &str, password: &str) -> Reading<HeaderValue> {
+pub(super) fn read_basic(sink: &Section<'_>, username: &str, password: &str) -> Reading<HeaderValue> {
     let user = sink.optional(username, check_username);
     let secret = sink.secret(password, check_password);
     match (user?, secret?) {
