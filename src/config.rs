@@ -69,13 +69,6 @@ pub struct Config {
     pub sinks: BTreeMap<String, Sink>,
     /// What an operator should know though nothing is wrong, a sentence each.
     pub notes: Vec<String>,
-}
-
-/// A configuration, and the files beside the operator's own that it was read from.
-#[derive(Debug)]
-pub struct Loaded {
-    /// What they say.
-    pub config: Config,
     /// Where secrets, certificates and keys came from.
     pub files: Files,
 }
@@ -86,30 +79,19 @@ impl Config {
     /// # Errors
     /// Every problem there is; where the file cannot be read at all, that one.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
-        Self::load_with(file, std::env::vars_os())
-    }
-
-    /// As [`load`](Self::load), with other variables than the process's.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_with(
-        file: Option<&Path>,
-        variables: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<Self, ConfigError> {
-        Self::of(&Text::read(file)?, variables).map(|loaded| loaded.config)
+        Self::of(&Text::read(file)?, std::env::vars_os())
     }
 
     /// Checks the defaults, the operator's `text` and `variables`.
     ///
     /// # Errors
     /// Every problem there is; where the text is not TOML, that one.
-    pub fn of(text: &Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
+    pub fn of(text: &Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, ConfigError> {
         let reader = Reader::open(text, variables)?;
         let config = Self::read(&reader.root());
         reader.note_unknown();
         let files = reader.files.take();
-        reader.finish(config).map(|config| Loaded { config, files })
+        reader.finish(config).map(|config| Self { files, ..config })
     }
 
     fn read(root: &Section<'_>) -> Result<Self, Reported> {
@@ -119,7 +101,6 @@ impl Config {
         let shutdown_grace = root.required("shutdown_grace", values::duration);
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
-        let (channels, sinks) = (channels?, sinks?);
         check_raw_files(root, &channels, &sinks);
         Ok(Self {
             api: api?,
@@ -131,6 +112,7 @@ impl Config {
             notes: unused(&channels, &sinks),
             channels,
             sinks,
+            files: Files::default(),
         })
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::channel::SharedParts;
-use crate::config::{self, Config, Loaded, Text};
+use crate::config::{self, Config, Text};
 use crate::ledger::store::Sled;
 use crate::ledger::{Ledgers, StateError};
 use crate::liveness::Liveness;
@@ -53,7 +53,7 @@ pub struct Start {
     /// The file's text, as it was read.
     pub text: Text,
     /// The configuration that the text gave.
-    pub loaded: Loaded,
+    pub config: Config,
     /// The signals of the process.
     pub signals: io::Result<Signals>,
 }
@@ -63,7 +63,7 @@ pub struct Start {
 /// # Errors
 /// If it could not start: nothing was read or delivered.
 pub async fn run(start: Start) -> Result<Outcome, StartError> {
-    let config = &start.loaded.config;
+    let config = &start.config;
     let logs = telemetry::init(&config.log);
     info!(target: ALWAYS, version = version::text(), channels = config.channels.len(), "channeld starts");
     for note in &config.notes {
@@ -103,14 +103,14 @@ struct Daemon {
 
 impl Daemon {
     async fn start(start: Start, logs: Logs) -> Result<(Self, Wanted), StartError> {
-        let Start { file, text, loaded, signals } = start;
+        let Start { file, text, config, signals } = start;
         let signals = signals?;
-        let ledgers = Arc::new(open_ledgers(loaded.config.state_path.clone()).await?);
+        let ledgers = Arc::new(open_ledgers(config.state_path.clone()).await?);
         let metrics = Metrics::default();
-        let (traces, exporting) = Exporting::begin(loaded.config.otlp.clone(), &metrics)?;
+        let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes();
         let parts = SharedParts::new(ledgers, metrics.clone(), traces);
-        let (in_force, wanted) = InForce::first(text, loaded, &parts)?;
+        let (in_force, wanted) = InForce::first(text, config, &parts)?;
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
         let operations = watch::Sender::new(Arc::new(operations(process, &parts, &asks, &in_force.config)));

@@ -62,12 +62,7 @@ pub struct Chain<'a>(pub &'a dyn Error);
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        std::iter::successors(self.0.source(), |&error| error.source()).try_for_each(|cause| write!(f, ": {cause}"))
     }
 }
 
@@ -89,7 +84,7 @@ impl Logs {
 }
 
 fn filter(log: &Log) -> EnvFilter {
-    EnvFilter::new(format!("{QUIET},{}", log.level))
+    EnvFilter::new(format!("{QUIET},{}", log.level.0))
 }
 
 /// Sends logs to standard error. Standard output is for events.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::{Outlet, SharedParts};
-use crate::config::Config;
+use crate::config::{Config, Text};
 use crate::daemon::assembly;
 use crate::daemon::open_ledgers;
 use crate::daemon::signals::Signals;
@@ -65,7 +65,7 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("channeld.toml");
     std::fs::write(&file, configuration(simulator.announcement(), directory.path()))?;
-    let config = Config::load_with(Some(&file), [])?;
+    let config = Config::of(&Text::read(Some(&file))?, [])?;
     telemetry::init_plain(&config.log);
 
     println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);

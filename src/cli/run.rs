@@ -22,14 +22,14 @@ pub async fn run(file: Option<PathBuf>) -> Exit {
     // First: a signal that comes during the start ends the daemon in good order too.
     let signals = daemon::Signals::listen();
     let loaded = Text::read(file.as_deref()).and_then(|text| Ok((Config::of(&text, std::env::vars_os())?, text)));
-    let (loaded, text) = match loaded {
+    let (config, text) = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {
             eprintln!("{problems}");
             return Exit::Config;
         }
     };
-    match daemon::run(daemon::Start { file, text, loaded, signals }).await {
+    match daemon::run(daemon::Start { file, text, config, signals }).await {
         // What did not finish within the grace period is not lost: it is offered again at the next start.
         Ok(Outcome::Drained | Outcome::GraceExpired | Outcome::SinkClosed) => Exit::Done,
         Ok(Outcome::AllGone) => Exit::Unavailable,

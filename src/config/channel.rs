@@ -37,26 +37,27 @@ impl Channel {
     }
 }
 
-/// Reads every channel, in the order of their names.
-pub(super) fn read_all(root: &Section<'_>) -> Result<Vec<Channel>, Reported> {
+/// Reads every channel, in the order of their names. Those that are wrong are left out.
+pub(super) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     let shared = || root.section("verification");
     let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
-    let names = channels.names().and_then(|names| {
-        let message = "there is no channel; add a [channels.NAME] table with its id and sinks";
-        if names.is_empty() { Err(channels.wrong_itself(message)) } else { Ok(names) }
-    });
-    if names.is_err() {
+    let names = channels.names();
+    if names.as_ref().is_ok_and(Vec::is_empty) {
+        root.wrong("channels", "there is no channel; add a [channels.NAME] table with its id and sinks");
+    }
+    let names = names.unwrap_or_default();
+    if names.is_empty() {
         // For its own mistakes.
         let _ = Levels { own: shared(), shared: shared() }.read();
     }
     let mut ids = BTreeMap::new();
     let read = |name: &String| {
+        channels.check_name(name);
         let channel = channels.section(name);
         let verification = Levels { own: channel.section("verification"), shared: shared() };
-        read(&channel, &verification, &sinks, &mut ids)
+        read(&channel, &verification, &sinks, &mut ids).ok()
     };
-    let channels: Vec<_> = names?.iter().map(read).collect();
-    channels.into_iter().collect()
+    names.iter().filter_map(read).collect()
 }
 
 /// `ids` are those of the channels before it, with their keys.
@@ -67,7 +68,6 @@ fn read(
     ids: &mut BTreeMap<ChannelId, String>,
 ) -> Result<Channel, Reported> {
     let verification = levels.read();
-    channel.check_name();
     let id = read_id(channel, ids);
     let sinks = read_sinks(channel, defined);
     let filters = sinks.as_ref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&channel.section("filters"), sinks));
@@ -86,36 +86,38 @@ fn read_id(channel: &Section<'_>, ids: &mut BTreeMap<ChannelId, String>) -> Resu
     let id = channel.required("id", |text| {
         text.trim().parse().map_err(|_| "must be the channel's UUID as the service shows it".to_owned())
     })?;
-    match ids.insert(id, channel.key.at("id").to_string()) {
-        None => Ok(id),
-        Some(other) => Err(channel.wrong("id", format!("is the same as {other}; read each channel once"))),
+    if let Some(other) = ids.insert(id, channel.key.at("id").to_string()) {
+        channel.wrong("id", format!("is the same as {other}; read each channel once"));
     }
+    Ok(id)
 }
 
 fn read_sinks(channel: &Section<'_>, defined: &[String]) -> Result<Vec<String>, Reported> {
     let names = channel.list("sinks")?.ok_or_else(|| channel.missing("sinks"))?;
-    let mut outcome = if names.is_empty() { Err(channel.wrong("sinks", "is empty; name a sink")) } else { Ok(()) };
+    if names.is_empty() {
+        channel.wrong("sinks", "is empty; name a sink");
+    }
     for (index, name) in names.iter().enumerate() {
         if !defined.contains(name) {
-            outcome = Err(channel.wrong("sinks", undefined(name, defined)));
+            channel.wrong("sinks", undefined(name, defined));
         } else if names[..index].contains(name) {
-            outcome = Err(channel.wrong("sinks", format!("names the sink {name:?} twice; name each sink once")));
+            channel.wrong("sinks", format!("names the sink {name:?} twice; name each sink once"));
         }
     }
-    outcome.map(|()| names)
+    Ok(names)
 }
 
 fn read_filters(filters: &Section<'_>, sinks: &[String]) -> Result<BTreeMap<String, Filter>, Reported> {
-    let names = filters.names()?;
-    let read = |name: String| match filter::read(filters, &name)? {
-        _ if !sinks.contains(&name) => {
+    let mut read = BTreeMap::new();
+    for name in filters.names()? {
+        let Ok(Some(filter)) = filter::read(filters, &name) else { continue };
+        if !sinks.contains(&name) {
             let message = format!("is no sink of this channel, whose sinks are: {}", sinks.join(", "));
-            Err(filters.wrong(&name, message))
+            filters.wrong(&name, message);
         }
-        filter => Ok(filter.map(|filter| (name, filter))),
-    };
-    let read: Vec<_> = names.into_iter().map(read).collect();
-    read.into_iter().filter_map(Result::transpose).collect()
+        read.insert(name, filter);
+    }
+    Ok(read)
 }
 
 fn undefined(name: &str, defined: &[String]) -> String {

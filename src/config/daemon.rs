@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use reqwest::header::{HeaderMap, HeaderName};
-use url::Url;
 
 use super::channel::{self, Channel};
 use super::files::Text;
@@ -36,7 +35,7 @@ impl Local {
         load_part(file, |root| {
             let (state_path, log) = (read_state_path(root), read_log(root));
             let channels = channel::read_all(root);
-            Ok(Self { state_path: state_path?, log: log?, channels: channels? })
+            Ok(Self { state_path: state_path?, log: log?, channels })
         })
     }
 }
@@ -84,7 +83,7 @@ pub(super) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     });
     let headers = log.secret("otlp_headers", headers);
     let (endpoint, headers) = (endpoint?, headers?.unwrap_or_default());
-    Ok(endpoint.map(|endpoint: Url| Otlp { endpoint, headers }))
+    Ok(endpoint.map(|endpoint| Otlp { endpoint, headers }))
 }
 
 /// As in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value`, with commas between.

@@ -12,17 +12,14 @@ pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
         });
     }
     let filter = section.section(name);
-    let mut rule = Ok(Rule::default());
+    let mut rule = Rule::default();
     for &field in Field::all() {
         let name = field.name();
-        match filter.list(name) {
-            Ok(None) => {}
-            Ok(Some(values)) if values.is_empty() => {
-                rule = Err(filter.wrong(name, "is empty, and no event would pass; name a value"));
-            }
-            Ok(Some(values)) => rule = rule.map(|rule| rule.with(field, values)),
-            Err(reported) => rule = Err(reported),
+        let Ok(Some(values)) = filter.list(name) else { continue };
+        if values.is_empty() {
+            filter.wrong(name, "is empty, and no event would pass; name a value");
         }
+        rule = rule.with(field, values);
     }
-    Ok(Some(Filter::any(vec![rule?])))
+    Ok(Some(Filter::any(vec![rule])))
 }

@@ -4,13 +4,13 @@
 //!
 //! * **No values.** A problem says which rule a value breaks and never quotes what could be a secret.
 
-use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
 
 /// One mistake.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{key}{}: {message}", origin.as_ref().map_or(String::new(), |origin| format!(" ({origin})")))]
 pub struct Problem {
     /// The key, as it would stand in a file: `channels.settlements.id`; or `--config` for the file itself.
     pub key: String,
@@ -19,15 +19,6 @@ pub struct Problem {
     pub origin: Option<String>,
     /// What is wrong, and what to do about it.
     pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.origin {
-            Some(origin) => write!(f, "{} ({origin}): {}", self.key, self.message),
-            None => write!(f, "{}: {}", self.key, self.message),
-        }
-    }
 }
 
 /// Everything that is wrong with a configuration.

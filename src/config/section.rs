@@ -20,7 +20,8 @@ use super::known::Known;
 use super::problem::{ConfigError, Problem};
 use super::sources::Sources;
 
-/// A value is wrong, and the problem has been noted.
+/// There is no value, and the problem has been noted. A value that is only wrong beside others is read all the same:
+/// nothing is made of a configuration with a problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported;
 
@@ -202,11 +203,6 @@ impl<'r> Section<'r> {
     /// Notes a problem with a key.
     pub(super) fn wrong(&self, name: &str, message: impl Into<String>) -> Reported {
         self.reader.wrong(&self.key.at(name), message)
-    }
-
-    /// Notes a problem with this table.
-    pub(super) fn wrong_itself(&self, message: impl Into<String>) -> Reported {
-        self.reader.wrong(&self.key, message)
     }
 
     /// Notes that a key is not set and has no default.

@@ -84,24 +84,20 @@ impl SinkSettings {
     }
 }
 
-/// Reads every sink.
-pub(super) fn read_all(section: &Section<'_>) -> Result<BTreeMap<String, Sink>, Reported> {
+/// Reads every sink. Those that are wrong are left out.
+pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
     let mut sinks = BTreeMap::new();
-    let mut outcome = Ok(());
-    for name in section.names()? {
-        match read(&section.section(&name)) {
-            Ok(sink) => {
-                file::check_conflicts(section, &name, &sink, &sinks);
-                sinks.insert(name, sink);
-            }
-            Err(reported) => outcome = Err(reported),
+    for name in section.names().unwrap_or_default() {
+        section.check_name(&name);
+        if let Ok(sink) = read(&section.section(&name)) {
+            file::check_conflicts(section, &name, &sink, &sinks);
+            sinks.insert(name, sink);
         }
     }
-    outcome.map(|()| sinks)
+    sinks
 }
 
 fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
-    sink.check_name();
     let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
     let settings = match kind {
         SinkType::Stdout => Ok(SinkSettings::Stdout),
@@ -125,7 +121,7 @@ fn read_shape(sink: &Section<'_>) -> Result<Shape, Reported> {
     let shape = Shape { format: format?.unwrap_or_default(), include_proof: include_proof?.unwrap_or_default() };
     if shape == (Shape { format: Format::Raw, include_proof: true }) {
         let message = "cannot be set for the format \"raw\", which is the service's event with its proof in it already";
-        return Err(sink.wrong("include_proof", message));
+        sink.wrong("include_proof", message);
     }
     Ok(shape)
 }

@@ -38,7 +38,7 @@ fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let file = directory.path().join("channeld.toml");
     fs::write(&file, text).expect("a file in it");
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    Config::load_with(Some(&file), variables)
+    Config::of(&Text::read(Some(&file))?, variables)
 }
 
 fn good(variables: &[(&str, &str)]) -> Config {

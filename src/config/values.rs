@@ -106,21 +106,21 @@ impl Section<'_> {
         let policy = RetryPolicy { wait: first?, max_wait: longest? };
         if policy.wait > policy.max_wait {
             let max = self.key.at("retry_wait_max");
-            return Err(self.wrong("retry_wait", format!("must not be longer than {max}")));
+            self.wrong("retry_wait", format!("must not be longer than {max}"));
         }
         Ok(policy)
     }
 
-    /// Notes the name of this table of a channel or sink where it could not be used everywhere that names are.
-    pub(super) fn check_name(&self) {
-        let name = self.key.name();
+    /// Notes the name of a channel or sink where it could not be used everywhere that names are.
+    pub(super) fn check_name(&self, name: &str) {
         let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
         if !legal || !framed || name.contains("__") {
-            self.wrong_itself(format!(
+            let message = format!(
                 "must be named with letters, digits, - and _ ({NAME_LIMIT} at most, a letter or digit at both ends, no \
                  __), because the name becomes a metric label, a part of environment variables and of paths"
-            ));
+            );
+            self.wrong(name, message);
         }
     }
 }

@@ -9,7 +9,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::metrics::Metrics;
-use crate::telemetry::trace::{Export, Otlp, SetupError, Traces};
+use crate::telemetry::Chain;
+use crate::telemetry::trace::{Export, Otlp, Traces};
+
+use super::StartError;
 
 /// The longest time that exporting the last spans may take of what is left of the grace period.
 const LAST_SPANS: Duration = Duration::from_secs(5);
@@ -23,10 +26,11 @@ pub(super) struct Exporting {
 
 impl Exporting {
     /// Exports what begins in the traces that are returned.
-    pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), SetupError> {
+    pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), StartError> {
         let (mut task, otlp, stop) = (JoinSet::new(), otlp.map(watch::Sender::new), CancellationToken::new());
         let Some(sender) = &otlp else { return Ok((Traces::default(), Self { task, otlp, stop })) };
-        let (traces, export) = Export::new(sender.subscribe(), metrics.spans_lost())?;
+        let (traces, export) = Export::new(sender.subscribe(), metrics.spans_lost())
+            .map_err(|error| format!("traces cannot be exported: {}", Chain(&*error)))?;
         task.spawn(export.run(stop.clone()));
         Ok((traces, Self { task, otlp, stop }))
     }

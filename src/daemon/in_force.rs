@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use crate::channel::SharedParts;
-use crate::config::{Config, Files, Loaded, Text};
+use crate::config::{Config, Text};
 use crate::daemon::assembly::{self, Sinks};
 use crate::daemon::supervisor::Wanted;
 use crate::operator::Changes;
@@ -25,7 +25,6 @@ use super::StartError;
 pub(super) struct InForce {
     pub(super) config: Config,
     text: Text,
-    files: Files,
     sinks: Sinks,
     /// Sinks that are opening their files again.
     reopening: JoinSet<()>,
@@ -34,7 +33,7 @@ pub(super) struct InForce {
 }
 
 /// Reads a text and everything that it names, off the async threads.
-pub(super) async fn load(text: &Text) -> Result<Loaded, StartError> {
+pub(super) async fn load(text: &Text) -> Result<Config, StartError> {
     let text = text.clone();
     Ok(tokio::task::spawn_blocking(move || Config::of(&text, std::env::vars_os())).await??)
 }
@@ -46,11 +45,10 @@ async fn read(file: Option<&Path>) -> Result<Text, StartError> {
 
 impl InForce {
     /// The first: nothing runs yet.
-    pub(super) fn first(text: Text, loaded: Loaded, parts: &SharedParts) -> Result<(Self, Wanted), StartError> {
-        let Loaded { config, files } = loaded;
+    pub(super) fn first(text: Text, config: Config, parts: &SharedParts) -> Result<(Self, Wanted), StartError> {
         let (sinks, wanted) = assemble(&config, None, parts)?;
         let (reopening, complaint) = (JoinSet::new(), None);
-        Ok((Self { config, text, files, sinks, reopening, complaint }, wanted))
+        Ok((Self { config, text, sinks, reopening, complaint }, wanted))
     }
 
     /// Reads the operator's file again and puts it in force.
@@ -79,7 +77,7 @@ impl InForce {
     /// Secrets and certificates that have changed take the place of those in force; `None` where none has, or what there
     /// is now cannot be used.
     pub(super) async fn follow_files(&mut self, parts: &SharedParts) -> Option<Wanted> {
-        let files = self.files.clone();
+        let files = self.config.files.clone();
         if !matches!(tokio::task::spawn_blocking(move || files.have_changed()).await, Ok(true)) {
             return None;
         }
@@ -100,11 +98,11 @@ impl InForce {
     }
 
     async fn adopt(&mut self, text: Text, parts: &SharedParts) -> Result<(Changes, Wanted), StartError> {
-        let Loaded { config, files } = load(&text).await?;
+        let config = load(&text).await?;
         check_lasting(&self.config, &config)?;
         let (sinks, wanted) = assemble(&config, Some((&self.config, &self.sinks)), parts)?;
         let changes = Changes::between(&self.config, &config);
-        (self.config, self.text, self.files, self.sinks, self.complaint) = (config, text, files, sinks, None);
+        (self.config, self.text, self.sinks, self.complaint) = (config, text, sinks, None);
         Ok((changes, wanted))
     }
 

@@ -92,7 +92,8 @@ impl Limit {
     }
 
     /// Counts a line, and says whether it is written.
-    fn admits(&self, kind: Kind, level: Level, message: String) -> bool {
+    fn admits(&self, line: Line, level: Level) -> bool {
+        let Line { kind, message } = line;
         let (mut windows, now) = (self.lock(), Instant::now());
         let is_known = windows.len() < MAX_KINDS || windows.contains_key(&kind);
         let kind = if is_known { kind } else { Kind { channel: None, sink: None, ..kind } };
@@ -125,27 +126,25 @@ impl<S: Subscriber> Layer<S> for Limit {
             return true;
         }
         // Before the lock: formatting a field runs code of the caller.
-        let mut line = Line::default();
+        let kind = Kind { place: metadata.callsite(), channel: None, sink: None };
+        let mut line = Line { kind, message: String::new() };
         event.record(&mut line);
-        let kind = Kind { place: metadata.callsite(), channel: line.channel, sink: line.sink };
-        self.admits(kind, *metadata.level(), line.message)
+        self.admits(line, *metadata.level())
     }
 }
 
 /// The parts of a line that decide its kind.
-#[derive(Default)]
 struct Line {
+    kind: Kind,
     message: String,
-    channel: Option<String>,
-    sink: Option<String>,
 }
 
 impl Line {
     fn take(&mut self, field: &Field, text: impl FnOnce() -> String) {
         match field.name() {
             "message" => self.message = text(),
-            "channel" => self.channel = Some(text()),
-            "sink" => self.sink = Some(text()),
+            "channel" => self.kind.channel = Some(text()),
+            "sink" => self.kind.sink = Some(text()),
             _ => {}
         }
     }

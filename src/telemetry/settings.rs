@@ -1,6 +1,5 @@
 //! What an operator decides about logs.
 
-use std::fmt;
 use std::str::FromStr;
 
 use strum::{EnumString, VariantNames};
@@ -19,7 +18,7 @@ pub struct Log {
 
 /// A level, or levels by module, in the syntax of [`EnvFilter`], which accepts it without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLevel(Box<str>);
+pub struct LogLevel(pub(super) Box<str>);
 
 /// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
@@ -43,11 +42,5 @@ impl FromStr for LogLevel {
             return Err(format!("must be one of {}, or such as \"info,channeld::api=debug\"", LEVELS.join(", ")));
         }
         Ok(Self(directives.into()))
-    }
-}
-
-impl fmt::Display for LogLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }

@@ -27,13 +27,14 @@ pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
     let access = read_access(sink);
     let rotation = read_rotation(sink, path.as_deref().ok());
     let settings = FileSettings { path: path?, access: access?, rotation: rotation? };
-    // A link must not replace a file of the sink.
-    let message = match settings.latest_link() {
-        Some(link) if settings.takes(link) => "must be another path than that of the file, and of no closed file",
-        Some(link) if link.file_name().is_none() => "must end with a name",
-        _ => return Ok(settings),
-    };
-    Err(sink.wrong("latest_link", message))
+    if let Some(link) = settings.latest_link() {
+        if settings.takes(link) {
+            sink.wrong("latest_link", "must be another path than that of the file, and of no closed file");
+        } else if link.file_name().is_none() {
+            sink.wrong("latest_link", "must end with a name");
+        }
+    }
+    Ok(settings)
 }
 
 fn read_access(sink: &Section<'_>) -> Result<Access, Reported> {
@@ -73,17 +74,18 @@ fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
         ];
         let every_key = sink.key.at("rotate_every");
         let message = format!("has no effect on a file that is never closed: set {size_key} or {every_key} too");
-        let wrong: Vec<_> = set.iter().filter(|(_, set)| *set).map(|(key, _)| sink.wrong(key, &*message)).collect();
-        return wrong.last().map_or(Ok(None), |reported| Err(*reported));
+        for (key, _) in set.iter().filter(|(_, is_set)| *is_set) {
+            sink.wrong(key, &*message);
+        }
+        return Ok(None);
     }
     if keep.size.zip(rotate_size).is_some_and(|(keep, rotate)| keep < rotate) {
-        let message = format!("must not be smaller than {size_key}, the size of one file");
-        return Err(sink.wrong("keep_size", message));
+        sink.wrong("keep_size", format!("must not be smaller than {size_key}, the size of one file"));
     }
     let Some(file) = file else { return Ok(None) };
     let claims = |name: &ClosedName| file.file_name().is_some_and(|own| name.claims(&own.to_string_lossy()));
     if name.as_ref().is_some_and(claims) {
-        return Err(sink.wrong("rotated_name", "must give other names than that of the file itself"));
+        sink.wrong("rotated_name", "must give other names than that of the file itself");
     }
     let name = name.unwrap_or_else(|| ClosedName::beside(file));
     Ok(Some(Rotation { size: rotate_size, every, name, compression, keep, latest_link }))

@@ -60,22 +60,20 @@ fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
     let wait = sink.optional("batch_wait", wait);
     let concurrency = sink.optional("concurrency", whole_number(CONCURRENCY));
     let (events, bytes, wait) = (events?.unwrap_or(1), bytes?.unwrap_or(DEFAULT_BYTES), wait?.unwrap_or_default());
-    match (events, concurrency?.unwrap_or(1)) {
-        (1, _) if wait > Duration::ZERO => {
-            let message = "counts only for batches; set batch_events to more than 1, or remove it";
-            Err(sink.wrong("batch_wait", message))
+    let concurrency = concurrency?.unwrap_or(1);
+    if events == 1 {
+        if wait > Duration::ZERO {
+            sink.wrong("batch_wait", "counts only for batches; set batch_events to more than 1, or remove it");
         }
-        (1, concurrency) => Ok(Dispatch::Single { concurrency }),
-        (events, 1) => {
-            let bytes = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);
-            Ok(Dispatch::Batches(Batching { events, bytes, wait }))
-        }
-        _ => {
-            let message = "cannot be more than 1 together with batch_events: a batch holds the events of several subjects, \
-                           whose order several requests at a time would not keep";
-            Err(sink.wrong("concurrency", message))
-        }
+        return Ok(Dispatch::Single { concurrency });
     }
+    if concurrency > 1 {
+        let message = "cannot be more than 1 together with batch_events: a batch holds the events of several subjects, \
+                       whose order several requests at a time would not keep";
+        sink.wrong("concurrency", message);
+    }
+    let bytes = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);
+    Ok(Dispatch::Batches(Batching { events, bytes, wait }))
 }
 
 fn wait(text: &str) -> Result<Duration, String> {

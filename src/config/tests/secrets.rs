@@ -68,7 +68,7 @@ fn a_file_that_cannot_be_read_is_the_only_problem() {
         (&binary, "UTF-8"),
     ];
     for (path, message) in cases {
-        let error = Config::load_with(Some(path), []).expect_err(message);
+        let error = Config::load(Some(path)).expect_err(message);
         assert_eq!(keys_of(&error), ["--config"]);
         assert!(error.to_string().contains(message), "{error}");
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");

@@ -4,7 +4,7 @@ use axum::response::Response;
 use super::*;
 use crate::api::scripted::Scripted;
 use crate::channel::SharedParts;
-use crate::config::Config;
+use crate::config::{Config, Text};
 use crate::daemon::assembly;
 use crate::daemon::open_ledgers;
 use crate::metrics::Metrics;
@@ -30,7 +30,7 @@ async fn gone(directory: &std::path::Path) -> (Wanted, Scripted) {
         service.base_url
     );
     std::fs::write(&file, text).unwrap();
-    let config = Config::load_with(Some(&file), []).unwrap();
+    let config = Config::of(&Text::read(Some(&file)).unwrap(), []).unwrap();
     let ledgers = Arc::new(open_ledgers(directory.join("state")).await.unwrap());
     let client = assembly::client(&config).unwrap();
     let sinks = assembly::sinks(&config, None).unwrap();

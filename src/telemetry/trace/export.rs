@@ -54,10 +54,8 @@ pub struct Otlp {
     pub headers: HeaderMap,
 }
 
-/// The client of the collector could not be made.
-#[derive(Debug, thiserror::Error)]
-#[error("traces cannot be exported")]
-pub struct SetupError(#[source] Box<dyn Error + Send + Sync>);
+/// Why the client of the collector could not be made.
+pub type SetupError = Box<dyn Error + Send + Sync>;
 
 /// Exports spans as they end.
 #[derive(Debug)]
@@ -73,7 +71,7 @@ impl Export {
     /// Nothing is sent yet. Lost spans are counted in `lost`; the headers may change.
     ///
     /// # Errors
-    /// [`SetupError`].
+    /// If the client of the collector cannot be made.
     pub fn new(otlp: watch::Receiver<Otlp>, lost: IntCounter) -> Result<(Traces, Self), SetupError> {
         let (sender, queue) = mpsc::channel(QUEUED);
         let queueing = Queue { sender, lost: lost.clone(), is_full: AtomicBool::new(false) };
@@ -85,31 +83,25 @@ impl Export {
     /// Exports until `stop` fires, and then the rest of the queue.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut spans = Vec::with_capacity(AT_ONCE);
-        while self.gather(&mut spans, &stop).await {
+        while stop.run_until_cancelled(self.gather(&mut spans)).await == Some(true) {
+            self.export(std::mem::take(&mut spans)).await;
+        }
+        self.queue.close();
+        while !spans.is_empty() || self.queue.recv_many(&mut spans, AT_ONCE).await > 0 {
             self.export(std::mem::take(&mut spans)).await;
         }
     }
 
-    /// Waits for a span, and [`LINGER`] for more of them; `false` at the end.
-    async fn gather(&mut self, spans: &mut Vec<SpanData>, stop: &CancellationToken) -> bool {
-        let Self { queue, .. } = self;
-        tokio::select! {
-            biased;
-            () = stop.cancelled(), if !queue.is_closed() => queue.close(),
-            gathered = async {
-                queue.recv_many(spans, AT_ONCE).await;
-                let more = async { while spans.len() < AT_ONCE && queue.recv_many(spans, AT_ONCE - spans.len()).await > 0 {} };
-                let _ = timeout(LINGER, more).await;
-            } => gathered,
-        }
-        // A closed queue may still hold spans.
-        !spans.is_empty() || !queue.is_empty() || !queue.is_closed()
+    /// Waits for a span, and [`LINGER`] for more of them; `false` where none can come.
+    async fn gather(&mut self, spans: &mut Vec<SpanData>) -> bool {
+        self.queue.recv_many(spans, AT_ONCE).await;
+        let more =
+            async { while spans.len() < AT_ONCE && self.queue.recv_many(spans, AT_ONCE - spans.len()).await > 0 {} };
+        let _ = timeout(LINGER, more).await;
+        !spans.is_empty()
     }
 
     async fn export(&mut self, spans: Vec<SpanData>) {
-        if spans.is_empty() {
-            return;
-        }
         let count = u64::try_from(spans.len()).unwrap_or(u64::MAX);
         self.follow_headers();
         let error = match timeout(TIMEOUT, self.exporter.export(spans)).await {
@@ -124,16 +116,11 @@ impl Export {
             return;
         };
         self.lost.inc_by(count);
-        let collector = self.otlp.borrow().endpoint.authority().to_owned();
+        let (collector, spans) = (self.otlp.borrow().endpoint.authority().to_owned(), count);
         if std::mem::replace(&mut self.is_failing, true) {
-            debug!(collector, spans = count, error, "traces could not be exported");
+            debug!(collector, spans, error, "traces could not be exported");
         } else {
-            warn!(
-                collector,
-                spans = count,
-                error,
-                "traces could not be exported: they are lost, and events go on without"
-            );
+            warn!(collector, spans, error, "traces could not be exported: they are lost, and events go on without");
         }
     }
 
@@ -155,16 +142,14 @@ fn resource() -> Resource {
 }
 
 fn exporter(otlp: &Otlp) -> Result<SpanExporter, SetupError> {
-    let client = http::client_for(&otlp.endpoint).map_err(|error| SetupError(error.into()))?;
-    let client = client.timeout(TIMEOUT).default_headers(otlp.headers.clone());
+    let client = http::client_for(&otlp.endpoint)?.timeout(TIMEOUT).default_headers(otlp.headers.clone());
     let mut exporter = SpanExporter::builder()
         .with_http()
-        .with_http_client(client.build().map_err(|error| SetupError(error.into()))?)
+        .with_http_client(client.build()?)
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(format!("{}/{PATH}", otlp.endpoint.as_str().trim_end_matches('/')))
         .with_timeout(TIMEOUT)
-        .build()
-        .map_err(|error| SetupError(error.into()))?;
+        .build()?;
     exporter.set_resource(&resource());
     Ok(exporter)
 }

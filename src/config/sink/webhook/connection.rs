@@ -24,10 +24,10 @@ pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, 
     if let (Reach::PublicOnly, Proxy::Named(_)) = (reach, &proxy) {
         let message = "cannot be set where allow_private is false: the proxy would connect, and to which address is not \
                        seen here; let the proxy refuse private addresses";
-        return Err(sink.wrong("proxy", message));
+        sink.wrong("proxy", message);
     }
     if let Some(Err(error)) = url.map(|url| reach.check(url)) {
-        return Err(sink.wrong("url", format!("cannot be reached: {error}")));
+        sink.wrong("url", format!("cannot be reached: {error}"));
     }
     Ok(Connection { authorities: authorities?, identity: identity?, proxy, reach })
 }

@@ -13,17 +13,17 @@ use crate::config::section::{Reading, Reported, Section};
 use crate::http::{basic, sensitive};
 
 /// What the sink or the connection makes, beside all that begin with [`OWN_PREFIX`].
-const OWN: [HeaderName; 10] = [
-    header::CONTENT_TYPE,
-    header::CONTENT_LENGTH,
-    header::CONTENT_ENCODING,
-    header::HOST,
-    header::CONNECTION,
-    header::TRANSFER_ENCODING,
-    header::TE,
-    header::TRAILER,
-    header::UPGRADE,
-    header::EXPECT,
+const OWN: [&str; 10] = [
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "host",
+    "connection",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
 ];
 
 const OWN_PREFIX: &str = "webhook-";
@@ -35,19 +35,18 @@ const VALUE_LIMIT: usize = 8 * 1024;
 /// `bearer_token`, `username` with `password`, `headers` and `header_files`.
 pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
     let mut headers = HeaderMap::new();
-    let mut outcome = read_authorization(sink).map(|value| {
-        headers.extend(value.map(|value| (header::AUTHORIZATION, value)));
-    });
+    if let Ok(Some(value)) = read_authorization(sink) {
+        headers.insert(header::AUTHORIZATION, value);
+    }
     for table in ["headers", "header_files"] {
         let table = sink.section(table);
         for name in table.names()? {
-            match read_header(&table, &name, &headers) {
-                Ok((name, value)) => drop(headers.insert(name, value)),
-                Err(reported) => outcome = Err(reported),
+            if let Ok((name, value)) = read_header(&table, &name, &headers) {
+                headers.insert(name, value);
             }
         }
     }
-    outcome.map(|()| headers)
+    Ok(headers)
 }
 
 fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
@@ -62,7 +61,7 @@ fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(He
 fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
     let legal = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| name.as_str().len() <= NAME_LIMIT);
     let name = legal.ok_or("is not the name of a header: letters, digits and dashes, 128 at most")?;
-    if name.as_str().starts_with(OWN_PREFIX) || OWN.contains(&name) {
+    if name.as_str().starts_with(OWN_PREFIX) || OWN.contains(&name.as_str()) {
         return Err("is a header that the sink makes itself; remove it".to_owned());
     }
     if others.contains_key(&name) {
@@ -120,8 +119,6 @@ fn check_username(text: &str) -> Result<String, String> {
 }
 
 fn check_password(text: &str) -> Result<String, String> {
-    if text.contains(char::is_control) {
-        return Err("must not have a control character in it".to_owned());
-    }
-    Ok(text.to_owned())
+    let legal = Some(text.to_owned()).filter(|text| !text.contains(char::is_control));
+    legal.ok_or_else(|| "must not have a control character in it".to_owned())
 }
