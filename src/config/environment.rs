@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use toml::Table;
+use toml::Value;
 
 use super::key::{Key, PREFIX};
 use super::problem::Problem;
@@ -38,14 +38,14 @@ pub(super) fn add(sources: &mut Sources, variables: impl IntoIterator<Item = (Os
 /// Sets what a variable says; or gives what is wrong with which key.
 fn set(sources: &mut Sources, origin: &str, levels: &str, text: OsString) -> Result<(), (Key, String)> {
     let mut key = Key::default();
-    let mut table = Some(&sources.values);
     for level in levels.split("__") {
         let name = level.to_ascii_lowercase();
-        key = key.at(&resolve(&name, table).map_err(|message| (key.at(&name), message))?);
-        table = table.and_then(|table| table.get(key.name())?.as_table());
+        key = key.at(&resolve(&name, sources, &key).map_err(|message| (key.at(&name), message))?);
     }
     let message = match (text.into_string(), variable(sources, &key)) {
-        _ if table.is_some() => "is a table; name one of its keys after another __".to_owned(),
+        _ if sources.get(&key).is_some_and(Value::is_table) => {
+            "is a table; name one of its keys after another __".into()
+        }
         (_, Some(other)) => format!("is also set by {other}; keep one"),
         (Err(_), None) => "is not UTF-8 text".to_owned(),
         (Ok(text), None) => {
@@ -57,12 +57,12 @@ fn set(sources: &mut Sources, origin: &str, levels: &str, text: OsString) -> Res
 }
 
 /// The name in `table` that a level of a variable, in lower case, stands for.
-fn resolve(name: &str, table: Option<&Table>) -> Result<String, String> {
+fn resolve(name: &str, sources: &Sources, table: &Key) -> Result<String, String> {
     if name.is_empty() {
         return Err("has an empty level; write __ between levels and nowhere else".to_owned());
     }
     let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
-    let alike: Vec<_> = table.into_iter().flat_map(Table::keys).filter(|known| plain(known) == plain(name)).collect();
+    let alike: Vec<_> = sources.names(table).filter(|known| plain(known) == plain(name)).collect();
     match alike[..] {
         [] => Ok(name.to_owned()),
         [one] => Ok(one.clone()),

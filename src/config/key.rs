@@ -15,6 +15,11 @@ impl Key {
         Self(self.0.iter().cloned().chain([name.to_owned()]).collect())
     }
 
+    /// The tables that it is in, from the root on.
+    pub(super) fn tables(&self) -> impl Iterator<Item = Self> {
+        (0..self.0.len()).map(|depth| Self(self.0[..depth].to_vec()))
+    }
+
     /// The last of its names.
     pub(super) fn name(&self) -> &str {
         self.0.last().map_or("", String::as_str)

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::Path;
 
-use toml::{Table, Value};
+use toml::Value;
 
 use super::environment;
 use super::files::{Files, Text, read_secret};
@@ -67,15 +67,15 @@ impl Reader {
     /// Notes the keys that were not read.
     pub(super) fn note_unknown(&self) {
         let known = self.known.borrow();
-        for key in known.unknown_in(&self.sources.values, &Key::default()) {
-            let message = match known.closest(&key) {
-                Some(meant) if environment::variable(&self.sources, &key).is_some() => {
+        for key in known.unknown_among(self.sources.keys()) {
+            let message = match known.closest(key) {
+                Some(meant) if environment::variable(&self.sources, key).is_some() => {
                     format!("is not a known key; did you mean {}?", meant.variable())
                 }
                 Some(meant) => format!("is not a known key; did you mean {meant}?"),
                 None => "is not a known key; remove it, or see the documented keys in config/default.toml".to_owned(),
             };
-            self.wrong(&key, message);
+            self.wrong(key, message);
         }
     }
 
@@ -187,12 +187,13 @@ impl<'r> Section<'r> {
 
     /// Whether a table is written at `name`.
     pub(super) fn is_table(&self, name: &str) -> bool {
-        matches!(self.table(), Ok(Some(table)) if table.get(name).is_some_and(Value::is_table))
+        self.reader.sources.get(&self.key.at(name)).is_some_and(Value::is_table)
     }
 
     /// The names in this table, in ascending order.
     pub(super) fn names(&self) -> Result<Vec<String>, Reported> {
-        Ok(self.table()?.into_iter().flat_map(Table::keys).cloned().collect())
+        self.check_table()?;
+        Ok(self.reader.sources.names(&self.key).cloned().collect())
     }
 
     /// Counts everything in this table as known, where it cannot be told what belongs there.
@@ -217,24 +218,18 @@ impl<'r> Section<'r> {
 
     fn find(&self, name: &str) -> Reading<&'r Value> {
         self.reader.known.borrow_mut().values.insert(self.key.at(name));
-        Ok(self.table()?.and_then(|table| table.get(name)))
+        self.check_table()?;
+        Ok(self.reader.sources.get(&self.key.at(name)))
     }
 
-    /// What is written in this table; `None` where it is not written.
-    fn table(&self) -> Reading<&'r Table> {
+    /// Counts this table as known, and notes where something else stands in its place.
+    fn check_table(&self) -> Result<(), Reported> {
         self.reader.known.borrow_mut().tables.insert(self.key.clone());
-        let mut table = &self.reader.sources.values;
-        for (depth, name) in self.key.0.iter().enumerate() {
-            table = match table.get(name) {
-                None => return Ok(None),
-                Some(Value::Table(inner)) => inner,
-                Some(_) => {
-                    let key = Key(self.key.0[..=depth].to_vec());
-                    return Err(self.reader.wrong(&key, "must be a table"));
-                }
-            };
+        let is_other = |key: &Key| self.reader.sources.get(key).is_some_and(|value| !value.is_table());
+        match self.key.tables().chain([self.key.clone()]).find(is_other) {
+            Some(other) => Err(self.reader.wrong(&other, "must be a table")),
+            None => Ok(()),
         }
-        Ok(Some(table))
     }
 }
 

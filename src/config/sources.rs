@@ -16,18 +16,16 @@ use super::problem::ConfigError;
 /// The documented keys with their defaults.
 pub(crate) const DEFAULTS: &str = include_str!("../../config/default.toml");
 
-/// All values, and where each was set.
+/// What is set, by its key, and where it was set. A table has an entry of its own, whose value is an empty table.
 #[derive(Default)]
-pub(super) struct Sources {
-    pub(super) values: Table,
-    origins: BTreeMap<Key, String>,
-}
+pub(super) struct Sources(BTreeMap<Key, (Value, String)>);
 
 impl Sources {
     /// The defaults.
     pub(super) fn defaults() -> Self {
         let mut sources = Self::default();
-        sources.merge("default", toml::from_str(DEFAULTS).expect("a test reads the compiled-in file"));
+        let values = toml::from_str(DEFAULTS).expect("a test reads the compiled-in file");
+        sources.add("default", Key::default(), Value::Table(values));
         sources
     }
 
@@ -42,43 +40,50 @@ impl Sources {
             let message = error.message().replace('\n', ", ");
             ConfigError::of_file(path, format!("{line}not TOML: {message}; correct the file"))
         })?;
-        self.merge(&format!("file {}", path.display()), values);
+        self.add(&format!("file {}", path.display()), Key::default(), Value::Table(values));
         Ok(())
     }
 
     /// Puts one value over what there is.
     pub(super) fn set(&mut self, origin: &str, key: &Key, text: String) {
-        let nest = |inner: Value, name: &String| Table::from_iter([(name.clone(), inner)]).into();
-        if let Value::Table(values) = key.0.iter().rev().fold(text.into(), nest) {
-            self.merge(origin, values);
+        for table in key.tables() {
+            self.0.entry(table).or_insert_with(|| (Table::new().into(), origin.to_owned()));
         }
+        self.add(origin, key.clone(), text.into());
+    }
+
+    /// Puts a value, or everything in a table, over what there is.
+    fn add(&mut self, origin: &str, key: Key, value: Value) {
+        let value = match value {
+            Value::Table(table) => {
+                table.into_iter().for_each(|(name, value)| self.add(origin, key.at(&name), value));
+                Table::new().into()
+            }
+            value => value,
+        };
+        self.0.insert(key, (value, origin.to_owned()));
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&Value> {
+        self.0.get(key).map(|(value, _)| value)
     }
 
     /// The kind of place that a value was set in, and which: `file /etc/channeld.toml`. `None` where there is no value.
     pub(super) fn origin(&self, key: &Key) -> Option<&str> {
-        self.origins.get(key).map(String::as_str)
+        self.0.get(key).map(|(_, origin)| origin.as_str())
     }
 
-    fn merge(&mut self, origin: &str, values: Table) {
-        let Self { values: below, origins } = self;
-        merge(below, values, &Key::default(), &mut |key| drop(origins.insert(key, origin.to_owned())));
+    /// All keys, in ascending order: those in a table right behind it.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.0.keys()
     }
-}
 
-/// Puts values over those in the table at `at`.
-fn merge(below: &mut Table, values: Table, at: &Key, set: &mut impl FnMut(Key)) {
-    for (name, value) in values {
-        let key = at.at(&name);
-        set(key.clone());
-        let Value::Table(values) = value else {
-            below.insert(name, value);
-            continue;
-        };
-        let mut inner = match below.remove(&name) {
-            Some(Value::Table(inner)) => inner,
-            _ => Table::new(),
-        };
-        merge(&mut inner, values, &key, set);
-        below.insert(name, inner.into());
+    /// The names in a table, in ascending order.
+    pub(super) fn names(&self, table: &Key) -> impl Iterator<Item = &String> {
+        let below = self.0.range(table..).map_while(|(key, _)| key.0.strip_prefix(table.0.as_slice()));
+        below.filter_map(|names| match names {
+            [name] => Some(name),
+            _ => None,
+        })
     }
 }
