@@ -33,7 +33,7 @@ impl Api {
         let page_limit = api.required("page_limit", whole_number(PAGE_LIMIT));
         let connect_timeout = api.required("connect_timeout", positive_duration);
         let request_timeout = api.required("request_timeout", positive_duration);
-        let retry = api.retry_waits(None);
+        let retry = api.retry_waits();
         let idle_wait = api.required("idle_wait", positive_duration);
         let api_key = api_key?.ok_or_else(|| {
             let key = api.key.at("api_key");

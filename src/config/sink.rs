@@ -106,9 +106,7 @@ fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
     };
     let (retry, give_up_after) = match kind {
         SinkType::Stdout | SinkType::File => (Ok(RETRY), Ok(None)),
-        SinkType::Webhook => {
-            (sink.retry_waits(Some(webhook::RETRY)), sink.optional("give_up_after", positive_duration))
-        }
+        SinkType::Webhook => (sink.retry_waits(), sink.optional("give_up_after", positive_duration)),
     };
     let shape = read_shape(sink);
     let filter = filter::read(sink, "filter");

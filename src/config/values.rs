@@ -17,6 +17,9 @@ use crate::retry::RetryPolicy;
 /// A year: short enough for every clock.
 const DURATION_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// `retry_wait` and `retry_wait_max` where the compiled-in file has none.
+const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60 * 60) };
+
 /// The longest name of a channel or sink.
 const NAME_LIMIT: usize = 64;
 
@@ -96,14 +99,11 @@ pub(super) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
 }
 
 impl Section<'_> {
-    /// `retry_wait` and `retry_wait_max`, by `default` where the compiled-in file has none.
-    pub(super) fn retry_waits(&self, default: Option<RetryPolicy>) -> Result<RetryPolicy, Reported> {
-        let wait = |name, default: Option<Duration>| {
-            self.optional(name, positive_duration)?.or(default).ok_or_else(|| self.missing(name))
-        };
-        let first = wait("retry_wait", default.map(|default| default.wait));
-        let longest = wait("retry_wait_max", default.map(|default| default.max_wait));
-        let policy = RetryPolicy { wait: first?, max_wait: longest? };
+    /// `retry_wait` and `retry_wait_max`.
+    pub(super) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
+        let wait = self.optional("retry_wait", positive_duration);
+        let max_wait = self.optional("retry_wait_max", positive_duration);
+        let policy = RetryPolicy { wait: wait?.unwrap_or(RETRY.wait), max_wait: max_wait?.unwrap_or(RETRY.max_wait) };
         if policy.wait > policy.max_wait {
             let max = self.key.at("retry_wait_max");
             self.wrong("retry_wait", format!("must not be longer than {max}"));

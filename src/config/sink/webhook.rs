@@ -7,7 +7,6 @@ use bytesize::ByteSize;
 
 use crate::config::section::{Reported, Section};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
-use crate::retry::RetryPolicy;
 use crate::sink::{Batching, Dispatch, SigningKeys, WebhookSettings};
 
 mod connection;
@@ -16,10 +15,6 @@ pub(super) mod shown;
 
 /// `timeout` where none is set.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// `retry_wait` and `retry_wait_max` where none is set.
-pub(super) const RETRY: RetryPolicy =
-    RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60 * 60) };
 
 /// Events in a batch. One is not a batch.
 const EVENTS: RangeInclusive<usize> = 1..=1_000;

@@ -12,22 +12,6 @@ use crate::config::files::read_secret;
 use crate::config::section::{Reading, Reported, Section};
 use crate::http::{basic, sensitive};
 
-/// What the sink or the connection makes, beside all that begin with [`OWN_PREFIX`].
-const OWN: [&str; 10] = [
-    "content-type",
-    "content-length",
-    "content-encoding",
-    "host",
-    "connection",
-    "transfer-encoding",
-    "te",
-    "trailer",
-    "upgrade",
-    "expect",
-];
-
-const OWN_PREFIX: &str = "webhook-";
-
 /// Longer names and values are refused by many servers.
 const NAME_LIMIT: usize = 128;
 const VALUE_LIMIT: usize = 8 * 1024;
@@ -61,7 +45,7 @@ fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(He
 fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
     let legal = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| name.as_str().len() <= NAME_LIMIT);
     let name = legal.ok_or("is not the name of a header: letters, digits and dashes, 128 at most")?;
-    if name.as_str().starts_with(OWN_PREFIX) || OWN.contains(&name.as_str()) {
+    if is_own(name.as_str()) {
         return Err("is a header that the sink makes itself; remove it".to_owned());
     }
     if others.contains_key(&name) {
@@ -71,6 +55,14 @@ fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
         });
     }
     Ok(name)
+}
+
+/// Whether the sink or the connection makes it.
+fn is_own(name: &str) -> bool {
+    let of_connection =
+        matches!(name, "host" | "connection" | "transfer-encoding" | "te" | "trailer" | "upgrade" | "expect");
+    let of_content = matches!(name, "content-type" | "content-length" | "content-encoding");
+    of_connection || of_content || name.starts_with("webhook-")
 }
 
 fn value(text: &str) -> Result<HeaderValue, String> {
