@@ -136,3 +136,6 @@ pub fn traceparent() -> Option<String> {
         at.is_sampled().then(|| format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
     })
 }
+
+#[cfg(test)]
+mod tests;
