@@ -10,19 +10,10 @@
 //! While there is more to read, all stages work at the same time: one range is being read (`read::ahead`), the one before it
 //! is checked on every processor (`verify`, `machine`), and those before are delivered, joined where the sink was busy.
 //!
-//! | folder | what it does |
-//! |---|---|
-//! | `read` | gap-free ranges from a service whose pages run the other way; when to poll; where to begin |
-//! | `verify` | verdicts, the second look at rejected events, duplicates and contradictions |
-//! | `deliver` | batches, the hub that feeds lanes, and the lanes |
-//!
 //! # Invariants
 //!
-//! * **Owned.** The channel works only while it is claimed, and everything it remembers goes through the claim.
-//! * **Verified before delivered.** A lane is given [`Record`](crate::record::Record)s, and only the verify stage makes
-//!   them.
-//! * **Delivered before recorded.** A crash at any point repeats events and never skips one.
-//! * **One writer.** Only this task and its lanes change the channel's ledger. An operator's [`Command`] is a message to it.
+//! * **Owned.** The channel works only while it is claimed, and everything it remembers goes through the claim. Only what
+//!   shares the claim changes the ledger: this task, its lanes, an operator's command.
 //! * **A slow sink holds up no other.** See `deliver::hub`.
 //! * **What did not change goes on.** A new plan (see [`Channel::become_like`]) restarts only what it changes: reading, and
 //!   the lanes whose sink is used differently.
@@ -39,24 +30,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, watch};
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::sync::watch;
+use tokio::task::JoinError;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::api::Client;
 #[cfg(doc)]
 use crate::ledger::LATE;
-use crate::ledger::{CommitError, Ledgers, StateError};
+use crate::ledger::{CommitError, StateError};
 use crate::metrics::ChannelMetrics;
 use crate::record::ChannelRef;
 use crate::tasks::newer;
-use crate::telemetry::trace::Traces;
 
 mod board;
-mod command;
 mod context;
 mod controls;
 mod deliver;
@@ -71,43 +59,35 @@ mod parts;
 mod read;
 mod reporter;
 mod settings;
-mod signers;
 mod status;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod trouble;
 mod verify;
 
-pub use command::{Command, CommandError, DeadLetterSelection, Done, Fate, Retried, Selection};
-pub(crate) use command::{Configured, Message, not_quarantined};
-pub use controls::{Controls, Handle, Handles, Pauses};
-pub use newest::Newest;
+pub use controls::{Handle, Handles, Pauses};
 pub(crate) use owned::Owned;
-pub use pace::Standstill;
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy};
-pub use signers::SignerActivity;
-pub use status::{Activity, LaneCondition, LaneNow, LaneStatus, Problem, Status};
+pub use status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, Problem, SignerStatus};
+pub(crate) use tasks::{Task, Tasks};
+pub(crate) use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
 
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
-use machine::Machine;
-use read::intake::{Intake, Taken};
-use read::schedule::PollSchedule;
-use read::source::{Observer, Service};
+use read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
+use read::schedule::until_next_poll;
+use read::source::Service;
 use read::start;
-use reporter::StatusReporter;
+use reporter::{Part, StatusReporter};
 use settings::Plan;
-use verify::Awaited;
 
 /// Batches that wait for one lane before reading waits for it.
 const QUEUE_BATCHES: usize = 2;
-
-/// Commands that wait for the task that owns the channel.
-const COMMANDS: usize = 16;
 
 /// Why a channel's loop ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -148,14 +128,12 @@ impl From<CommitError> for ChannelError {
 /// One channel, ready to run.
 #[derive(Debug)]
 pub struct Channel {
-    identity: ChannelRef,
+    /// Its name and id.
+    pub identity: ChannelRef,
     plan: watch::Sender<Plan>,
-    ledgers: Arc<Ledgers>,
-    recent: Arc<RecentEvents>,
     handle: Arc<Handle>,
-    machine: Arc<dyn Machine>,
-    metrics: Arc<ChannelMetrics>,
-    traces: Traces,
+    pub(crate) metrics: Arc<ChannelMetrics>,
+    parts: SharedParts,
 }
 
 impl Channel {
@@ -164,36 +142,15 @@ impl Channel {
     pub fn new(settings: Settings, api: Client, outlets: Vec<Outlet>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
-        let observer = Observer { handle: handle.clone(), metrics: metrics.clone() };
         let answers_within = api.request_timeout();
-        let source = Arc::new(Service::new(api, settings.channel.id, Some(observer)));
+        let (channel, board, counts) = (settings.channel.id, handle.clone(), metrics.clone());
+        let source = Arc::new(Service { api, channel, handle: board, metrics: counts });
         let plan = Plan { settings, source, outlets, answers_within };
-        let (ledgers, recent, machine) = (parts.ledgers.clone(), parts.recent.clone(), parts.machine.clone());
-        Self { traces: parts.traces.clone(), ..Self::with_plan(plan, ledgers, recent, handle, machine, metrics) }
+        Self::with_plan(plan, handle, metrics, parts.clone())
     }
 
-    fn with_plan(
-        plan: Plan,
-        ledgers: Arc<Ledgers>,
-        recent: Arc<RecentEvents>,
-        handle: Arc<Handle>,
-        machine: Arc<dyn Machine>,
-        metrics: Arc<ChannelMetrics>,
-    ) -> Self {
-        let identity = plan.settings.channel.clone();
-        let (plan, traces) = (watch::Sender::new(plan), Traces::default());
-        Self { identity, plan, ledgers, recent, handle, machine, metrics, traces }
-    }
-
-    /// Counts a run that panicked.
-    pub fn panicked(&self) {
-        self.metrics.panicked();
-    }
-
-    /// The channel's name and id.
-    #[must_use]
-    pub fn channel(&self) -> &ChannelRef {
-        &self.identity
+    fn with_plan(plan: Plan, handle: Arc<Handle>, metrics: Arc<ChannelMetrics>, parts: SharedParts) -> Self {
+        Self { identity: plan.settings.channel.clone(), plan: watch::Sender::new(plan), handle, metrics, parts }
     }
 
     /// Takes over the plan of `newer`, which is the same channel. Reading and lanes that the plan changes begin anew; the
@@ -208,53 +165,29 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`], where the channel ended by itself.
     pub async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        let claiming = Owned::claim(&self.identity, &self.ledgers, &self.recent);
-        let owned = tokio::select! { biased; () = stop.cancelled() => return Ok(()), owned = claiming => owned? };
-        let owned = Arc::new(owned.ok_or(ChannelError::Lost)?);
-        owned.show_on(&self.handle.board);
-        let (commands, inbox) = mpsc::channel(COMMANDS);
-        self.handle.controls.owned_by(Some(commands));
-        let ended = self.own(&owned, inbox, stop).await;
-        self.handle.controls.owned_by(None);
+        let SharedParts { ledgers, recent, .. } = &self.parts;
+        let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
+        let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed? };
+        let owned = Owned::new(&self.identity, claimed.ok_or(ChannelError::Lost)?, recent, &self.handle);
+        let ended = tokio::select! {
+            biased;
+            ended = self.work(&owned, stop) => ended,
+            () = owned.claim.lease.lost.cancelled() => Err(ChannelError::Lost),
+        };
         if let Some(owned) = Arc::into_inner(owned) {
-            self.ledgers.release(owned.claim).await;
+            ledgers.store.release(owned.claim.lease.clone()).await;
         }
         ended
     }
 
-    /// Runs an owned channel, and performs operators' commands.
-    async fn own(
-        &self,
-        owned: &Arc<Owned>,
-        mut inbox: mpsc::Receiver<Message>,
-        stop: &CancellationToken,
-    ) -> Result<(), ChannelError> {
-        let mut performing = FuturesUnordered::new();
-        let mut working = Box::pin(self.work(owned, stop));
-        let ended = loop {
-            tokio::select! {
-                biased;
-                ended = &mut working => break ended,
-                () = owned.claim.lease().lost.cancelled() => break Err(ChannelError::Lost),
-                Some(message) = inbox.recv() => performing.push(message.perform(owned)),
-                Some(()) = performing.next() => {}
-            }
-        };
-        drop(working);
-        // A command that has begun is finished. The others are answered that the channel has no owner.
-        inbox.close();
-        while performing.next().await.is_some() {}
-        ended
-    }
-
     async fn work(&self, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
-        while self.handle.controls.until_channel(false, stop).await {
+        while self.handle.until(|pauses| !pauses.channel, stop).await {
             let pausing = stop.child_token();
             let mut running = Box::pin(self.run_once(owned, &pausing));
             tokio::select! {
                 biased;
                 ended = &mut running => return ended,
-                paused = self.handle.controls.until_channel(true, stop) => if paused { pausing.cancel() },
+                paused = self.handle.until(|pauses| pauses.channel, stop) => if paused { pausing.cancel() },
             }
             running.await?;
             info!(channel = %self.identity.name, "channel paused");
@@ -264,24 +197,22 @@ impl Channel {
 
     async fn run_once(&self, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let _running = owned.running.lock().await;
-        let answers_within = self.plan.borrow().answers_within;
-        let _on_board = self.handle.board.run_begins(&self.identity.name, answers_within);
+        let _on_board = self.handle.board.run_begins(&self.identity.name);
         let (mut plans, stop) = (self.plan.subscribe(), stop.child_token());
         let mut plan = plans.borrow_and_update().clone();
         let shared = Arc::new(RunContext::new(self, owned, &plan));
         let positions = loop {
             tokio::select! {
                 biased;
-                positions = start::positions(&shared, &plan.outlets, &stop) => break positions?,
+                () = stop.cancelled() => return Ok(()),
+                positions = start::positions(&shared, &plan.outlets) => break positions?,
                 newer = newer(&mut plans) => shared.follow(&mut plan, newer),
             }
         };
-        let Some(positions) = positions else { return Ok(()) };
         let after = positions.iter().filter_map(|cursor| cursor.through).min();
         info!(channel = %self.identity.name, after = after.map(super::event::Offset::get), "channel started");
 
-        let mut lanes = Lanes::new(shared.clone(), stop.clone());
-        lanes.begin(&plan, positions);
+        let mut lanes = Lanes::begin(shared.clone(), plan, positions, stop.clone());
         let ended = {
             let mut reading = Box::pin(read(&shared, &stop));
             loop {
@@ -289,10 +220,7 @@ impl Channel {
                     biased;
                     ended = &mut reading => break ended,
                     ended = lanes.ended() => break ended,
-                    newer = newer(&mut plans) => {
-                        shared.follow(&mut plan, newer);
-                        lanes.follow(&plan);
-                    }
+                    newer = newer(&mut plans) => lanes.follow(newer),
                 }
             }
         };
@@ -311,26 +239,17 @@ impl Channel {
     }
 }
 
-/// The next task to end, and how; a panic is an error. `None` where there is no task.
-pub(crate) async fn next_ended(
-    tasks: &mut JoinSet<Result<(), ChannelError>>,
-) -> Option<(Id, Result<(), ChannelError>)> {
-    Some(match tasks.join_next_with_id().await? {
-        Ok(ended) => ended,
-        Err(panic) => (panic.id(), Err(ChannelError::Panicked(panic))),
-    })
-}
-
-/// Feeds the lanes, and asks for late proofs.
+/// Feeds the lanes, and asks for late proofs, until `stop` fires.
 async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     tokio::select! {
         biased;
+        () = stop.cancelled() => Ok(()),
         ended = feed(shared, stop) => ended,
-        ended = late::settle(shared, stop) => ended,
+        ended = late::settle(shared) => ended,
     }
 }
 
-/// Reads, and feeds every lane that keeps up. A new plan begins anew where the hub is.
+/// Reads, and feeds every lane that keeps up. Another plan begins where the hub is.
 async fn feed(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     loop {
         let read_plan = shared.read_plan();
@@ -347,22 +266,28 @@ async fn feed_by(
     shared: &Arc<RunContext>,
     stop: &CancellationToken,
 ) -> Result<(), ChannelError> {
-    let schedule = PollSchedule::of(shared.channel.id, shared.machine.began(), read_plan.settings.idle_wait);
-    let reporter = StatusReporter::channel(&shared.handle);
+    let (source, every) = (read_plan.stage.source.clone(), read_plan.settings.idle_wait);
+    let reporter = StatusReporter::new(&shared.handle, Part::Channel);
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), reporter.clone());
+    let mut next_look = Instant::now() + LOOK_AHEAD;
     loop {
-        let go_on = match intake.next(stop).await? {
-            Taken::Batch(batch) => {
-                let awaited = batch.pending.iter().map(Awaited::from).collect();
-                let handing_on =
-                    async { shared.hub.hand_on(batch, stop).await && shared.late.add(awaited, &reporter, stop).await };
-                intake.meanwhile(handing_on).await
+        if let Some(batch) = intake.next().await? {
+            if next_look <= Instant::now() {
+                let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(&*source, &mut next_look)).await;
             }
-            Taken::Nothing => pause(schedule.wait(), stop).await,
-            Taken::Stopped => false,
-        };
-        if !go_on {
-            return Ok(());
+            let handing_on = async {
+                shared.hub.hand_on(batch, stop).await;
+                late::room(shared, &reporter).await;
+            };
+            let looking_ahead = async {
+                loop {
+                    look_ahead(&*source, &mut next_look).await;
+                }
+            };
+            tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
+        } else {
+            sleep(until_next_poll(shared.channel.id, shared.machine.began(), every)).await;
+            next_look = Instant::now() + LOOK_AHEAD;
         }
     }
 }

@@ -7,44 +7,46 @@
 //! * **A reader that leaves ends a command quietly**: a closed pipe is no failure.
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
+use crate::operator::api::SetPaused;
+use crate::simulator;
 use crate::telemetry::Chain;
 use crate::version;
 
-pub mod check;
-pub mod completions;
-pub mod connect;
-pub mod cursor;
-pub mod dead_letters;
-pub mod demo;
+mod check;
+mod completions;
+mod connect;
+mod cursor;
+mod dead_letters;
+mod demo;
 pub mod exit;
-pub mod get;
-pub mod health;
-pub mod man;
+mod get;
+mod health;
+mod man;
 mod operate;
-pub mod pause;
-pub mod quarantine;
-pub mod reload;
-pub mod replay;
-pub mod run;
-pub mod search;
+mod pause;
+mod quarantine;
+mod reload;
+mod replay;
+mod run;
+mod search;
 mod shown;
-pub mod simulate;
-pub mod state;
+mod simulate;
+mod state;
 pub mod status;
-pub mod verify;
-pub mod wait_watcher;
+mod verify;
+mod wait_watcher;
 
 pub use exit::Exit;
 
 use connect::Connection;
 use exit::Failure;
 
-/// Where the package puts the configuration, and where it is looked for if nobody names another.
+/// Where the package puts the configuration, and where it is looked for without `--config`.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
 
 /// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
@@ -64,7 +66,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(run::Args),
+    /// Read the configured channels and deliver their verified events, until told to stop.
+    ///
+    /// Events go to the configured sinks, logs to standard error. SIGTERM and SIGINT let the batch in hand finish and be
+    /// recorded; a second one ends at once. SIGHUP reads the configuration and the secrets again.
+    Run,
     Demo(demo::Args),
     Check(check::Args),
     Status(status::Args),
@@ -73,15 +79,33 @@ enum Command {
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
-    Cursor(cursor::Args),
-    Quarantine(quarantine::Args),
-    DeadLetters(dead_letters::Args),
+    #[command(subcommand)]
+    Cursor(cursor::Command),
+    #[command(subcommand)]
+    Quarantine(quarantine::Command),
+    #[command(subcommand)]
+    DeadLetters(dead_letters::Command),
     Replay(replay::Args),
-    State(state::Args),
-    Pause(pause::Pause),
-    Resume(pause::Resume),
+    #[command(subcommand)]
+    State(state::Command),
+    /// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
+    ///
+    /// A channel that is paused reads and delivers nothing, and its cursors can be set; of a sink that is paused the others
+    /// are not held up. The batch in hand is finished first. It is not remembered: a daemon that starts again goes on with
+    /// everything. SIGHUP resumes nothing.
+    Pause(SetPaused),
+    /// Let go on what was paused, and offer at once what a sink has refused.
+    ///
+    /// With --sink, a sink that refuses is offered its events now and not after its next wait. A webhook that has answered 410
+    /// (Gone) is not asked again by itself at all: it is blocked until it is resumed so, or the daemon starts again.
+    Resume(SetPaused),
     WaitWatcher(wait_watcher::Args),
-    Simulate(simulate::Args),
+    /// Simulates the channel events service over HTTP.
+    ///
+    /// Prints one JSON line once it listens: base_url, api_key, org_id, workflow_owner, valid_signers,
+    /// min_required_signatures and channels (ids). Runs until it is interrupted.
+    #[expect(clippy::doc_markdown, reason = "this text is the command's help, where the names stand as they are")]
+    Simulate(simulator::Options),
     Completions(completions::Args),
     #[command(hide = true)]
     Man(man::Args),
@@ -93,7 +117,7 @@ enum Command {
 /// The exit code, where there is nothing to run.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     Cli::try_parse_from(arguments).map_err(|refusal| {
-        // Nobody may be there to read it.
+        // The reader may have gone.
         let _ = refusal.print();
         if refusal.use_stderr() { Exit::Usage } else { Exit::Done }
     })
@@ -102,30 +126,12 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit>
 impl Cli {
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
-        let config = self.config.or_else(installed);
-        let ended = match self.command {
-            Command::Run(run::Args {}) => return run::run(config).await,
-            Command::Demo(args) => return demo::run(args).await,
-            Command::Simulate(args) => return simulate::run(args).await,
-            Command::Check(args) => return check::run(config.as_deref(), &args).await,
-            Command::Status(args) => status::run(&args, config.as_deref()).await,
-            Command::Health(args) => health::run(&args, config.as_deref(), &mut output()).await,
-            Command::Reload(args) => reload::run(&args, config.as_deref(), &mut output()).await,
-            Command::Search(args) => search(&args, config.as_deref()).await,
-            Command::Get(args) => get(&args, config.as_deref()).await,
-            Command::Verify(args) => verify(&args, config.as_deref()),
-            Command::Cursor(args) => cursor::run(args, config.as_deref(), &mut output()).await,
-            Command::Quarantine(args) => quarantine::run(args, config.as_deref(), &mut output()).await,
-            Command::DeadLetters(args) => dead_letters::run(args, config.as_deref(), &mut output()).await,
-            Command::Replay(args) => replay::run(&args, config.as_deref(), &mut output()).await,
-            Command::State(args) => state::run(&args, config.as_deref(), &mut output()).await,
-            Command::Pause(args) => pause::pause(args, config.as_deref(), &mut output()).await,
-            Command::Resume(args) => pause::resume(args, config.as_deref(), &mut output()).await,
-            Command::WaitWatcher(args) => wait_watcher(&args, config.as_deref()).await,
-            Command::Completions(args) => completions::run(&args, &mut output()),
-            Command::Man(args) => man::run(&args),
-        };
-        ended.unwrap_or_else(|failure| {
+        let config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));
+        // Written when a command flushes it, when a good deal has come together, and at the end.
+        let out = &mut BufWriter::new(io::stdout());
+        let ended = self.command.run(config.as_deref(), out).await;
+        let flushed = out.flush().map_err(Failure::output);
+        ended.and_then(|exit| flushed.map(|()| exit)).unwrap_or_else(|failure| {
             let exit = failure.exit();
             if exit != Exit::Done {
                 anstream::eprintln!("channeld: {}", Chain(&failure));
@@ -135,34 +141,29 @@ impl Cli {
     }
 }
 
-/// The configuration of this machine, where it has one.
-fn installed() -> Option<PathBuf> {
-    Path::new(INSTALLED).exists().then(|| INSTALLED.into())
-}
-
-async fn search(args: &search::Args, config: Option<&Path>) -> Result<Exit, Failure> {
-    let connection = Connection::open(config)?;
-    let (channel, verifier) = connection.channels.channel(&args.channel)?;
-    search::run(args, &connection.client, &channel, verifier, &mut output()).await
-}
-
-async fn get(args: &get::Args, config: Option<&Path>) -> Result<Exit, Failure> {
-    let connection = Connection::open(config)?;
-    let (channel, verifier) = connection.channels.channel(&args.channel)?;
-    get::run(args, &connection.client, &channel, verifier, &mut output()).await
-}
-
-async fn wait_watcher(args: &wait_watcher::Args, config: Option<&Path>) -> Result<Exit, Failure> {
-    let connection = Connection::open(config)?;
-    let (channel, _) = connection.channels.channel(&args.channel)?;
-    wait_watcher::run(args, &connection.client, &channel, &mut output()).await
-}
-
-fn verify(args: &verify::Args, config: Option<&Path>) -> Result<Exit, Failure> {
-    verify::run(args, &args.verifier(config)?, &mut output())
-}
-
-/// Standard output, written when a command flushes it or a good deal has come together.
-fn output() -> BufWriter<io::Stdout> {
-    BufWriter::new(io::stdout())
+impl Command {
+    async fn run(self, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+        match self {
+            Self::Run => Ok(run::run(config).await),
+            Self::Demo(args) => demo::run(args).await,
+            Self::Simulate(options) => simulate::run(options, out).await,
+            Self::Check(args) => Ok(check::run(config, &args).await),
+            Self::Status(args) => status::run(&args, config).await,
+            Self::Health(args) => health::run(&args, config, out).await,
+            Self::Reload(args) => reload::run(&args, config, out).await,
+            Self::Search(args) => search::run(&args, &Connection::open(config, &args.channel)?, out).await,
+            Self::Get(args) => get::run(&args, &Connection::open(config, &args.channel)?, out).await,
+            Self::Verify(args) => verify::run(&args, config, out),
+            Self::Cursor(args) => cursor::run(args, config, out).await,
+            Self::Quarantine(args) => quarantine::run(args, config, out).await,
+            Self::DeadLetters(args) => dead_letters::run(args, config, out).await,
+            Self::Replay(args) => replay::run(&args, config, out).await,
+            Self::State(args) => state::run(args, config, out).await,
+            Self::Pause(what) => pause::run(SetPaused { paused: true, ..what }, config, out).await,
+            Self::Resume(what) => pause::run(what, config, out).await,
+            Self::WaitWatcher(args) => wait_watcher::run(&args, &Connection::open(config, &args.channel)?, out).await,
+            Self::Completions(args) => completions::run(&args, out),
+            Self::Man(args) => man::run(&args),
+        }
+    }
 }

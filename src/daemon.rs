@@ -5,7 +5,6 @@
 //! The first stop signal stops reading; batches in hand are delivered and recorded within `shutdown_grace`. The second one
 //! ends [`run`] at once. A reload is never interrupted halfway.
 
-use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,65 +17,65 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::channel::SharedParts;
+use crate::channel::{Channel, SharedParts};
 use crate::config::{self, Config, Text};
 use crate::ledger::store::Sled;
 use crate::ledger::{Ledgers, StateError};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
-use crate::operator::{Changes, Listener, Operations, Process, Refusal, Reloading, Reloads, Socket, Sources};
+use crate::operator::{Listener, Operations, Process, Refusal, Reloading, Reloads, Socket, Sources};
 use crate::telemetry::{self, ALWAYS, Chain, Logs};
 use crate::version;
 
 pub mod assembly;
 mod exporting;
-mod in_force;
+mod reload;
 pub mod signals;
 pub mod supervisor;
-pub mod systemd;
+mod systemd;
 
 pub use signals::{Signal, Signals};
 pub use supervisor::Outcome;
 
+use assembly::Sinks;
 use exporting::Exporting;
-use in_force::InForce;
-use supervisor::Wanted;
-use systemd::Notifier;
+use supervisor::Supervisor;
+use systemd::{Notifier, Phase};
 
 /// Between two looks at the files of secrets and certificates.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 
-/// What a daemon starts with.
-pub struct Start {
-    /// The operator's file, read again at each reload. `None` where the environment alone configures.
-    pub file: Option<PathBuf>,
-    /// The file's text, as it was read.
-    pub text: Text,
-    /// The configuration that the text gave.
-    pub config: Config,
-    /// The signals of the process.
-    pub signals: io::Result<Signals>,
-}
-
-/// Runs the daemon until a signal ends it, or until no channel is left.
+/// Runs the daemon until a signal ends it, or until no channel is left. `text` was read from the operator's file, which is
+/// read again at each reload, and gave the configuration. Without a file the environment alone configures.
 ///
 /// # Errors
 /// If it could not start: nothing was read or delivered.
-pub async fn run(start: Start) -> Result<Outcome, StartError> {
-    let config = &start.config;
+pub async fn run(
+    file: Option<PathBuf>,
+    text: Text,
+    config: Config,
+    signals: io::Result<Signals>,
+) -> Result<Outcome, StartError> {
     let logs = telemetry::init(&config.log);
     info!(target: ALWAYS, version = version::text(), channels = config.channels.len(), "channeld starts");
     for note in &config.notes {
         warn!(target: ALWAYS, note, "configuration");
     }
-    let (daemon, wanted) = Daemon::start(start, logs).await?;
-    let (controlled, notifier) = (daemon.controlled(), Notifier::from_environment());
-    let told = systemd::tell(&notifier, daemon.liveness.clone(), daemon.operations.subscribe());
+    let (mut daemon, channels) = Daemon::start(file, text, config, signals?, logs).await?;
+    let (sources, notifier, config) = (daemon.sources.clone(), daemon.notifier.clone(), &daemon.config);
+    let _admin = config.listen.map(|address| Listener::start(address, sources.clone())).transpose()?;
+    let socket = Socket::listen(&config.state_path).inspect_err(
+        |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
+    );
+    daemon.supervisor.follow(&channels, config.shutdown_grace);
     let beside = async {
-        tokio::join!(controlled, told);
-        std::future::pending().await
+        let keeping_up = systemd::keep_up(&notifier, &sources);
+        match socket {
+            Ok(socket) => tokio::join!(socket.serve(sources.clone()), keeping_up).1,
+            Err(_) => keeping_up.await,
+        }
     };
-    let outcome = tokio::select! { outcome = daemon.serve(wanted, &notifier) => outcome, outcome = beside => outcome };
+    let outcome = tokio::select! { outcome = daemon.serve() => outcome, never = beside => match never {} };
     info!(target: ALWAYS, ?outcome, "channeld ends");
     Ok(outcome)
 }
@@ -85,155 +84,125 @@ pub async fn run(start: Start) -> Result<Outcome, StartError> {
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
 
 struct Daemon {
+    /// The operator's file, and its text when it was read last.
     file: Option<PathBuf>,
-    in_force: InForce,
+    text: Text,
+    /// The configuration in force, and the sinks that were built from it.
+    config: Config,
+    sinks: Sinks,
     parts: SharedParts,
+    supervisor: Supervisor,
+    stop: CancellationToken,
     logs: Logs,
     exporting: Exporting,
+    notifier: Arc<Notifier>,
     process: Process,
-    /// What the control socket answers with. Replaced with each configuration.
+    /// What operators are answered with, and the part of it that is replaced with each configuration.
+    sources: Sources,
     operations: watch::Sender<Arc<Operations>>,
     /// Requests of `channeld reload`.
     reloads: mpsc::Receiver<Reloading>,
     asks: Reloads,
     signals: Signals,
-    liveness: Liveness,
-    _admin: Option<Listener>,
+    /// Sinks that are opening their files again.
+    reopening: JoinSet<()>,
+    /// The last error about changed files, so that it is logged once.
+    complaint: Option<String>,
 }
 
 impl Daemon {
-    async fn start(start: Start, logs: Logs) -> Result<(Self, Wanted), StartError> {
-        let Start { file, text, config, signals } = start;
-        let signals = signals?;
+    /// The daemon, and the channels that it is to run.
+    async fn start(
+        file: Option<PathBuf>,
+        text: Text,
+        config: Config,
+        signals: Signals,
+        logs: Logs,
+    ) -> Result<(Self, Vec<Arc<Channel>>), StartError> {
         let ledgers = Arc::new(open_ledgers(config.state_path.clone()).await?);
         let metrics = Metrics::default();
         let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
-        let writes = ledgers.writes();
+        let writes = ledgers.writes.clone();
+        metrics.show(writes.took.clone());
+        metrics.config_in_force();
         let parts = SharedParts::new(ledgers, metrics.clone(), traces);
-        let (in_force, wanted) = InForce::first(text, config, &parts)?;
+        let (sinks, channels) = assembly::assemble(&config, None, &parts)?;
+        let stop = CancellationToken::new();
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
-        let operations = watch::Sender::new(Arc::new(operations(process, &parts, &asks, &in_force.config)));
-        let liveness = Liveness::new(parts.handles.clone(), writes.clone());
-        metrics.show(writes.durations());
-        metrics.show_process();
-        metrics.config_in_force();
-        let sources = Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics };
-        let admin = in_force.config.listen.map(|address| Listener::start(address, sources)).transpose()?;
+        let operations = watch::Sender::new(Arc::new(operations(process, &parts, &asks, &config)));
+        let liveness = Liveness::new(parts.handles.clone(), writes);
         let daemon = Self {
             file,
-            in_force,
+            text,
+            config,
+            sinks,
             parts,
+            supervisor: Supervisor::new(&stop),
+            stop,
             logs,
             exporting,
+            notifier: Arc::new(Notifier::from_environment()),
             process,
+            sources: Sources { liveness, operations: operations.subscribe(), metrics },
             operations,
             reloads,
             asks,
             signals,
-            liveness,
-            _admin: admin,
+            reopening: JoinSet::new(),
+            complaint: None,
         };
-        Ok((daemon, wanted))
+        Ok((daemon, channels))
     }
 
-    /// Serves the control socket, where there can be one. Does not end.
-    fn controlled(&self) -> impl Future<Output = Infallible> + use<> {
-        let socket = Socket::listen(&self.in_force.config.state_path).inspect_err(
-            |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
-        );
-        let sources = Sources {
-            liveness: self.liveness.clone(),
-            operations: self.operations.subscribe(),
-            metrics: self.parts.metrics.clone(),
-        };
-        async move {
-            match socket {
-                Ok(socket) => socket.serve(sources).await,
-                Err(_) => std::future::pending().await,
-            }
-        }
-    }
-
-    async fn serve(mut self, wanted: Wanted, notifier: &Notifier) -> Outcome {
-        let (stop, wanted) = (CancellationToken::new(), watch::Sender::new(wanted));
-        let running = supervisor::run(wanted.subscribe(), stop.clone());
-        tokio::pin!(running);
+    async fn serve(mut self) -> Outcome {
         let mut watched = JoinSet::new();
-        watched.spawn(self.liveness.clone().beat());
+        watched.spawn(self.sources.liveness.clone().beat());
         watched.spawn(self.logs.limit.clone().watch());
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        notifier.ready();
+        self.notifier.enter(Phase::Running);
         let mut stopping = None;
         loop {
             tokio::select! {
-                outcome = &mut running => {
-                    let grace = self.in_force.config.shutdown_grace;
-                    self.exporting.end(stopping.unwrap_or_else(Instant::now) + grace).await;
+                outcome = self.supervisor.ended() => {
+                    self.exporting.end(stopping.unwrap_or_else(Instant::now) + self.config.shutdown_grace).await;
                     self.logs.limit.end();
                     return outcome;
                 }
                 signal = self.signals.next() => match signal {
-                    Signal::Stop if stop.is_cancelled() => {
+                    Signal::Stop if stopping.is_some() => {
                         self.logs.limit.end();
                         warn!(target: ALWAYS, "second signal: ending at once");
                         return Outcome::Interrupted;
                     }
                     Signal::Stop => {
                         info!(target: ALWAYS, "stopping: the batch in hand is finished and recorded first");
-                        notifier.stopping(self.in_force.config.shutdown_grace);
+                        self.notifier.enter(Phase::Stopping(self.config.shutdown_grace));
                         stopping = Some(Instant::now());
-                        stop.cancel();
+                        self.stop.cancel();
                         self.reloads.close();
                     }
-                    Signal::Reload if stop.is_cancelled() => {}
+                    Signal::Reload if stopping.is_some() => {}
                     // An error has been logged.
-                    Signal::Reload => drop(self.reload(&wanted, notifier).await),
+                    Signal::Reload => drop(self.reload().await),
                 },
                 Some(reply) = self.reloads.recv() => {
-                    let outcome = self.reload(&wanted, notifier).await;
+                    let outcome = self.reload().await;
                     // The command may have ended.
                     let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&*error).to_string())));
                 }
-                _ = look.tick(), if !stop.is_cancelled() => {
-                    if let Some(newer) = self.in_force.follow_files(&self.parts).await {
-                        self.put_in_force(newer, &wanted);
-                    }
-                }
+                _ = look.tick(), if stopping.is_none() => self.follow_files().await,
             }
         }
-    }
-
-    async fn reload(&mut self, wanted: &watch::Sender<Wanted>, notifier: &Notifier) -> Result<Changes, StartError> {
-        notifier.reloading();
-        match self.in_force.reload(self.file.as_deref(), &self.parts).await {
-            Ok((changes, newer)) => {
-                self.put_in_force(newer, wanted);
-                notifier.ready();
-                Ok(changes)
-            }
-            Err(error) => {
-                self.parts.metrics.config_rejected();
-                notifier.rejected();
-                Err(error)
-            }
-        }
-    }
-
-    fn put_in_force(&self, newer: Wanted, wanted: &watch::Sender<Wanted>) {
-        let config = &self.in_force.config;
-        self.logs.set(&config.log);
-        self.exporting.follow(config.otlp.as_ref());
-        self.operations.send_replace(Arc::new(operations(self.process, &self.parts, &self.asks, config)));
-        wanted.send_replace(newer);
-        self.parts.metrics.config_in_force();
     }
 }
 
 fn operations(process: Process, parts: &SharedParts, asks: &Reloads, config: &Config) -> Operations {
-    let channels = config.channels.iter().map(config::Channel::for_operator);
-    Operations::of_daemon(process, parts, asks.clone(), channels)
+    let SharedParts { ledgers, handles, recent, .. } = parts.clone();
+    let (daemon, reloads) = (Some(process), Some(asks.clone()));
+    let channels = config.channels.iter().map(config::Channel::for_operator).collect();
+    Operations { ledgers, handles, recent, daemon, reloads, channels }
 }
 
 /// Opens the state off the async threads.

@@ -19,8 +19,8 @@
 //! an event that waits for its proof, or was rejected, goes along in the same batch. A lane delivers to its [`sink`], and
 //! then commits the batch as one: its cursor, the events set aside, the events quarantined. A crash at any point repeats at
 //! most what was in hand. A lane that falls behind leaves the others, reads for itself from its own cursor, and rejoins.
-//! An operator's command is a message to the task that owns the channel. Another configuration replaces the lanes that it
-//! changes, and the plan of reading if it changes that, while the rest goes on.
+//! An operator's command changes the channel's ledger through the task's claim. Another configuration replaces the lanes
+//! that it changes, and the plan of reading if it changes that, while the rest goes on.
 //!
 //! # Code map, in reading order
 //!
@@ -33,14 +33,14 @@
 //! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, verify |
 //! | [`http`] | TLS, proxies, headers, what all clients share | |
 //! | [`telemetry`] | logs and traces | record, http |
-//! | [`tasks`] | waiting for a newer value, joining a task, an end within a grace period | |
+//! | [`tasks`] | waiting for a newer value, joining a task | |
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |
 //! | [`api`] | the client of the service: pages, errors by what to do next | event, http |
 //! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, telemetry |
 //! | [`sink`] | the trait, and one file or folder a sink | event, http, record, retry, tasks, telemetry |
-//! | [`channel`] | the loop: read, verify, deliver, commit; an operator's commands | api, event, ledger, metrics, record, retry, sink, tasks, telemetry, verify |
+//! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, metrics, record, retry, sink, tasks, telemetry, verify |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |
 //! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | channel, event, ledger, liveness, metrics, record, telemetry, verify, version |
 //! | [`config`] | from the operator's text to the settings of the modules above, every mistake at once | all above |
@@ -53,7 +53,7 @@
 //! * **Verified before delivered.** Only [`verify`] makes a [`Verified`](verify::Verified) event, and only a verified event
 //!   or a notice becomes a [`Record`](record::Record): sinks accept nothing else.
 //! * **Delivered before recorded, recorded before forgotten.** Cursors move after the sink has said `Ok` and never back.
-//! * **One writer.** Only the owner of a channel changes its ledger.
+//! * **One writer.** Only what shares the claim of a channel changes its ledger.
 //! * **No gap is guessed away.** What the service does not show to be complete is not read past.
 //! * **Everything is bounded,** and each bound has a name and is a channel's own: bodies, pages, queues, retries, waits,
 //!   late events, quarantined events, dead letters.

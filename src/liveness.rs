@@ -1,8 +1,7 @@
 //! Whether the process makes progress, for `/livez` and for the service manager's watchdog.
 //!
-//! A hang must not look alive: of the async runtime, of its blocking threads, of a write to a dead disk, or of a channel's
-//! loop. An outage elsewhere must not look like a hang: a service that does not answer, a sink that refuses, a proof that
-//! does not come. A restart would not help there.
+//! A hang of a part of the process must not look alive. An outage elsewhere must not look like a hang, because a restart would
+//! not help: a service that does not answer, a sink that refuses, a proof that does not come.
 //!
 //! # Invariants
 //!
@@ -15,18 +14,19 @@
 //! [`Liveness::beat`] may be dropped at any point. The process then counts as stuck.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::channel::{Handles, Standstill};
-use crate::ledger::Writes;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
-/// Between two heartbeats.
-const BEAT: Duration = Duration::from_secs(1);
+use crate::channel::Handles;
+use crate::ledger::Writes;
 
 /// How long each part may go without progress.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
+    /// Between two heartbeats.
+    beat: Duration,
     /// The async runtime without running a task.
     runtime: Duration,
     /// The blocking threads without taking more work.
@@ -38,36 +38,20 @@ struct Limits {
 }
 
 const LIMITS: Limits = Limits {
+    beat: Duration::from_secs(1),
     runtime: Duration::from_secs(30),
     blocking: Duration::from_secs(60),
     write: Duration::from_secs(60),
     channel: Duration::from_secs(60),
 };
 
-/// What makes no progress, and for how long.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stuck {
-    /// No async task runs.
-    #[error("the async runtime has not turned for {} s", .0.as_secs())]
-    Runtime(Duration),
-    /// Blocking work does not start.
-    #[error("no blocking work has been done for {} s", .0.as_secs())]
-    Blocking(Duration),
-    /// A write of the state hangs.
-    #[error("a write of the state has been under way for {} s", .0.as_secs())]
-    Write(Duration),
-    /// A channel's loop hangs.
-    #[error("{0}")]
-    Channel(Standstill),
-}
-
 /// Watches the process. Clones share what they know.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     limits: Limits,
-    beat: Duration,
-    runtime: Arc<Pulse>,
-    blocking: Arc<Pulse>,
+    /// The last heartbeats.
+    runtime: watch::Sender<Instant>,
+    blocking: watch::Sender<Instant>,
     handles: Arc<Handles>,
     writes: Arc<Writes>,
 }
@@ -76,31 +60,24 @@ impl Liveness {
     /// Watches these channels and these writes of the state. [`beat`](Self::beat) has to run from now on.
     #[must_use]
     pub fn new(handles: Arc<Handles>, writes: Arc<Writes>) -> Self {
-        Self { limits: LIMITS, beat: BEAT, runtime: Arc::default(), blocking: Arc::default(), handles, writes }
-    }
-
-    /// With limits of half a second, and none for channels.
-    #[cfg(test)]
-    pub(crate) fn hasty(handles: Arc<Handles>, writes: Arc<Writes>) -> Self {
-        let (short, long) = (Duration::from_millis(500), Duration::from_secs(3600));
-        let limits = Limits { runtime: short, blocking: short, write: short, channel: long };
-        Self { limits, beat: Duration::from_millis(10), ..Self::new(handles, writes) }
+        let [runtime, blocking] = [(); 2].map(|()| watch::Sender::new(Instant::now()));
+        Self { limits: LIMITS, runtime, blocking, handles, writes }
     }
 
     /// The heartbeat of the runtime. Does not end. Has to be a task of its own on the runtime of the channels.
     pub async fn beat(self) {
         let tasks = async {
             loop {
-                tokio::time::sleep(self.beat).await;
-                self.runtime.beat();
+                sleep(self.limits.beat).await;
+                self.runtime.send_replace(Instant::now());
             }
         };
         let blocking = async {
             loop {
-                tokio::time::sleep(self.beat).await;
+                sleep(self.limits.beat).await;
                 // Work that is refused while the runtime shuts down does not count.
                 if tokio::task::spawn_blocking(|| ()).await.is_ok() {
-                    self.blocking.beat();
+                    self.blocking.send_replace(Instant::now());
                 }
             }
         };
@@ -110,46 +87,18 @@ impl Liveness {
     /// Whether the process makes progress.
     ///
     /// # Errors
-    /// [`Stuck`], where a part of it does not.
-    pub fn check(&self) -> Result<(), Stuck> {
-        let silent = |pulse: &Pulse, limit| Some(pulse.silence()).filter(|silence| *silence > limit);
-        let Limits { runtime, blocking, write, channel } = self.limits;
-        if let Some(silence) = silent(&self.runtime, runtime) {
-            return Err(Stuck::Runtime(silence));
-        }
-        // Before the blocking threads: writes to a dead disk may be what fills them.
-        if let Some(lasted) = self.writes.under_way().filter(|lasted| *lasted > write) {
-            return Err(Stuck::Write(lasted));
-        }
-        if let Some(silence) = silent(&self.blocking, blocking) {
-            return Err(Stuck::Blocking(silence));
-        }
-        self.handles.standstill(channel).map_or(Ok(()), |standstill| Err(Stuck::Channel(standstill)))
-    }
-}
-
-/// The time of the last heartbeat.
-#[derive(Debug)]
-struct Pulse {
-    origin: Instant,
-    /// Milliseconds after it.
-    last: AtomicU64,
-}
-
-impl Default for Pulse {
-    fn default() -> Self {
-        Self { origin: Instant::now(), last: AtomicU64::new(0) }
-    }
-}
-
-impl Pulse {
-    fn beat(&self) {
-        let elapsed = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(elapsed, Ordering::Relaxed);
-    }
-
-    fn silence(&self) -> Duration {
-        self.origin.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+    /// What makes none, and for how long.
+    pub fn check(&self) -> Result<(), String> {
+        let Limits { runtime, blocking, write, channel, .. } = self.limits;
+        let silence = |beat: &watch::Sender<Instant>| beat.borrow().elapsed();
+        let stuck =
+            |what, lasted: Duration, limit| (lasted > limit).then(|| format!("{what} for {} s", lasted.as_secs()));
+        let stuck = stuck("the async runtime has not turned", silence(&self.runtime), runtime)
+            // Before the blocking threads: writes to a dead disk may be what fills them.
+            .or_else(|| stuck("a write of the state has been under way", self.writes.under_way()?, write))
+            .or_else(|| stuck("no blocking work has been done", silence(&self.blocking), blocking))
+            .or_else(|| self.handles.standstill(channel));
+        stuck.map_or(Ok(()), Err)
     }
 }
 

@@ -13,7 +13,9 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(exit) => return exit.into(),
     };
-    let runtime = match Builder::new_multi_thread().worker_threads(async_threads()).enable_all().build() {
+    // One for two processors: each keeps memory of its own, and most work is done by the threads for signatures and disks.
+    let async_threads = available_parallelism().map_or(1, NonZero::get).div_ceil(2);
+    let runtime = match Builder::new_multi_thread().worker_threads(async_threads).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("channeld: the async runtime could not be started: {error}");
@@ -24,9 +26,4 @@ fn main() -> ExitCode {
     // Does not wait for threads: one may hang in a write to a full pipe.
     runtime.shutdown_background();
     exit.into()
-}
-
-/// One for two processors: each keeps memory of its own, and most work is done by the threads for signatures and disks.
-fn async_threads() -> usize {
-    available_parallelism().map_or(1, NonZero::get).div_ceil(2)
 }

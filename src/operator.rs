@@ -6,26 +6,27 @@
 //!
 //! # Invariants
 //!
-//! * **Nothing is delivered from here.** What is to be delivered is owed to a lane, durably and in one transaction; the lane
-//!   verifies it again and delivers it.
+//! * **Nothing is delivered from here.** An event that is released or redelivered becomes late, durably and in one commit. It
+//!   is verified again, and a lane delivers it.
+//! * **Through the claim.** A channel is changed as its owner changes it; one that no task of this process owns is claimed
+//!   for the one request.
 //! * **Quarantined events and dead letters go at an operator's request only,** and each change is logged.
 //! * **Cursors are set only while their channel stands still.**
 //!
 //! # Cancellation
 //!
-//! A change is one transaction, finished whether or not its answer is awaited. A retry is one transaction for each
-//! `AT_ONCE` events.
+//! A change is one commit, finished whether or not its answer is awaited. Many events are changed `AT_ONCE` to a commit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::channel::{Command, CommandError, Configured, Done, Handles, Message, Owned, RecentEvents, SharedParts};
+use crate::channel::{Handles, Owned, RecentEvents};
 use crate::event::ChannelId;
-use crate::ledger::{Ledger, Ledgers, StateError};
+use crate::ledger::{CommitError, Ledger, Ledgers, StateError};
 use crate::record::ChannelRef;
+use crate::telemetry::Chain;
 use crate::verify::Verifier;
 
 #[expect(missing_docs, reason = "the module says once what its members mean")]
@@ -37,9 +38,11 @@ mod exposition;
 mod listener;
 mod pauses;
 mod quarantine;
+mod redeliver;
 mod reload;
 mod report;
 mod request;
+mod retry;
 mod router;
 mod server;
 mod socket;
@@ -49,7 +52,7 @@ pub use api::Refusal;
 pub use client::ask;
 pub use listener::{ListenError, Listener};
 pub use reload::{Changes, Difference, Reloading, Reloads};
-pub use report::{ChannelReport, KeptReport, LaneReport, Process, Report, SignerReport};
+pub use report::{Process, Report};
 pub use request::Request;
 pub use router::Sources;
 pub use socket::Socket;
@@ -60,15 +63,19 @@ const OWNERLESS: Duration = Duration::from_secs(40);
 /// Between two looks whether it has an owner.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// Events that are changed together.
+const AT_ONCE: usize = 256;
+
 /// Carries out what an operator asks.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Operations {
-    ledgers: Arc<Ledgers>,
-    handles: Arc<Handles>,
-    recent: Arc<RecentEvents>,
-    daemon: Option<Process>,
-    reloads: Option<Reloads>,
-    channels: Arc<[ConfiguredChannel]>,
+    pub(crate) ledgers: Arc<Ledgers>,
+    pub(crate) handles: Arc<Handles>,
+    pub(crate) recent: Arc<RecentEvents>,
+    /// `None` where no daemon runs.
+    pub(crate) daemon: Option<Process>,
+    pub(crate) reloads: Option<Reloads>,
+    pub(crate) channels: Vec<ConfiguredChannel>,
 }
 
 /// A channel of the configuration.
@@ -83,76 +90,52 @@ pub struct ConfiguredChannel {
 }
 
 impl Operations {
-    /// Over the ledgers of configured channels that no daemon runs.
-    #[must_use]
-    pub fn offline(ledgers: Arc<Ledgers>, channels: impl IntoIterator<Item = ConfiguredChannel>) -> Self {
-        let channels = channels.into_iter().collect();
-        let (handles, recent) = (Arc::default(), Arc::default());
-        Self { ledgers, handles, recent, daemon: None, reloads: None, channels }
-    }
-
-    /// Over those that `daemon` runs. It reads its configuration again where `reloads` asks it to.
-    #[must_use]
-    pub fn of_daemon(
-        daemon: Process,
-        parts: &SharedParts,
-        reloads: Reloads,
-        channels: impl IntoIterator<Item = ConfiguredChannel>,
-    ) -> Self {
-        let (handles, recent) = (parts.handles.clone(), parts.recent.clone());
-        let offline = Self::offline(parts.ledgers.clone(), channels);
-        Self { handles, recent, daemon: Some(daemon), reloads: Some(reloads), ..offline }
+    /// What `list` takes from the ledger of that channel or, without one, of every channel that is configured or of which
+    /// anything is kept.
+    async fn list<T>(
+        &self,
+        channel: Option<&str>,
+        list: impl Fn(&ChannelRef, &Ledger) -> Vec<T>,
+    ) -> Result<Vec<T>, Refusal> {
+        let channels = if let Some(channel) = channel {
+            vec![self.find(channel)?]
+        } else {
+            let mut ids = self.ledgers.store.channels().await?;
+            ids.extend(self.channels.iter().map(|known| known.channel.id));
+            ids.into_iter().map(|id| self.channel(id)).collect()
+        };
+        let mut listed = Vec::new();
+        for channel in channels {
+            let ledger = self.ledger(&channel).await?;
+            listed.append(&mut look(&ledger, |ledger| list(&channel, ledger)));
+        }
+        Ok(listed)
     }
 
     /// A channel's ledger, to be read: that of its owner or, where it has none, as it was recorded.
     async fn ledger(&self, channel: &ChannelRef) -> Result<Arc<Mutex<Ledger>>, Refusal> {
-        let (handle, since) = (self.handles.of(channel.id), Instant::now());
-        loop {
-            if let Some(ledger) = handle.board.ledger() {
-                return Ok(ledger);
-            }
-            if let Some(owned) = Owned::try_claim(channel, &self.ledgers, &self.recent).await? {
-                owned.show_on(&handle.board);
-            } else {
-                self.wait_for_owner(channel, since).await?;
-            }
+        match self.handles.of(channel.id).board.ledger() {
+            Some(ledger) => Ok(ledger),
+            None => Ok(self.owned(channel).await?.claim.shared_ledger()),
         }
     }
 
-    /// Has a command performed: by the task that owns the channel or, where none does, here.
-    async fn perform(&self, channel: &ChannelRef, command: Command) -> Result<Done, Refusal> {
+    /// The channel as this process owns it. Where it does not yet, the channel is claimed until the answer is dropped.
+    async fn owned(&self, channel: &ChannelRef) -> Result<Arc<Owned>, Refusal> {
         let (handle, since) = (self.handles.of(channel.id), Instant::now());
-        let known = self.known(channel.id);
-        let configured = Configured {
-            channel: channel.clone(),
-            sinks: known.map_or_else(Vec::new, |known| known.sinks.clone()),
-            verifier: known.map(|known| Arc::new(known.verifier.clone())),
-        };
         loop {
-            if let Some(owner) = handle.controls.owner() {
-                let (reply, answer) = oneshot::channel();
-                let message = Message { command: command.clone(), channel: configured.clone(), reply };
-                // Where the owner ends before it has begun the command, the answer is that there is none.
-                if owner.send(message).await.is_ok()
-                    && let Ok(done) = answer.await
-                {
-                    return Ok(done?);
-                }
+            if let Some(owned) = handle.owned() {
+                return Ok(owned);
             }
-            if let Some(owned) = Owned::try_claim(channel, &self.ledgers, &self.recent).await? {
-                owned.show_on(&handle.board);
-                return Ok(owned.perform(command, &configured).await?);
+            if let Some(claimed) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
+                return Ok(Owned::new(channel, claimed, &self.recent, &handle));
             }
-            self.wait_for_owner(channel, since).await?;
+            if since.elapsed() > OWNERLESS {
+                let name = &channel.name;
+                return Err(Refusal::Failed(format!("channel {name} is ending, and has not ended: try again")));
+            }
+            sleep(LOOK_AGAIN).await;
         }
-    }
-
-    async fn wait_for_owner(&self, channel: &ChannelRef, since: Instant) -> Result<(), Refusal> {
-        if since.elapsed() > OWNERLESS {
-            return Err(Refusal::Failed(format!("channel {} is ending, and has not ended: try again", channel.name)));
-        }
-        sleep(LOOK_AGAIN).await;
-        Ok(())
     }
 
     /// The channel of that configured name or, failing that, of that id.
@@ -160,20 +143,11 @@ impl Operations {
         if let Some(known) = self.channels.iter().find(|known| &*known.channel.name == name_or_id) {
             return Ok(known.channel.clone());
         }
-        let names: Vec<_> = self.channels.iter().map(|known| &*known.channel.name).collect();
-        let names = names.join(", ");
-        let unknown = format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID");
-        name_or_id.parse().map(|id| self.channel(id)).map_err(|_| Refusal::Usage(unknown))
-    }
-
-    /// The channel of that name or id; without one, every channel that is configured or of which anything is kept.
-    async fn selected(&self, channel: Option<&str>) -> Result<Vec<ChannelRef>, Refusal> {
-        if let Some(channel) = channel {
-            return Ok(vec![self.find(channel)?]);
-        }
-        let mut ids = self.ledgers.channels().await?;
-        ids.extend(self.channels.iter().map(|known| known.channel.id));
-        Ok(ids.into_iter().map(|id| self.channel(id)).collect())
+        name_or_id.parse().map(|id| self.channel(id)).map_err(|_| {
+            let names: Vec<_> = self.channels.iter().map(|known| &*known.channel.name).collect();
+            let names = names.join(", ");
+            Refusal::Usage(format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID"))
+        })
     }
 
     fn configured(&self, channel: &ChannelRef) -> Result<&ConfiguredChannel, Refusal> {
@@ -207,17 +181,14 @@ fn look<T>(ledger: &Mutex<Ledger>, look: impl FnOnce(&Ledger) -> T) -> T {
     look(&ledger.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl From<CommandError> for Refusal {
-    fn from(error: CommandError) -> Self {
-        match error {
-            CommandError::Usage(message) => Self::Usage(message),
-            CommandError::Failed(message) => Self::Failed(message),
-        }
+impl From<CommitError> for Refusal {
+    fn from(error: CommitError) -> Self {
+        Self::Failed(Chain(&error).to_string())
     }
 }
 
 impl From<StateError> for Refusal {
     fn from(error: StateError) -> Self {
-        Self::Failed(crate::telemetry::Chain(&error).to_string())
+        Self::Failed(Chain(&error).to_string())
     }
 }

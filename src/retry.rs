@@ -36,13 +36,8 @@ impl Retry {
         Self::with_jitter(policy, JITTER)
     }
 
-    /// Without jitter, for tests that have to be repeatable.
-    #[cfg(test)]
-    pub(crate) fn steady(policy: RetryPolicy) -> Self {
-        Self::with_jitter(policy, 0.0)
-    }
-
-    fn with_jitter(policy: RetryPolicy, jitter: f64) -> Self {
+    /// Tests that have to be repeatable do without jitter.
+    pub(crate) fn with_jitter(policy: RetryPolicy, jitter: f64) -> Self {
         let waits = ExponentialBackoffBuilder::new()
             .with_initial_interval(policy.wait)
             .with_max_interval(policy.max_wait)
@@ -57,6 +52,8 @@ impl Retry {
     pub fn next_wait(&mut self, asked: Option<Duration>) -> Duration {
         self.attempt = self.attempt.saturating_add(1);
         let wait = self.waits.next_backoff().unwrap_or(self.policy.max_wait);
+        // The crate adds a random part of a nanosecond even without jitter, which rounding can turn into one.
+        let wait = wait.saturating_sub(Duration::from_nanos(u64::from(wait.subsec_nanos() % 1_000_000)));
         wait.clamp(self.policy.wait, self.policy.max_wait.max(self.policy.wait)).max(asked.unwrap_or_default())
     }
 

@@ -53,7 +53,6 @@ pub use backend::Requests;
 pub use fault::{Fault, Route};
 pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
 pub use options::{HasMore, LateProofs, NotLateProofs, Options, Window};
-pub use random::api_key;
 
 use crate::event::ChannelId;
 use crate::verify::Address;
@@ -223,7 +222,7 @@ impl Simulator {
 fn announce(at: SocketAddr, options: &Options, network: &Network, channels: &[Arc<Channel>]) -> Announcement {
     Announcement {
         base_url: format!("http://{at}{}", routes::BASE),
-        api_key: options.api_key.clone(),
+        api_key: options.api_key(),
         org_id: options.org_id.clone(),
         workflow_owner: network.owner(),
         valid_signers: network.addresses(),

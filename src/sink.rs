@@ -7,17 +7,13 @@
 //!
 //! # Adding a sink
 //!
-//! Write two files, or folders, and a few lines:
-//!
-//! * beside `stdout.rs`, the shortest example: a type for what an operator decides about the sink, and one that
-//!   implements [`Sink`] and is made of it. Neither knows keys;
+//! * Beside `stdout.rs`, the shortest example: a type for its settings, and one that implements [`Sink`] and is made of
+//!   them. Neither knows keys.
 //! * `config/sink/NAME.rs`: how the keys of its table are read into those settings, and how `channeld check` shows them.
-//!   `Section` notes what is wrong under the key that it is wrong with. Document the table in `config/default.toml`: tests
-//!   ask for the type and each key;
-//! * in `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
+//!   Document the table in `config/default.toml`: tests ask for the type and each key.
+//! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
 //!
-//! That is all: order, retries, cursors, filters, formats, dead letters, status and metrics are the lane's, and the same
-//! for every sink.
+//! Order, retries, cursors, filters, formats, dead letters, status and metrics are the lane's, and the same for every sink.
 //!
 //! # Cancellation
 //!
@@ -46,14 +42,14 @@ pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
 pub use stdout::Stdout;
-pub use webhook::{Batching, Dispatch, SecretError, SigningKeys, Webhook, WebhookSettings};
+pub use webhook::{Dispatch, SigningKeys, Webhook, WebhookSettings};
 
 /// Somewhere events go.
 ///
 /// Several lanes may use a sink at the same time. Each makes one call at a time.
 #[async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
-    /// Called before a lane's first delivery, with what is recorded of it: says what the sink holds beyond that.
+    /// Says, before a lane's first delivery, what the sink holds beyond what is recorded of the lane.
     ///
     /// # Errors
     /// If the sink cannot be used now: it is asked again.
@@ -62,7 +58,7 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(Held::default())
     }
 
-    /// Looks whether the sink could be used, without delivering to it, and says for an operator what was seen.
+    /// Whether the sink could be used, without delivering to it: what was seen, for an operator.
     ///
     /// # Errors
     /// If it could not, as far as can be seen.
@@ -78,8 +74,8 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// How many messages are offered at once. A sink that is slow with each of them asks for few: what has arrived is
-    /// recorded after each offer, and stopping waits for one offer.
+    /// How many messages are offered at once. A sink that is slow asks for few: what has arrived is recorded after each
+    /// offer, and stopping waits for one offer.
     fn at_once(&self) -> usize {
         usize::MAX
     }
@@ -176,7 +172,8 @@ impl Undelivered {
 }
 
 /// Why a sink did not take an event, by what follows from it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum SinkError {
     /// The other side has stopped reading for good: the daemon ends, cleanly.
     #[error("the reader has gone")]
@@ -192,18 +189,13 @@ pub enum SinkError {
         /// itself.
         needs_attention: bool,
     },
-    /// The other side wants no more events. Nothing is offered again until an operator resumes the sink.
-    #[error("{message}")]
-    Gone {
-        /// What happened, for an operator.
-        message: String,
-    },
-    /// Another instance has taken this lane over: the lane ends, and its channel's lease counts as lost.
-    #[error("{message}")]
-    Overtaken {
-        /// How the sink noticed, for an operator.
-        message: String,
-    },
+    /// The other side wants no more events, and says so. Nothing is offered again until an operator resumes the sink.
+    #[error("{0}")]
+    Gone(String),
+    /// Another instance has taken this lane over, as the sink noticed: the lane ends, and its channel's lease counts as
+    /// lost.
+    #[error("{0}")]
+    Overtaken(String),
     /// An error of the operating system. The same is offered again after a wait.
     #[error("{doing}")]
     Io {
@@ -219,13 +211,7 @@ impl SinkError {
     /// A short constant name.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Refused { .. } => "refused",
-            Self::Gone { .. } => "gone",
-            Self::Overtaken { .. } => "overtaken",
-            Self::Io { .. } => "io",
-        }
+        self.into()
     }
 
     /// Whether an operator must act: it is not expected to pass by itself.

@@ -1,10 +1,7 @@
-//! Waiting: for a task's result, for a newer value, for the end of work within a grace period.
-
-use std::time::Duration;
+//! Waiting: for a task's result, and for a newer value.
 
 use tokio::sync::watch;
 use tokio::task::JoinError;
-use tokio_util::sync::CancellationToken;
 
 /// A task's result. A panic of the task continues in the caller.
 pub(crate) async fn joined<T>(ended: Result<T, JoinError>) -> T {
@@ -22,22 +19,4 @@ pub(crate) async fn newer<T: Clone>(watched: &mut watch::Receiver<T>) -> T {
         Ok(()) => watched.borrow_and_update().clone(),
         Err(_) => std::future::pending().await,
     }
-}
-
-/// Runs `work`; `None` where it did not end within `grace` after `leave` fired. Once `stop` has fired too, the grace period
-/// of the whole process applies instead, and the caller enforces it.
-pub(crate) async fn within_grace<T>(
-    work: impl Future<Output = T>,
-    leave: CancellationToken,
-    stop: CancellationToken,
-    grace: Duration,
-) -> Option<T> {
-    let expired = async {
-        leave.cancelled().await;
-        if stop.is_cancelled() {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(grace).await;
-    };
-    tokio::select! { biased; ended = work => Some(ended), () = expired => None }
 }

@@ -1,30 +1,72 @@
 //! Search filters: their exact names, and which of them apply to which type.
 
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use uuid::Uuid;
+
 use crate::event::EventType;
 
 use EventType::{OperationStatus, QueryStatus, WalletStatus, WatcherEvent, WatcherStatus};
 
-/// What to search for. Empty means everything; each filter narrows the search.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What to search for. Empty means everything; each filter narrows the search. Those marked as repeatable match any of the
+/// values given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Filters")]
 pub struct Filter {
-    /// Any of these kinds.
+    /// Kind of event, such as watcher.event; repeatable.
+    #[arg(long = "type", value_name = "TYPE", value_parser = text().map(|kind| EventType::from(&*kind)))]
     pub types: Vec<EventType>,
-    /// By the time the service created the event, in Unix seconds: close to the payload's time, not promised equal.
+    /// Name of the watched event (watcher.event).
+    #[arg(long, value_parser = text())]
+    pub event_name: Option<String>,
+    /// Contract or wallet address (operation.status, watcher.event, wallet.status); repeatable.
+    #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
+    pub addresses: Vec<String>,
+    /// Chain selector, a decimal number; repeatable.
+    #[arg(long = "chain-selector", value_name = "SELECTOR")]
+    pub chain_selectors: Vec<u64>,
+    /// Chains of this environment only.
+    #[arg(long, value_parser = ["mainnet", "testnet"])]
+    pub chain_environment: Option<String>,
+    /// Events of one watcher (watcher.event, watcher.status).
+    #[arg(long)]
+    pub watcher_id: Option<Uuid>,
+    /// Events of one wallet (wallet.status).
+    #[arg(long)]
+    pub wallet_id: Option<Uuid>,
+    /// Service of the watcher (watcher.event); repeatable.
+    #[arg(long = "service", value_name = "SERVICE", value_parser = text())]
+    pub services: Vec<String>,
+    /// Status, such as confirmed (every kind but watcher.event); repeatable.
+    #[arg(long = "status", value_name = "STATUS", value_parser = text())]
+    pub statuses: Vec<String>,
+    /// The operation's id in its wallet (operation.status).
+    #[arg(long, value_parser = text())]
+    pub wallet_operation_id: Option<String>,
+    /// The operation's id (operation.status).
+    #[arg(long, value_parser = text())]
+    pub operation_id: Option<String>,
+    /// The chain query's id (query.status).
+    #[arg(long, value_parser = text())]
+    pub query_id: Option<String>,
+    /// By the time the service created the event: close to the payload's time, not promised equal.
+    #[command(flatten)]
     pub created: Created,
-    /// The other filters, by their names at the service. Several values of one name: any of them.
-    pub others: Vec<(&'static str, String)>,
 }
 
-/// Bounds on when an event was created, in Unix seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Bounds on when an event was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Created {
-    /// After this second.
+    /// Created after this Unix second.
+    #[arg(long = "created-gt", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub gt: Option<i64>,
-    /// In this second or after it.
+    /// Created in this Unix second or later.
+    #[arg(long = "created-gte", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub gte: Option<i64>,
-    /// Before this second.
+    /// Created before this Unix second.
+    #[arg(long = "created-lt", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub lt: Option<i64>,
-    /// In this second or before it.
+    /// Created in this Unix second or earlier.
+    #[arg(long = "created-lte", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub lte: Option<i64>,
 }
 
@@ -39,17 +81,26 @@ pub struct FilterError {
 }
 
 impl Filter {
-    /// Also requires one of these values; none of them, no filter. `name` is the service's, such as `watcher_id`.
-    #[must_use]
-    pub fn with(mut self, name: &'static str, values: impl IntoIterator<Item = impl ToString>) -> Self {
-        self.others.extend(values.into_iter().map(|value| (name, value.to_string())));
-        self
-    }
-
     /// The request's query; a filter with several values repeats its name.
     pub(super) fn query(&self) -> Vec<(&'static str, String)> {
-        let types = self.types.iter().map(|kind| ("type", kind.to_string()));
-        types.chain(self.created.query()).chain(self.others.iter().cloned()).collect()
+        let Created { gt, gte, lt, lte } = self.created;
+        named("type", &self.types)
+            .chain(named("created.gt", gt))
+            .chain(named("created.gte", gte))
+            .chain(named("created.lt", lt))
+            .chain(named("created.lte", lte))
+            .chain(named("chain_selector", &self.chain_selectors))
+            .chain(named("chain_environment", &self.chain_environment))
+            .chain(named("status", &self.statuses))
+            .chain(named("watcher_id", self.watcher_id))
+            .chain(named("wallet_id", self.wallet_id))
+            .chain(named("address", &self.addresses))
+            .chain(named("wallet_operation_id", &self.wallet_operation_id))
+            .chain(named("operation_id", &self.operation_id))
+            .chain(named("query_id", &self.query_id))
+            .chain(named("event_name", &self.event_name))
+            .chain(named("service", &self.services))
+            .collect()
     }
 
     /// Checks that every filter applies to one at least of the types that are searched for. Without types all do, and
@@ -64,20 +115,30 @@ impl Filter {
         if self.types.is_empty() || self.types.iter().any(|kind| matches!(kind, EventType::Other(_))) {
             return Ok(());
         }
+        let given = self.query();
         let misfit = APPLIES_TO.iter().find(|(name, applies_to)| {
-            self.others.iter().any(|(given, _)| given == name)
-                && !self.types.iter().any(|kind| applies_to.contains(kind))
+            given.iter().any(|(given, _)| given == name) && !self.types.iter().any(|kind| applies_to.contains(kind))
         });
         misfit.map_or(Ok(()), |&(name, applies_to)| Err(FilterError { name, applies_to }))
     }
 }
 
-impl Created {
-    fn query(self) -> impl Iterator<Item = (&'static str, String)> {
-        [("created.gt", self.gt), ("created.gte", self.gte), ("created.lt", self.lt), ("created.lte", self.lte)]
-            .into_iter()
-            .filter_map(|(name, second)| Some((name, second?.to_string())))
-    }
+fn named(
+    name: &'static str,
+    values: impl IntoIterator<Item = impl ToString>,
+) -> impl Iterator<Item = (&'static str, String)> {
+    values.into_iter().map(move |value| (name, value.to_string()))
+}
+
+fn text() -> NonEmptyStringValueParser {
+    NonEmptyStringValueParser::new()
+}
+
+/// An address as the service takes it, in the case in which it was written.
+fn address(text: &str) -> Result<String, &'static str> {
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 40);
+    let well_formed = digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    if well_formed { Ok(text.to_owned()) } else { Err("not 0x and 40 hexadecimal digits") }
 }
 
 /// The filters that do not apply to every type.

@@ -59,9 +59,9 @@ async fn requests_are_what_the_contract_says() {
     let filter = Filter {
         types: vec!["watcher.event".into(), "operation.status".into()],
         created: Created { gte: Some(7), lt: Some(9), ..Created::default() },
+        services: vec!["a&b".to_owned()],
         ..Filter::default()
-    }
-    .with("service", ["a&b"]);
+    };
 
     client.poll(channel(), Offset::new(15), 200).await.unwrap();
     client.search(channel(), &filter, 50, None).await.unwrap();
@@ -361,7 +361,7 @@ fn settings_that_can_never_work_are_refused() {
 fn a_filter_that_fits_no_type_is_refused() {
     let filter = |types: &[&str]| {
         let types = types.iter().map(|&kind| kind.into()).collect();
-        Filter { types, ..Filter::default() }.with("event_name", ["Settled"])
+        Filter { types, event_name: Some("Settled".to_owned()), ..Filter::default() }
     };
     assert_eq!(filter(&[]).check(), Ok(()));
     assert_eq!(filter(&["watcher.event", "wallet.status"]).check(), Ok(()));

@@ -4,16 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::Channel;
 use crate::channel::controls::Handle;
 use crate::channel::deliver::hub::Hub;
 use crate::channel::late::LateQueue;
 use crate::channel::machine::Machine;
 use crate::channel::owned::Owned;
-use crate::channel::read::reader::Reader;
 use crate::channel::settings::{Plan, Settings};
-use crate::channel::verify::{Awaited, Counters, VerifyStage};
-use crate::ledger::{Claim, Ledger};
+use crate::channel::verify::{Rejection, VerifyStage};
+use crate::channel::{Channel, ChannelError};
+use crate::ledger::{Change, Claim, Commit, Ledger};
 use crate::metrics::ChannelMetrics;
 use crate::record::ChannelRef;
 use crate::telemetry::trace::Traces;
@@ -35,7 +34,7 @@ pub(super) struct RunContext {
 /// How events are read: where they come from, and what verifies them. What an earlier plan has verified holds.
 #[derive(Debug)]
 pub(super) struct ReadPlan {
-    pub(super) settings: Settings,
+    pub(super) settings: Arc<Settings>,
     pub(super) stage: VerifyStage,
     /// Fires when another plan replaces this one.
     over: CancellationToken,
@@ -44,19 +43,17 @@ pub(super) struct ReadPlan {
 impl RunContext {
     /// Begins a run by `plan`, which has no lanes yet.
     pub(super) fn new(channel: &Channel, owned: &Arc<Owned>, plan: &Plan) -> Self {
-        let Channel { handle, machine, metrics, traces, .. } = channel;
-        let read_plan = ReadPlan::new(plan, owned, handle, machine, metrics);
-        let channel = plan.settings.channel.clone();
-        let earlier = Awaited::all(&owned.claim.ledger());
+        let Channel { identity, parts, handle, metrics, .. } = channel;
+        let read_plan = ReadPlan::new(plan, owned, handle, &parts.machine, metrics);
         Self {
+            channel: identity.clone(),
             owned: owned.clone(),
-            late: LateQueue::new(machine.clone(), earlier),
-            hub: Arc::new(Hub::new(channel.clone())),
-            channel,
+            late: LateQueue::new(parts.machine.clone()),
+            hub: Arc::new(Hub::new(identity.clone())),
             handle: handle.clone(),
-            machine: machine.clone(),
+            machine: parts.machine.clone(),
             metrics: metrics.clone(),
-            traces: traces.clone(),
+            traces: parts.traces.clone(),
             read_plan: Mutex::new(Arc::new(read_plan)),
         }
     }
@@ -64,6 +61,11 @@ impl RunContext {
     /// The channel's claim.
     pub(super) fn claim(&self) -> &Claim {
         &self.owned.claim
+    }
+
+    /// Changes the ledger, and returns once that is durable.
+    pub(super) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
+        Ok(self.claim().commit(Commit(changes)).await?)
     }
 
     /// Reads the ledger.
@@ -78,7 +80,7 @@ impl RunContext {
 
     /// Follows a newer plan. Where it reads differently, each part that reads begins anew where it is.
     pub(super) fn follow(&self, plan: &mut Plan, newer: Plan) {
-        if !newer.reads_like(plan) {
+        if newer.settings != plan.settings || !newer.source.equals(&*plan.source) {
             let Self { owned, handle, machine, metrics, .. } = self;
             let read_plan = Arc::new(ReadPlan::new(&newer, owned, handle, machine, metrics));
             let older = std::mem::replace(&mut *self.lock_read_plan(), read_plan);
@@ -89,7 +91,7 @@ impl RunContext {
 
     /// Has the late events that a lane is owed asked for, unless they are asked for already.
     pub(super) fn ask_for_owed(&self, sink: &str) {
-        let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(Awaited::from).collect());
+        let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(|(offset, _)| *offset).collect());
         self.late.insert(owed);
     }
 
@@ -105,23 +107,26 @@ impl ReadPlan {
         self.over.cancelled().await;
     }
 
-    /// A new reader.
-    pub(super) fn reader(&self) -> Reader {
-        Reader::new(self.stage.source(), self.settings.page_limit)
-    }
-
     fn new(
         plan: &Plan,
         owned: &Owned,
-        handle: &Handle,
+        handle: &Arc<Handle>,
         machine: &Arc<dyn Machine>,
         metrics: &Arc<ChannelMetrics>,
     ) -> Self {
         handle.board.update(|board| board.answers_within = plan.answers_within);
-        let signers = handle.board.signer_activity(plan.settings.verifier.signers());
-        let counters = Counters::new(metrics.clone(), signers);
-        let recent = owned.recent.clone();
-        let stage = VerifyStage::new(&plan.settings, plan.source.clone(), recent, machine.clone(), counters);
-        Self { settings: plan.settings.clone(), stage, over: CancellationToken::new() }
+        handle.board.begin_signers(plan.settings.verifier.signers());
+        metrics.may_reject(Rejection::reasons());
+        let settings = Arc::new(plan.settings.clone());
+        let stage = VerifyStage {
+            source: plan.source.clone(),
+            machine: machine.clone(),
+            settings: settings.clone(),
+            recent: owned.recent.clone(),
+            metrics: metrics.clone(),
+            handle: handle.clone(),
+            logged: Mutex::default(),
+        };
+        Self { settings, stage, over: CancellationToken::new() }
     }
 }

@@ -5,34 +5,33 @@
 //!
 //! # Invariants
 //!
-//! * **Durable.** An event that waits here is in the state, or in a batch whose record puts it there. A restart reads it
-//!   back.
+//! * **Durable.** What waits here is in the ledger: the queue knows no more of it than when to ask.
 //! * **In the lane's order.** A late event goes through the lane's queue, and so comes after the batch that set it aside.
 //!
 //! # Cancellation
 //!
-//! At any point: what was not settled is still in the state.
+//! At any point: what was not settled is still in the ledger.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep_until};
 
 use crate::channel::ChannelError;
 use crate::channel::context::RunContext;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::machine::Machine;
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
-use crate::channel::verify::{Answer, Awaited, PROOF_RETRY, StageContext, VerifyStage};
-use crate::event::Offset;
-use crate::ledger::{Change, Commit, Key, LATE, QUARANTINE, QuarantinedEvent};
+use crate::channel::verify::{PROOF_RETRY, StageContext, VerifyStage};
+use crate::event::{Offset, RawEvent};
+use crate::ledger::{Change, Key, LATE, Late, Ledger, QUARANTINE, Room};
 use crate::retry::Retry;
 
-/// The events of a channel that wait for their proof.
+/// When the late events of a channel are asked for. Those that are on their way to the lanes are not in it.
 #[derive(Debug)]
 pub(super) struct LateQueue {
     machine: Arc<dyn Machine>,
@@ -45,73 +44,29 @@ pub(super) struct LateQueue {
 
 #[derive(Debug)]
 struct Waiting {
-    awaited: Awaited,
     retry: Retry,
     due: Instant,
 }
 
-impl Waiting {
-    fn new(awaited: Awaited, machine: &dyn Machine) -> Self {
-        let mut retry = machine.retry(PROOF_RETRY);
-        let due = Instant::now() + retry.next_wait(None);
-        Self { awaited, retry, due }
-    }
-}
-
 impl LateQueue {
-    /// A queue that begins with the late events of an earlier run.
-    pub(super) fn new(machine: Arc<dyn Machine>, earlier: impl IntoIterator<Item = Awaited>) -> Self {
-        let queue = Self { machine, waiting: Mutex::default(), added: Notify::new(), removed: Notify::new() };
-        queue.insert(earlier);
-        queue
+    pub(super) fn new(machine: Arc<dyn Machine>) -> Self {
+        Self { machine, waiting: Mutex::default(), added: Notify::new(), removed: Notify::new() }
     }
 
-    /// Adds events, and waits until there is room for more; `false` where `stop` fired first.
-    pub(super) async fn add(&self, awaited: Vec<Awaited>, reporter: &StatusReporter, stop: &CancellationToken) -> bool {
-        if awaited.is_empty() {
-            return true;
-        }
-        self.insert(awaited);
-        loop {
-            let removed = self.removed.notified();
-            if self.has_room() {
-                return true;
+    /// Adds late events. One that waits already, and is read again for another lane, keeps its times.
+    pub(super) fn insert(&self, offsets: impl IntoIterator<Item = Offset>) {
+        self.add(offsets, |retry| retry.next_wait(None));
+    }
+
+    fn add(&self, offsets: impl IntoIterator<Item = Offset>, wait: impl Fn(&mut Retry) -> Duration) {
+        let mut waiting = self.lock();
+        for offset in offsets {
+            if let Entry::Vacant(entry) = waiting.entry(offset) {
+                let mut retry = self.machine.retry(PROOF_RETRY);
+                let due = Instant::now() + wait(&mut retry);
+                entry.insert(Waiting { retry, due });
+                self.added.notify_one();
             }
-            reporter.says(Activity::TooManyLate);
-            tokio::select! { biased; () = stop.cancelled() => return false, () = removed => {} }
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        let waiting = self.lock();
-        let bytes: u64 = waiting.values().map(|waiting| waiting.awaited.bytes).sum();
-        (waiting.len() as u64) < LATE.events && bytes < LATE.bytes
-    }
-
-    /// The event that is due first, and when.
-    fn first_due(&self) -> Option<(Instant, Awaited)> {
-        let waiting = self.lock();
-        waiting.values().min_by_key(|waiting| waiting.due).map(|waiting| (waiting.due, waiting.awaited))
-    }
-
-    pub(super) fn insert(&self, awaited: impl IntoIterator<Item = Awaited>) {
-        let mut waiting = self.lock();
-        let before = waiting.len();
-        for awaited in awaited {
-            // An event that waits already, and is read again for another lane, keeps its times.
-            waiting.entry(awaited.offset).or_insert_with(|| Waiting::new(awaited, &*self.machine));
-        }
-        if waiting.len() > before {
-            self.added.notify_one();
-        }
-    }
-
-    /// Adds events that an operator has released: they are due at once.
-    fn insert_due(&self, released: impl IntoIterator<Item = Awaited>) {
-        let mut waiting = self.lock();
-        for awaited in released {
-            let due = || Waiting { due: Instant::now(), ..Waiting::new(awaited, &*self.machine) };
-            waiting.entry(awaited.offset).or_insert_with(due);
         }
     }
 
@@ -131,143 +86,132 @@ impl LateQueue {
     }
 }
 
-/// Asks for the proofs of a channel's late events until `stop` fires.
-pub(super) async fn settle(shared: &RunContext, stop: &CancellationToken) -> Result<(), ChannelError> {
-    Late { shared, reporter: StatusReporter::late(&shared.handle) }.run(stop).await
+/// Waits while as many events wait for their proof as may. Events on their way to the lanes take no room: a lane that is
+/// behind settles them once it has caught up, and reads until then.
+pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
+    let is_full = |ledger: &Ledger| {
+        let waiting = shared.late.lock();
+        let sizes = waiting.keys().filter_map(|offset| ledger.late().get(offset)).map(|late| late.bytes);
+        ledger.late_room().is_full(LATE) && Room { events: waiting.len() as u64, bytes: sizes.sum() }.is_full(LATE)
+    };
+    loop {
+        let removed = shared.late.removed.notified();
+        if !shared.look(is_full) {
+            return;
+        }
+        reporter.says(Activity::TooManyLate);
+        removed.await;
+    }
 }
 
-struct Late<'a> {
-    shared: &'a RunContext,
-    reporter: StatusReporter,
+/// Asks for the proofs of a channel's late events, those of an earlier run first.
+pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
+    let reporter = StatusReporter::new(&shared.handle, Part::Late);
+    shared.late.insert(all(shared));
+    loop {
+        let offset = next_due(shared).await;
+        let read_plan = shared.read_plan();
+        tokio::select! {
+            biased;
+            answer = ask(shared, &read_plan.stage, offset, &reporter) => {
+                take(shared, &read_plan.stage, offset, answer?).await?;
+            }
+            // The event is still due.
+            () = read_plan.over() => {}
+        }
+    }
 }
 
-impl Late<'_> {
-    async fn run(&self, stop: &CancellationToken) -> Result<(), ChannelError> {
-        while let Some(awaited) = self.next_due(stop).await? {
-            let read_plan = self.shared.read_plan();
-            let answer = tokio::select! {
-                biased;
-                answer = self.ask(&read_plan.stage, &awaited, stop) => answer?,
-                // The event is still due.
-                () = read_plan.over() => continue,
-            };
-            match answer {
-                Answer::Stopped => return Ok(()),
-                Answer::NotYet(json) if read_plan.stage.timed_out(&awaited) => {
-                    self.time_out(&read_plan.stage, &awaited, json).await?;
-                }
-                Answer::NotYet(_) => self.shared.late.ask_later(awaited.offset),
-                Answer::Settled(outcome) => self.settle(&awaited, outcome).await?,
-            }
-        }
-        Ok(())
-    }
-
-    async fn ask(
-        &self,
-        stage: &VerifyStage,
-        awaited: &Awaited,
-        stop: &CancellationToken,
-    ) -> Result<Answer, ChannelError> {
-        if let Some(kept) = self.body(awaited.offset).await?
-            && let Some(outcome) = stage.by_kept_bytes(awaited, kept).await?
-        {
-            return Ok(Answer::Settled(outcome));
-        }
-        stage.ask_for_proof(awaited, StageContext { reporter: &self.reporter, stop, trace: None }).await
-    }
-
-    /// The bytes that are kept of a late event.
-    async fn body(&self, offset: Offset) -> Result<Option<Bytes>, ChannelError> {
-        Ok(self.shared.claim().body(Key::Body(offset)).await?)
-    }
-
-    /// The next event to ask for, when it is due; `None` when `stop` fires.
-    async fn next_due(&self, stop: &CancellationToken) -> Result<Option<Awaited>, ChannelError> {
-        loop {
-            let added = self.shared.late.added.notified();
-            let due = async {
-                match self.shared.late.first_due() {
-                    Some((due, awaited)) => {
-                        tokio::time::sleep_until(due).await;
-                        awaited
-                    }
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(None),
-                awaited = due => return Ok(Some(awaited)),
-                () = added => {}
-                () = self.shared.owned.released.notified() => {
-                    let late = self.shared.look(Awaited::all);
-                    self.shared.late.insert_due(late);
-                }
-            }
-        }
-    }
-
-    /// Quarantines an event whose time is up, with the bytes as it was set aside or, without those, as it was last read.
-    async fn time_out(
-        &self,
-        stage: &VerifyStage,
-        awaited: &Awaited,
-        last_read: Option<Bytes>,
-    ) -> Result<(), ChannelError> {
-        if self.is_quarantine_full() {
-            self.shared.late.ask_later(awaited.offset);
-            return Ok(());
-        }
-        self.shared.late.remove(awaited.offset);
-        if self.shared.look(|ledger| !ledger.late().contains_key(&awaited.offset)) {
-            // No lane has recorded it yet: its batch is still in a queue. The lane that records the batch inserts it again.
-            return Ok(());
-        }
-        let Some(json) = self.body(awaited.offset).await?.or(last_read) else {
-            // A damaged state has lost its body, and it has not been read since.
-            self.shared.late.insert([*awaited]);
-            return Ok(());
+/// The next event to ask for, when it is due.
+async fn next_due(shared: &RunContext) -> Offset {
+    let RunContext { late, owned, .. } = shared;
+    loop {
+        let added = late.added.notified();
+        let first = late.lock().iter().map(|(offset, waiting)| (waiting.due, *offset)).min();
+        let due = async {
+            let Some((due, offset)) = first else { return std::future::pending().await };
+            sleep_until(due).await;
+            offset
         };
-        self.quarantine(stage.proof_timeout(awaited, json, None)).await
-    }
-
-    async fn settle(&self, awaited: &Awaited, outcome: Outcome) -> Result<(), ChannelError> {
-        let RunContext { late, hub, .. } = self.shared;
-        // Removed first, so that a lane that passes it meanwhile, without its proof, can insert it again.
-        late.remove(awaited.offset);
-        match outcome {
-            Outcome::Deliver(record) => {
-                if !hub.offer_late(&Arc::new(record)) {
-                    late.insert([*awaited]);
-                }
-                Ok(())
-            }
-            Outcome::Rejected(_) | Outcome::Unconfirmed(_) if self.is_quarantine_full() => {
-                // It waits on in the state, where its bytes are safe.
-                late.insert([*awaited]);
-                Ok(())
-            }
-            Outcome::Rejected(event) | Outcome::Unconfirmed(event) => self.quarantine(event).await,
-            Outcome::Dropped(_) | Outcome::Pending(_) => self.forget(awaited.offset).await,
+        tokio::select! {
+            biased;
+            offset = due => return offset,
+            () = added => {}
+            () = owned.released.notified() => late.add(all(shared), |_| Duration::ZERO),
         }
     }
+}
 
-    fn is_quarantine_full(&self) -> bool {
-        self.shared.look(|ledger| ledger.quarantine_room().is_full(QUARANTINE))
-    }
+fn all(shared: &RunContext) -> Vec<Offset> {
+    shared.look(|ledger| ledger.late().keys().copied().collect())
+}
 
-    async fn quarantine(&self, event: QuarantinedEvent) -> Result<(), ChannelError> {
-        Ok(self.shared.claim().commit(Commit(vec![Change::Quarantine(event)])).await?)
+/// What came of asking for a proof; `None` where the service did not answer.
+async fn ask(
+    shared: &RunContext,
+    stage: &VerifyStage,
+    offset: Offset,
+    reporter: &StatusReporter,
+) -> Result<Option<Outcome>, ChannelError> {
+    let event_id = shared.look(|ledger| ledger.late().get(&offset).map(|late| late.event_id));
+    // `None` where no lane is owed it any more.
+    let Some(event_id) = event_id else { return Ok(None) };
+    if let Some(json) = shared.claim().body(Key::Body(offset)).await?
+        && let Some(outcome) = stage.by_kept_bytes(RawEvent { offset, id: event_id, json }).await?
+    {
+        return Ok(Some(outcome));
     }
+    stage.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await
+}
 
-    /// No lane is owed the event any more: it has become a notice, and the configuration leaves out notices.
-    async fn forget(&self, offset: Offset) -> Result<(), ChannelError> {
-        let settle = |sink: &String| Change::Settle { sink: sink.as_str().into(), offset };
-        let settled = self.shared.look(|ledger| {
-            let owed = ledger.late().get(&offset).map(|late| &late.owed);
-            owed.into_iter().flatten().map(settle).collect()
-        });
-        Ok(self.shared.claim().commit(Commit(settled)).await?)
+/// Deals with the answer about an event.
+async fn take(
+    shared: &RunContext,
+    stage: &VerifyStage,
+    offset: Offset,
+    answer: Option<Outcome>,
+) -> Result<(), ChannelError> {
+    let RunContext { late, hub, .. } = shared;
+    let (settled, last_read) = match answer {
+        Some(Outcome::Pending(pending)) => (None, Some(pending.json)),
+        settled => (settled, None),
+    };
+    let is_rejected = settled.as_ref().is_none_or(Outcome::is_rejected);
+    let asks_later = shared.look(|ledger| {
+        let waits_on = |facts: &Late| settled.is_none() && !stage.is_timed_out(facts.first_seen);
+        // While the quarantine is full, the event stays late in the ledger.
+        let is_kept = is_rejected && ledger.quarantine_room().is_full(QUARANTINE);
+        ledger.late().get(&offset).is_some_and(|facts| waits_on(facts) || is_kept)
+    });
+    if asks_later {
+        late.ask_later(offset);
+        return Ok(());
     }
+    // Removed first, so that a lane that passes it meanwhile, without its proof, can insert it again.
+    late.remove(offset);
+    let Some(facts) = shared.look(|ledger| ledger.late().get(&offset).cloned()) else { return Ok(()) };
+    let changes = match settled {
+        Some(Outcome::Deliver(record)) => {
+            if !hub.offer_late(&Arc::new(record)) {
+                late.insert([offset]);
+            }
+            return Ok(());
+        }
+        Some(Outcome::Rejected(event) | Outcome::Unconfirmed(event)) => vec![Change::Quarantine(event)],
+        // It has become a notice, and the configuration leaves out notices: no lane is owed it any more.
+        Some(Outcome::Dropped(_) | Outcome::Pending(_)) => {
+            facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), offset }).collect()
+        }
+        // Its time is up. It is quarantined as it was set aside or, without those bytes, as it was last read.
+        None => {
+            let Some(json) = shared.claim().body(Key::Body(offset)).await?.or(last_read) else {
+                // A damaged state has lost its body, and it has not been read since.
+                late.insert([offset]);
+                return Ok(());
+            };
+            let raw = RawEvent { offset, id: facts.event_id, json };
+            vec![Change::Quarantine(stage.proof_timeout(raw, None))]
+        }
+    };
+    shared.commit(changes).await
 }

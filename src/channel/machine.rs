@@ -7,15 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::channel::ChannelError;
-use crate::channel::read::permits::{ReadPermit, ReadPermits};
-use crate::channel::verify::assembler::{Assembler, Checked};
+use crate::channel::read::permits::{FOR_EACH_PROCESSOR, ReadPermit, ReadPermits};
+use crate::channel::settings::Settings;
+use crate::channel::verify::Checked;
 use crate::event::RawEvent;
 use crate::retry::{Retry, RetryPolicy};
 use crate::verify::Verifier;
@@ -40,7 +41,7 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     async fn permit(&self) -> ReadPermit;
 
     /// Checks events off the async threads; the result is in their order.
-    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError>;
+    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError>;
 }
 
 /// The machine itself. All channels share its processors: there is one thread for each processor, however many channels are
@@ -60,16 +61,9 @@ impl ThisMachine {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = ThreadPoolBuilder::new().num_threads(processors).thread_name(|number| format!("verify-{number}"));
-        let permits = ReadPermits::new(processors);
+        let permits = ReadPermits::new(FOR_EACH_PROCESSOR * processors);
         let processors = threads.build().expect("a thread for each processor can be started");
         Self { began: Instant::now(), processors, permits, preparing: Mutex::default() }
-    }
-
-    async fn check_share(&self, assembler: Arc<Assembler>, share: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
-        let verifier = assembler.verifier().clone();
-        let checked = self.on_a_processor(move || assembler.check(share)).await;
-        self.prepare(&verifier)?;
-        Ok(checked)
     }
 
     /// Runs work on a processor. A panic goes on in the caller.
@@ -117,10 +111,15 @@ impl Machine for ThisMachine {
         self.permits.next().await
     }
 
-    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
-        let shares = (0..shares).map(|_| self.check_share(assembler.clone(), events.by_ref().take(SHARE).collect()));
-        Ok(try_join_all(shares).await?.into_iter().flatten().collect())
+        let shares = (0..shares).map(|_| {
+            let (settings, share) = (settings.clone(), events.by_ref().take(SHARE).collect());
+            self.on_a_processor(move || Checked::all(&settings, share))
+        });
+        let checked = join_all(shares).await.into_iter().flatten().collect();
+        self.prepare(&settings.verifier)?;
+        Ok(checked)
     }
 }
 

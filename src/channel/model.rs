@@ -17,9 +17,9 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::channel::settings::Plan;
-use crate::channel::{Channel, ChannelError, Handle, Ordering, Settings, Start, UnsignedPolicy};
+use crate::channel::{Channel, ChannelError, Handle, Ordering, Settings, SharedParts, Start, UnsignedPolicy};
 use crate::ledger::Ledgers;
-use crate::ledger::store::memory::Disk;
+use crate::ledger::tests::memory::Disk;
 use crate::metrics::Metrics;
 use crate::record::ChannelRef;
 use crate::retry::RetryPolicy;
@@ -162,7 +162,7 @@ impl Life {
         let answers_within = Duration::from_secs(30);
         let plan = Plan { settings, source: Arc::new(Memory::new(&self.world)), outlets, answers_within };
         let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
-        Channel::with_plan(plan, ledgers.clone(), Arc::default(), handle, self.world.clone(), metrics)
+        Channel::with_plan(plan, handle, metrics, SharedParts::on(self.world.clone(), ledgers.clone()))
     }
 
     /// Waits until everything is settled, in a run that no step ends; otherwise until the time limit.

@@ -8,7 +8,7 @@
 //!   known to be above it.
 //! * **Bounded.** [`MAX_MARKS`] and [`MAX_UNCONFIRMED`].
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -21,35 +21,26 @@ const MAX_MARKS: usize = 64;
 const MAX_UNCONFIRMED: usize = 1_000;
 
 /// The newest offset of a channel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Newest {
+#[derive(Debug, Default)]
+pub(super) struct Newest {
     /// The highest offset that a page has shown.
     shown: Option<Offset>,
     /// The highest offset whose event was confirmed.
     placed: Option<Offset>,
     unconfirmed: BTreeSet<Offset>,
-    /// Ascending; all above what every lane has dealt with.
-    marks: VecDeque<Mark>,
-}
-
-/// An offset, and since when at the latest it is known that the channel reaches it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
-    offset: Offset,
-    since: Timestamp,
+    /// Offsets above what every lane has dealt with, and since when at the latest it is known that the channel reaches them.
+    marks: BTreeMap<Offset, Timestamp>,
 }
 
 impl Newest {
     /// The highest offset that counts.
-    #[must_use]
-    pub fn offset(&self) -> Option<Offset> {
+    pub(super) fn offset(&self) -> Option<Offset> {
         self.shown.max(self.placed)
     }
 
     /// Since when it is known that there is an event above `cursor`; `None` where none is known.
-    #[must_use]
-    pub fn since(&self, cursor: Option<Offset>) -> Option<Timestamp> {
-        self.marks.iter().find(|mark| Some(mark.offset) > cursor).map(|mark| mark.since)
+    pub(super) fn since(&self, cursor: Option<Offset>) -> Option<Timestamp> {
+        self.marks.iter().find(|(offset, _)| Some(**offset) > cursor).map(|(_, since)| *since)
     }
 
     /// Notes the offsets of a page, descending.
@@ -80,32 +71,25 @@ impl Newest {
     pub(super) fn nothing_above(&mut self) {
         self.shown = None;
         let highest = self.offset();
-        self.marks.retain(|mark| Some(mark.offset) <= highest);
+        self.marks.retain(|offset, _| Some(*offset) <= highest);
     }
 
     /// Notes that every lane has dealt with everything up to this offset.
     pub(super) fn dealt_with(&mut self, through: Option<Offset>) {
-        while self.marks.front().is_some_and(|mark| Some(mark.offset) <= through) {
-            self.marks.pop_front();
-        }
+        self.marks.retain(|offset, _| Some(*offset) > through);
     }
 
     fn mark(&mut self, since: Timestamp) {
         let Some(offset) = self.offset() else { return };
-        if self.marks.back().is_some_and(|mark| mark.offset >= offset) {
+        if self.marks.last_key_value().is_some_and(|(last, _)| *last >= offset) {
             return;
         }
         if self.marks.len() >= MAX_MARKS {
-            self.thin_out();
+            // In pairs, each with the earlier time: the time of the oldest mark stays exact.
+            let marks: Vec<_> = std::mem::take(&mut self.marks).into_iter().collect();
+            self.marks = marks.chunks(2).map(|pair| (pair[pair.len() - 1].0, pair[0].1)).collect();
         }
-        self.marks.push_back(Mark { offset, since });
-    }
-
-    /// Merges marks in pairs, each with the earlier time: the time of the oldest mark stays exact.
-    fn thin_out(&mut self) {
-        let marks = self.marks.make_contiguous();
-        let paired = marks.chunks(2).map(|pair| Mark { offset: pair[pair.len() - 1].offset, since: pair[0].since });
-        self.marks = paired.collect();
+        self.marks.insert(offset, since);
     }
 }
 

@@ -1,69 +1,44 @@
-//! A channel that this process owns.
+//! A channel that this process owns: its own task and operators' commands work on it through this.
 
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, Notify};
 use tracing::error;
 
-use crate::channel::board::Board;
+use crate::channel::controls::Handle;
 use crate::channel::verify::recent::RecentEvents;
-use crate::event::ChannelId;
-use crate::ledger::{Claim, Ledgers, Proof, StateError};
+use crate::ledger::{Claim, Proof};
 use crate::record::ChannelRef;
 
-/// A claimed channel, and what its owner needs beside the claim.
+/// A claimed channel, and what is shared by those who work on it.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    pub(super) claim: Claim,
-    pub(super) recent: Arc<RecentEvents>,
+    pub(crate) claim: Claim,
+    pub(crate) recent: Arc<RecentEvents>,
     /// Fires when an operator's command has made events late: they are looked at at once.
-    pub(super) released: Notify,
+    pub(crate) released: Notify,
     /// Held while the channel runs, and while its cursors are moved by an operator.
-    pub(super) running: Mutex<()>,
+    pub(crate) running: Mutex<()>,
 }
 
 impl Owned {
-    /// Claims a channel; `None` where another process owns it. Waits while another task of this process owns it.
-    ///
-    /// # Errors
-    /// If the state cannot be read.
-    pub(crate) async fn claim(
+    /// Makes the proofs that were delivered in the channel known to all others, its ledger readable, and the channel
+    /// reachable for operators' commands.
+    pub(crate) fn new(
         channel: &ChannelRef,
-        ledgers: &Ledgers,
+        (claim, proofs): (Claim, Vec<Proof>),
         recent: &Arc<RecentEvents>,
-    ) -> Result<Option<Self>, StateError> {
-        let claimed = ledgers.claim(channel.id, recent.proofs_each()).await?;
-        Ok(claimed.map(|claimed| Self::new(channel, claimed, recent)))
-    }
-
-    /// Claims a channel without waiting; `None` where it has an owner.
-    ///
-    /// # Errors
-    /// If the state cannot be read.
-    pub(crate) async fn try_claim(
-        channel: &ChannelRef,
-        ledgers: &Ledgers,
-        recent: &Arc<RecentEvents>,
-    ) -> Result<Option<Self>, StateError> {
-        let claimed = ledgers.try_claim(channel.id, recent.proofs_each()).await?;
-        Ok(claimed.map(|claimed| Self::new(channel, claimed, recent)))
-    }
-
-    fn new(channel: &ChannelRef, (claim, proofs): (Claim, Vec<Proof>), recent: &Arc<RecentEvents>) -> Self {
+        handle: &Handle,
+    ) -> Arc<Self> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
             error!(%channel, offset = %mine, %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
         }
-        Self { claim, recent: recent.clone(), released: Notify::new(), running: Mutex::default() }
-    }
-
-    pub(crate) fn channel(&self) -> ChannelId {
-        self.claim.channel()
-    }
-
-    /// Makes the ledger readable through the board.
-    pub(crate) fn show_on(&self, board: &Board) {
-        let ledger = self.claim.shared_ledger();
-        board.update(|state| state.ledger = Some(ledger));
+        let ledger = claim.shared_ledger();
+        handle.board.update(|state| state.ledger = Some(ledger));
+        let (recent, released, running) = (recent.clone(), Notify::new(), Mutex::default());
+        let owned = Arc::new(Self { claim, recent, released, running });
+        handle.owned_as(&owned);
+        owned
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::channel::controls::Handles;
-use crate::channel::machine::ThisMachine;
+use crate::channel::machine::{Machine, ThisMachine};
 use crate::channel::verify::recent::RecentEvents;
 use crate::ledger::Ledgers;
 use crate::metrics::Metrics;
@@ -22,14 +22,20 @@ pub struct SharedParts {
     pub traces: Traces,
     /// Recent events, by which duplicates and contradictions are found.
     pub recent: Arc<RecentEvents>,
-    pub(super) machine: Arc<ThisMachine>,
+    pub(super) machine: Arc<dyn Machine>,
 }
 
 impl SharedParts {
     /// Shared parts over the given ledgers, with no recent events.
     #[must_use]
     pub fn new(ledgers: Arc<Ledgers>, metrics: Metrics, traces: Traces) -> Self {
+        let parts = Self::on(Arc::new(ThisMachine::new()), ledgers);
+        Self { metrics, traces, ..parts }
+    }
+
+    /// On that machine, without traces.
+    pub(super) fn on(machine: Arc<dyn Machine>, ledgers: Arc<Ledgers>) -> Self {
         let (handles, recent) = (Arc::default(), Arc::default());
-        Self { ledgers, handles, metrics, traces, recent, machine: Arc::new(ThisMachine::new()) }
+        Self { ledgers, handles, metrics: Metrics::default(), traces: Traces::default(), recent, machine }
     }
 }

@@ -3,12 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
-use crate::channel::board::BoardState;
 use crate::channel::controls::Handle;
 use crate::channel::status::Activity;
-use crate::event::Offset;
 
 /// One part's way to the board.
 #[derive(Clone, Debug)]
@@ -18,7 +14,7 @@ pub(super) struct StatusReporter {
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+pub(super) enum Part {
     /// The intake of every lane that keeps up.
     Channel,
     /// The intake of one lane that has fallen behind, by its sink.
@@ -28,16 +24,8 @@ enum Part {
 }
 
 impl StatusReporter {
-    pub(super) fn channel(handle: &Arc<Handle>) -> Self {
-        Self { handle: handle.clone(), part: Part::Channel }
-    }
-
-    pub(super) fn lane(handle: &Arc<Handle>, sink: &Arc<str>) -> Self {
-        Self { handle: handle.clone(), part: Part::Lane(sink.clone()) }
-    }
-
-    pub(super) fn late(handle: &Arc<Handle>) -> Self {
-        Self { handle: handle.clone(), part: Part::Late }
+    pub(super) fn new(handle: &Arc<Handle>, part: Part) -> Self {
+        Self { handle: handle.clone(), part }
     }
 
     /// Reports what the part does from now on.
@@ -47,40 +35,29 @@ impl StatusReporter {
 
     /// Reports what the part does from now on, beginning with a wait.
     pub(super) fn waits(&self, activity: Activity, wait: Duration) {
-        match &self.part {
-            Part::Channel => self.handle.board.update(|board| board.says(activity, wait)),
-            Part::Lane(sink) => self.handle.board.update(|board| board.lane_says(sink, activity, wait)),
-            Part::Late => self.handle.board.update(|board| {
-                board.late_proofs = match activity {
-                    Activity::Waiting { error } | Activity::InDoubt { error, .. } => Some(error),
-                    _ => None,
-                };
-            }),
-        }
+        self.handle.board.update(|board| match &self.part {
+            Part::Channel => board.says(activity, wait),
+            Part::Lane(sink) => {
+                let lane = board.lane(sink);
+                lane.pace.begin(&activity, wait);
+                lane.status.reading = Some(activity);
+            }
+            Part::Late => board.status.late_error = activity.problem().cloned(),
+        });
     }
 
     /// Reports progress in what the part does.
     pub(super) fn moves(&self) {
-        match &self.part {
-            Part::Channel => self.handle.board.update(BoardState::moves),
-            Part::Lane(sink) => self.handle.board.update(|board| board.lane_moves(sink)),
+        self.handle.board.update(|board| match &self.part {
+            Part::Channel => board.pace.moved(),
+            Part::Lane(sink) => board.lane(sink).pace.moved(),
             Part::Late => {}
-        }
+        });
     }
 
     /// Whether the part reads events first, and not again for a lane that is behind.
     pub(super) fn reads_first(&self) -> bool {
         matches!(self.part, Part::Channel)
-    }
-
-    /// The service confirmed an event at this offset.
-    pub(super) fn placed(&self, offset: Offset) {
-        self.handle.board.update(|board| board.newest.placed(offset, Timestamp::now()));
-    }
-
-    /// The service does not confirm what it shows at this offset.
-    pub(super) fn unconfirmed(&self, offset: Offset) {
-        self.handle.board.update(|board| board.newest.unconfirmed(offset));
     }
 
     /// Reports that everything the service shows has been read.

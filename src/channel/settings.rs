@@ -114,10 +114,3 @@ pub(super) struct Plan {
     /// A request is answered, or times out, in this time.
     pub(super) answers_within: Duration,
 }
-
-impl Plan {
-    /// Whether events are read and verified in the same way.
-    pub(super) fn reads_like(&self, other: &Self) -> bool {
-        self.settings == other.settings && self.source.equals(&*other.source)
-    }
-}

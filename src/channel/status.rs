@@ -1,54 +1,116 @@
-//! The status of a channel while it runs, for operators.
+//! The status of a channel and of its lanes: the board holds it, `/status` serves it, `channeld status` reads it.
 //!
 //! # Invariants
 //!
 //! * **Reported at the source.** Each part of the loop reports what it begins to do and what keeps it from going on; nothing
 //!   is guessed from outside.
-//! * **Nothing durable.** Cursors, late events and the quarantine are in the ledger.
+//! * **Nothing durable.** Cursors, late events, the quarantine and the dead letters are looked up in the ledger.
 
-use std::collections::BTreeMap;
+use std::iter::Sum;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
-use crate::channel::newest::Newest;
-use crate::channel::signers::SignerActivity;
-use crate::event::Offset;
+use crate::event::{ChannelId, Offset};
+use crate::ledger::Room;
+use crate::verify::Address;
 
 /// A channel as it is now.
-#[derive(Clone, Debug, Default)]
-pub struct Status {
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChannelStatus {
+    /// Its name in the configuration.
+    pub channel: Arc<str>,
+    /// Its id.
+    pub channel_id: ChannelId,
     /// What its reading does.
+    #[serde(flatten)]
     pub activity: Activity,
-    /// The newest offset, by what the service shows.
-    pub newest: Newest,
+    /// The last offset that every lane has dealt with; none before the first.
+    pub processed: Option<Offset>,
+    /// The highest offset that the service has shown since the daemon started and that counts: one that the service does not
+    /// confirm counts no more once it was verified.
+    pub newest: Option<Offset>,
+    /// The newest offset less the processed: at most so many events are undelivered. None where the newest is not known.
+    pub lag_events: Option<u64>,
+    /// The age of the oldest event that some lane has not dealt with, see [`LaneStatus`].
+    pub oldest_undelivered_seconds: Option<u64>,
     /// When the service last answered with a page.
     pub last_poll: Option<Timestamp>,
+    /// Events that wait for their proof.
+    pub late: usize,
     /// Why late proofs cannot be asked for.
-    pub late_proofs: Option<Problem>,
-    /// The last error of its reading, over or not.
+    pub late_error: Option<Problem>,
+    /// The last error of its reading since the daemon started, over or not.
     pub last_error: Option<Problem>,
-    /// When its signers last signed.
-    pub signers: Arc<SignerActivity>,
-    /// Its lanes, by sink. Empty where it does not run.
-    pub lanes: BTreeMap<String, LaneNow>,
+    /// Events in the quarantine.
+    pub quarantined: usize,
+    /// What the quarantine takes.
+    pub quarantine: Kept,
+    /// What the dead letters take.
+    pub dead_letters: Kept,
+    /// Whether no more events may wait for their proof.
+    pub late_full: bool,
+    /// The configured signers.
+    pub signers: Vec<SignerStatus>,
+    /// How many of them an event needs; 0 before the channel has run.
+    pub required_signatures: usize,
+    /// In the order of the configuration.
+    pub lanes: Vec<LaneStatus>,
 }
 
-/// A lane, and its work.
-#[derive(Clone, Debug)]
-pub struct LaneNow {
-    /// The lane's status.
-    pub status: LaneStatus,
-    /// Batches in its queue.
-    pub queued: usize,
-    /// The time that the event in offer carries.
-    pub offers: Option<Timestamp>,
+/// A lane as it is now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LaneStatus {
+    /// Its sink.
+    pub sink: Arc<str>,
+    /// The last offset that it has dealt with; none before the first.
+    pub cursor: Option<Offset>,
+    /// Late events that it is owed.
+    pub owed: usize,
+    /// The newest offset less the cursor: at most so many events are undelivered.
+    pub lag_events: Option<u64>,
+    /// The age of the oldest event that it has not dealt with; 0 where there is none. By the event's own time while it is
+    /// being offered, otherwise since the daemon has known that there is one.
+    pub oldest_undelivered_seconds: Option<u64>,
+    /// Batches that were read and wait for it.
+    pub queued_batches: usize,
+    /// Its condition in one word.
+    pub state: LaneState,
+    /// Why the sink refused the last offer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+    /// What its own reading does, while the lane is behind the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Activity>,
+}
+
+/// A lane's condition; where several apply, the last of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum LaneState {
+    /// It does not run.
+    #[default]
+    Stopped,
+    /// It delivers what is read.
+    Ok,
+    /// It is behind the others, and reads for itself.
+    Behind,
+    /// Its sink refuses: the same events are offered again after a wait.
+    Retrying,
+    /// Its sink refuses, and an operator must act.
+    Blocked,
+    /// An operator has paused it.
+    Paused,
 }
 
 /// What reading does, or what it waits for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "state", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Activity {
     /// Nothing: it does not run.
     #[default]
@@ -88,6 +150,17 @@ pub enum Activity {
     Gone,
 }
 
+impl Activity {
+    /// The error that keeps it from going on.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Waiting { error } | Self::InDoubt { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// An error that repeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
@@ -103,117 +176,44 @@ pub struct Problem {
     pub needs_attention: bool,
 }
 
-impl Activity {
-    /// Every [`name`](Self::name).
-    pub const NAMES: [&str; 11] = [
-        "stopped",
-        "paused",
-        "reading",
-        "delivering",
-        "idle",
-        "waiting",
-        "in_doubt",
-        "awaiting_proof",
-        "too_many_late",
-        "quarantine_full",
-        "gone",
-    ];
+/// A configured signer. One that falls silent, or is rotated out, shows here.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SignerStatus {
+    /// Its address.
+    #[serde(deserialize_with = "parsed")]
+    pub signer: Address,
+    /// When a signature of it was last counted; none before the first since the daemon started.
+    pub last_seen: Option<Timestamp>,
+}
 
-    /// Its constant name, as in the JSON.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Paused => "paused",
-            Self::Reading => "reading",
-            Self::Delivering => "delivering",
-            Self::Idle => "idle",
-            Self::Waiting { .. } => "waiting",
-            Self::InDoubt { .. } => "in_doubt",
-            Self::AwaitingProof { .. } => "awaiting_proof",
-            Self::TooManyLate => "too_many_late",
-            Self::QuarantineFull => "quarantine_full",
-            Self::Gone => "gone",
-        }
-    }
+fn parsed<'de, D: Deserializer<'de>>(text: D) -> Result<Address, D::Error> {
+    String::deserialize(text)?.parse().map_err(D::Error::custom)
+}
 
-    /// The error that keeps it from going on.
-    #[must_use]
-    pub fn problem(&self) -> Option<&Problem> {
-        match self {
-            Self::Waiting { error } | Self::InDoubt { error, .. } => Some(error),
-            _ => None,
-        }
+/// What the quarantine, or the dead letters, hold.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Kept {
+    /// Events.
+    pub events: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Whether there is no room for more.
+    pub full: bool,
+}
+
+impl Kept {
+    pub(super) fn of(room: Room, limit: Room) -> Self {
+        Self { events: room.events, bytes: room.bytes, full: room.is_full(limit) }
     }
 }
 
-/// A lane as it is now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaneStatus {
-    /// Its condition in one word.
-    pub state: LaneCondition,
-    /// Why the sink refused the last offer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Problem>,
-    /// What its own reading does, while the lane is behind the others.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reading: Option<Activity>,
-}
-
-/// A lane's condition in one word; where several apply, the last of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LaneCondition {
-    /// It does not run.
-    #[default]
-    Stopped,
-    /// It delivers what is read.
-    Ok,
-    /// It is behind the others, and reads for itself.
-    Behind,
-    /// Its sink refuses: the same events are offered again after a wait.
-    Retrying,
-    /// Its sink refuses, and an operator must act.
-    Blocked,
-    /// An operator has paused it.
-    Paused,
-}
-
-impl LaneCondition {
-    /// Every condition.
-    pub const ALL: [Self; 6] = [Self::Stopped, Self::Ok, Self::Behind, Self::Retrying, Self::Blocked, Self::Paused];
-
-    /// Its constant name, as in the JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Ok => "ok",
-            Self::Behind => "behind",
-            Self::Retrying => "retrying",
-            Self::Blocked => "blocked",
-            Self::Paused => "paused",
-        }
-    }
-}
-
-impl LaneStatus {
-    /// A lane whose channel does not run.
-    #[must_use]
-    pub fn stopped(paused: bool) -> Self {
-        let state = if paused { LaneCondition::Paused } else { LaneCondition::Stopped };
-        Self { state, error: None, reading: None }
-    }
-
-    /// The status that follows from what is known.
-    pub(super) fn of(error: Option<Problem>, reading: Option<Activity>, paused: bool) -> Self {
-        let state = match (&error, &reading) {
-            _ if paused => LaneCondition::Paused,
-            (Some(error), _) if error.needs_attention => LaneCondition::Blocked,
-            (Some(_), _) => LaneCondition::Retrying,
-            (None, Some(_)) => LaneCondition::Behind,
-            (None, None) => LaneCondition::Ok,
-        };
-        Self { state, error, reading }
+impl Sum for Kept {
+    /// All of them together; full where one is.
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            events: sum.events + one.events,
+            bytes: sum.bytes + one.bytes,
+            full: sum.full || one.full,
+        })
     }
 }

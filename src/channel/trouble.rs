@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::sleep;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
@@ -10,47 +11,62 @@ use crate::channel::read::reader::ReadError;
 use crate::channel::reporter::StatusReporter;
 use crate::channel::status::{Activity, Problem};
 use crate::record::ChannelRef;
+use crate::retry::Retry;
 use crate::telemetry::Chain;
 use crate::telemetry::trace::TraceId;
 
-/// The repeated errors of one part of a channel, for the log and for the channel's status.
+/// The repeated errors of one part of a channel, for the log and for the channel's status, and the waits after them.
 #[derive(Debug)]
 pub(super) struct Trouble {
     channel: ChannelRef,
     reporter: StatusReporter,
     trace: Option<TraceId>,
-    last: Option<&'static str>,
-    since: Timestamp,
-    times: u32,
+    pub(super) retry: Retry,
+    last: Option<Problem>,
 }
 
 /// An error that should heal by itself needs attention once it has come this many times in a row.
 pub(super) const MANY_TIMES: u32 = 20;
 
 impl Trouble {
-    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter) -> Self {
-        let (channel, reporter) = (channel.clone(), reporter.clone());
-        Self { channel, reporter, trace: None, last: None, since: Timestamp::UNIX_EPOCH, times: 0 }
+    /// `trace` is that of the batch that is dealt with.
+    pub(super) fn new(channel: &ChannelRef, reporter: &StatusReporter, trace: Option<TraceId>, retry: Retry) -> Self {
+        Self { channel: channel.clone(), reporter: reporter.clone(), trace, retry, last: None }
     }
 
-    /// With the trace of the batch that is dealt with.
-    pub(super) fn with(self, trace: Option<TraceId>) -> Self {
-        Self { trace, ..self }
+    /// Logs an error, reports it to the status, and waits before the next attempt. `doing` says what failed.
+    pub(super) async fn wait_out(&mut self, doing: &'static str, error: impl Into<ReadError>) {
+        let error = error.into();
+        let asked = match &error {
+            ReadError::Api(error) => error.retry_after(),
+            ReadError::InDoubt { .. } => None,
+        };
+        let wait = self.retry.next_wait(asked);
+        self.report(doing, &error, wait);
+        sleep(wait).await;
     }
 
-    /// Logs an error and reports it to the status. `doing` says what failed.
-    pub(super) fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
+    fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
         let (channel, kind, wait_ms) = (&self.channel.name, error.name(), wait.as_millis());
         let (chain, trace_id) = (Chain(error), self.trace.map(display));
-        if self.last.replace(kind) == Some(kind) {
-            self.times = self.times.saturating_add(1);
-        } else {
-            (self.since, self.times) = (Timestamp::now(), 1);
-        }
-        self.show(doing, error, wait);
-        if self.times == MANY_TIMES && error.heals() {
+        let earlier = self.last.take().filter(|last| last.kind == kind);
+        let times = earlier.as_ref().map_or(1, |earlier| earlier.times.saturating_add(1));
+        let problem = Problem {
+            kind: kind.to_owned(),
+            message: format!("{doing}: {chain}"),
+            since: earlier.map_or_else(Timestamp::now, |earlier| earlier.since),
+            times,
+            needs_attention: times >= MANY_TIMES || !error.heals(),
+        };
+        self.last = Some(problem.clone());
+        let activity = match error {
+            ReadError::Api(_) => Activity::Waiting { error: problem },
+            ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error: problem },
+        };
+        self.reporter.waits(activity, wait);
+        if times == MANY_TIMES && error.heals() {
             error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "has failed many times in a row: an operator must look; trying again meanwhile");
-        } else if self.times > 1 {
+        } else if times > 1 {
             debug!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "still failing");
         } else if error.heals() {
             warn!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: trying again, said once until it changes");
@@ -59,24 +75,10 @@ impl Trouble {
         }
     }
 
-    fn show(&self, doing: &str, error: &ReadError, wait: Duration) {
-        let problem = Problem {
-            kind: error.name().to_owned(),
-            message: format!("{doing}: {}", Chain(error)),
-            since: self.since,
-            times: self.times,
-            needs_attention: self.times >= MANY_TIMES || !error.heals(),
-        };
-        let activity = match error {
-            ReadError::Api(_) => Activity::Waiting { error: problem },
-            ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error: problem },
-        };
-        self.reporter.waits(activity, wait);
-    }
-
     /// Logs that the errors are over, if there were any.
     pub(super) fn over(&mut self) {
-        if let Some(kind) = self.last.take() {
+        self.retry.reset();
+        if let Some(Problem { kind, .. }) = self.last.take() {
             self.reporter.says(Activity::Reading);
             info!(channel = %self.channel.name, trace_id = self.trace.map(display), kind, "works again");
         }

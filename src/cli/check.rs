@@ -6,11 +6,10 @@
 //!   sinks are contacted; nothing is delivered or recorded.
 //! * **No secrets** in the output.
 
-use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Exit;
 use crate::channel::Start;
@@ -26,7 +25,7 @@ use connect::Asked;
 /// asked with the key, the newest events of each channel are read and verified, and each sink is looked at without giving
 /// it anything: exits with 69 where one of them fails.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
     #[arg(long)]
     json: bool,
@@ -36,7 +35,7 @@ pub struct Args {
 }
 
 /// Loads the configuration and prints the result: problems to standard error, the rest to standard output.
-pub async fn run(file: Option<&Path>, args: &Args) -> Exit {
+pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
     let loaded = Config::load(file);
     let asked = match &loaded {
         Ok(config) if args.connect => Some(connect::ask(config).await),
@@ -68,7 +67,7 @@ fn print(
             writeln!(out, "{shown}")
         }
         Ok(config) => {
-            write!(out, "{}", Summary(config))?;
+            write_summary(out, config)?;
             let Some(asked) = asked else { return Ok(()) };
             writeln!(out)?;
             asked.iter().try_for_each(|asked| writeln!(out, "{asked}"))
@@ -81,91 +80,69 @@ fn print(
 }
 
 /// A configuration for people.
-struct Summary<'a>(&'a Config);
-
-impl fmt::Display for Summary<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let config = self.0;
-        writeln!(f, "The configuration is valid.\n")?;
-        writeln!(f, "service  {}", config.api.client.base_url)?;
-        writeln!(f, "state    {}", config.state_path.display())?;
-        writeln!(f, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
-        for channel in &config.channels {
-            write_channel(f, channel)?;
-        }
-        f.write_char('\n')?;
-        for (name, sink) in &config.sinks {
-            writeln!(f, "sink {name}: {}", shown_sink(sink))?;
-        }
-        config.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
+    writeln!(out, "The configuration is valid.\n")?;
+    writeln!(out, "service  {}", config.api.client.base_url)?;
+    writeln!(out, "state    {}", config.state_path.display())?;
+    writeln!(out, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
+    for Channel { channel, start, sinks, verification, .. } in &config.channels {
+        let signers = verification.verifier.signers();
+        let start = match start {
+            Start::Earliest => "earliest".to_owned(),
+            Start::Latest => "latest".to_owned(),
+            Start::Offset(offset) => format!("offset {offset}"),
+        };
+        writeln!(out, "\nchannel {} ({})", channel.name, channel.id)?;
+        writeln!(out, "  start     {start}")?;
+        writeln!(out, "  sinks     {}", sinks.join(", "))?;
+        writeln!(out, "  owner     {}", verification.verifier.workflow_owner())?;
+        writeln!(out, "  proof     {} of {} signers", signers.required(), signers.addresses().len())?;
+        writeln!(out, "  unsigned  {}", <&str>::from(verification.unsigned))?;
+        writeln!(out, "  ordering  {}", <&str>::from(verification.ordering))?;
     }
-}
-
-fn write_channel(f: &mut fmt::Formatter<'_>, channel: &Channel) -> fmt::Result {
-    let verification = &channel.verification;
-    let signers = verification.verifier.signers();
-    writeln!(f, "\nchannel {} ({})", channel.channel.name, channel.channel.id)?;
-    writeln!(f, "  start     {}", shown_start(channel.start))?;
-    writeln!(f, "  sinks     {}", channel.sinks.join(", "))?;
-    writeln!(f, "  owner     {}", verification.verifier.workflow_owner())?;
-    writeln!(f, "  proof     {} of {} signers", signers.required(), signers.addresses().len())?;
-    writeln!(f, "  unsigned  {}", <&str>::from(verification.unsigned))?;
-    writeln!(f, "  ordering  {}", <&str>::from(verification.ordering))
-}
-
-fn shown_start(start: Start) -> String {
-    match start {
-        Start::Earliest => "earliest".to_owned(),
-        Start::Latest => "latest".to_owned(),
-        Start::Offset(offset) => format!("offset {offset}"),
+    writeln!(out)?;
+    for (name, Sink { settings, shape, filter, .. }) in &config.sinks {
+        let filtered = if filter.is_some() { ", filtered" } else { "" };
+        writeln!(out, "sink {name}: {}, as {}{filtered}", settings.shown(), <&str>::from(shape.format))?;
     }
-}
-
-fn shown_sink(sink: &Sink) -> String {
-    let filtered = if sink.filter.is_some() { ", filtered" } else { "" };
-    format!("{}, as {}{filtered}", sink.settings.shown(), <&str>::from(sink.shape.format))
+    config.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
 }
 
 fn json_of(config: &Config) -> Value {
-    let sinks: serde_json::Map<_, _> =
-        config.sinks.iter().map(|(name, sink)| (name.clone(), json_sink(sink))).collect();
+    let channels = config.channels.iter().map(|Channel { channel, start, sinks, verification, .. }| {
+        let signers = verification.verifier.signers();
+        json!({
+            "name": &*channel.name,
+            "id": channel.id,
+            "start": match start {
+                Start::Earliest => json!("earliest"),
+                Start::Latest => json!("latest"),
+                Start::Offset(offset) => json!(offset),
+            },
+            "sinks": sinks,
+            "workflow_owner": verification.verifier.workflow_owner(),
+            "min_required_signatures": signers.required(),
+            "valid_signers": signers.addresses(),
+            "unsigned": <&str>::from(verification.unsigned),
+            "ordering": <&str>::from(verification.ordering),
+        })
+    });
+    let sinks = config.sinks.iter().map(|(name, Sink { settings, shape, filter, .. })| {
+        let mut shown = settings.json();
+        shown["format"] = <&str>::from(shape.format).into();
+        shown["include_proof"] = shape.include_proof.into();
+        shown["filtered"] = filter.is_some().into();
+        (name.clone(), shown)
+    });
     json!({
         "valid": true,
         "base_url": config.api.client.base_url.as_str(),
         "state_path": config.state_path.display().to_string(),
         "admin_listen": config.listen,
-        "channels": config.channels.iter().map(json_channel).collect::<Vec<_>>(),
-        "sinks": sinks,
+        "channels": channels.collect::<Vec<_>>(),
+        "sinks": sinks.collect::<Map<_, _>>(),
         "notes": config.notes,
     })
-}
-
-fn json_channel(channel: &Channel) -> Value {
-    let verification = &channel.verification;
-    let signers = verification.verifier.signers();
-    let start = match channel.start {
-        Start::Offset(offset) => json!(offset),
-        word => json!(shown_start(word)),
-    };
-    json!({
-        "name": &*channel.channel.name,
-        "id": channel.channel.id,
-        "start": start,
-        "sinks": channel.sinks,
-        "workflow_owner": verification.verifier.workflow_owner(),
-        "min_required_signatures": signers.required(),
-        "valid_signers": signers.addresses(),
-        "unsigned": <&str>::from(verification.unsigned),
-        "ordering": <&str>::from(verification.ordering),
-    })
-}
-
-fn json_sink(sink: &Sink) -> Value {
-    let mut shown = sink.settings.json();
-    shown["format"] = <&str>::from(sink.shape.format).into();
-    shown["include_proof"] = sink.shape.include_proof.into();
-    shown["filtered"] = sink.filter.is_some().into();
-    shown
 }
 
 #[cfg(test)]

@@ -1,17 +1,15 @@
 //! `channeld demo`: the simulated service and the daemon in one process.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::{Outlet, SharedParts};
 use crate::config::{Config, Text};
-use crate::daemon::assembly;
-use crate::daemon::open_ledgers;
 use crate::daemon::signals::Signals;
-use crate::daemon::supervisor::{self, Outcome, Wanted};
+use crate::daemon::supervisor::{Outcome, Supervisor};
+use crate::daemon::{StartError, assembly, open_ledgers};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::retry::RetryPolicy;
@@ -19,7 +17,7 @@ use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tamper
 use crate::telemetry::trace::Traces;
 use crate::telemetry::{self, Chain};
 
-use super::exit::Exit;
+use super::exit::{Exit, Failure};
 
 mod screen;
 
@@ -30,7 +28,7 @@ use screen::{Screen, Shown};
 /// Needs no configuration, no network and no key; the state is temporary. Among the events are one whose proof comes
 /// late and one that was changed after it was signed: the first is delivered when its proof is there, the second never.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// End after that many delivered events instead of at Ctrl-C.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
@@ -40,26 +38,19 @@ pub struct Args {
 const CHANNEL: &str = "demo";
 const SCREEN: &str = "screen";
 
-/// Pauses of the demonstration.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
-const PROOF_DELAY: Duration = Duration::from_secs(3);
+
+/// After how many of them the late proof comes: three seconds.
+const PROOF_AFTER: u64 = 8;
 
 const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
 
-type DemoError = Box<dyn std::error::Error + Send + Sync>;
-
 /// Runs the demonstration to its end and prints what it has shown.
-pub async fn run(args: Args) -> Exit {
-    match demonstrate(args).await {
-        Ok(exit) => exit,
-        Err(error) => {
-            eprintln!("channeld demo: {}", Chain(&*error));
-            Exit::Failed
-        }
-    }
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    demonstrate(args).await.map_err(|error| Failure::Failed(Chain(&*error).to_string()))
 }
 
-async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
+async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let mut signals = Signals::listen()?;
     let simulator = Simulator::start(Options::default()).await?;
     let directory = tempfile::tempdir()?;
@@ -70,7 +61,7 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
 
     println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);
     let ledgers = Arc::new(open_ledgers(config.state_path.clone()).await?);
-    let screen = Arc::new(Screen::new(args.events));
+    let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default() });
     let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;
     let parts = SharedParts::new(ledgers, Metrics::default(), Traces::default());
@@ -78,18 +69,21 @@ async fn demonstrate(args: Args) -> Result<Exit, DemoError> {
 
     let began = Instant::now();
     let stop = CancellationToken::new();
-    let (_wanted, wanted) = watch::channel(Wanted { channels, grace: config.shutdown_grace });
-    let running = supervisor::run(wanted, stop.clone());
-    tokio::pin!(running);
+    let mut supervisor = Supervisor::new(&stop);
+    supervisor.follow(&channels, config.shutdown_grace);
     let outcome = tokio::select! {
-        outcome = &mut running => outcome,
-        () = publish(&simulator) => running.await,
+        outcome = supervisor.ended() => outcome,
+        () = publish(&simulator) => supervisor.ended().await,
         _ = signals.next() => {
             stop.cancel();
-            running.await
+            supervisor.ended().await
         }
     };
-    summarise(&screen.shown(), rejected(&config, &parts), began.elapsed());
+    let ledger = parts.handles.of(config.channels[0].channel.id).board.ledger();
+    let quarantined =
+        |ledger: &Mutex<Ledger>| ledger.lock().unwrap_or_else(PoisonError::into_inner).quarantined().len();
+    let shown = *screen.shown.lock().unwrap_or_else(PoisonError::into_inner);
+    summarise(&shown, ledger.as_deref().map_or(0, quarantined), began.elapsed());
     Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
@@ -101,12 +95,10 @@ async fn publish(simulator: &Simulator) {
     simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
     simulator.publish(0, 2);
     simulator.publish_one(0, EventSpec::Honest(Kind::WalletStatus));
-    let proof_comes = Instant::now() + PROOF_DELAY;
-    let mut proof = Some(late);
-    loop {
+    for published in 1_u64.. {
         tokio::time::sleep(BETWEEN_EVENTS).await;
         simulator.publish(0, 1);
-        if let Some(late) = proof.take_if(|_| Instant::now() >= proof_comes) {
+        if published == PROOF_AFTER {
             simulator.prove(0, late);
         }
     }
@@ -128,12 +120,6 @@ fn configuration(service: &Announcement, directory: &std::path::Path) -> String 
         directory.join("state").display(),
         service.channels[0],
     )
-}
-
-fn rejected(config: &Config, parts: &SharedParts) -> usize {
-    let ledgers = config.channels.iter().filter_map(|channel| parts.handles.of(channel.channel.id).board.ledger());
-    let quarantined = |ledger: std::sync::MutexGuard<'_, Ledger>| ledger.quarantined().len();
-    ledgers.map(|ledger| quarantined(ledger.lock().unwrap_or_else(PoisonError::into_inner))).sum()
 }
 
 fn summarise(shown: &Shown, rejected: usize, took: Duration) {

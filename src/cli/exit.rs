@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::api::ApiError;
 
-/// What the process tells its caller, by the numbers of `sysexits.h`.
+/// The exit code, by the numbers of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done.
@@ -53,7 +53,7 @@ pub enum Failure {
         #[source]
         source: io::Error,
     },
-    /// The service answered without telling.
+    /// The service did not say what was asked for.
     #[error("{0}")]
     Unavailable(String),
     /// Anything else that ends a command.
@@ -65,13 +65,13 @@ impl Failure {
     /// The exit code of it.
     #[must_use]
     pub fn exit(&self) -> Exit {
+        use ApiError::{Malformed, RateLimited, Transient};
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::Config(_) => Exit::Config,
-            Self::Unavailable(_)
-            | Self::Api { source: ApiError::RateLimited { .. }, .. }
-            | Self::Api { source: ApiError::Transient { .. }, .. }
-            | Self::Api { source: ApiError::Malformed(_), .. } => Exit::Unavailable,
+            Self::Unavailable(_) | Self::Api { source: RateLimited { .. } | Transient { .. } | Malformed(_), .. } => {
+                Exit::Unavailable
+            }
             // The reader of the output has seen enough.
             Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Self::Api { .. } | Self::Io { .. } | Self::Failed(_) => Exit::Failed,
@@ -83,8 +83,13 @@ impl Failure {
         |source| Self::Api { doing: doing.into(), source }
     }
 
+    /// For [`Result::map_err`] on reading or writing a file.
+    pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Io { doing: doing.into(), source }
+    }
+
     /// For [`Result::map_err`] on writing the output.
     pub(super) fn output(source: io::Error) -> Self {
-        Self::Io { doing: "the output could not be written".to_owned(), source }
+        Self::io("the output could not be written")(source)
     }
 }

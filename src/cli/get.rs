@@ -1,67 +1,54 @@
 //! `channeld get`: one event by its id.
-//!
-//! # Cancellation
-//!
-//! May be dropped at any point: it changes nothing.
 
 use std::io::Write;
 
+use super::connect::Connection;
 use super::exit::{Exit, Failure};
-use super::shown::{self, Format};
-use crate::api::Client;
+use super::shown;
 use crate::event::EventId;
-use crate::record::{self, ChannelRef};
-use crate::verify::{Verdict, Verifier};
+use crate::record;
+use crate::verify::Verdict;
 
 /// Show one event, with the verdict on its proof.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
-    pub channel: String,
+    pub(super) channel: String,
     /// The event's UUID.
-    pub event_id: EventId,
+    event_id: EventId,
     /// Print the record as one JSON object.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// Fetches the event and writes it.
-///
-/// # Errors
-/// [`Failure`], where the event cannot be had or not be written. Any verdict is a success: this shows, `verify` decides.
-pub async fn run(
-    args: &Args,
-    client: &Client,
-    channel: &ChannelRef,
-    verifier: &Verifier,
-    out: &mut impl Write,
-) -> Result<Exit, Failure> {
+/// Fetches the event and writes it. Any verdict is a success: this shows, `verify` decides.
+pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
+    let Connection { client, channel, verifier } = connection;
     let doing = format!("event {} could not be read from channel {}", args.event_id, channel.name);
     let raw = client.event(channel.id, args.event_id).await.map_err(Failure::api(doing))?;
     for verdict in shown::verified(verifier, vec![raw]).await {
-        shown::write(out, Format::of(args.json), channel, &verdict).map_err(Failure::output)?;
+        shown::write(out, args.json, channel, &verdict).map_err(Failure::output)?;
         if !args.json {
-            write_details(out, &verdict).map_err(Failure::output)?;
+            writeln!(out, "{}", details(&verdict)).map_err(Failure::output)?;
         }
     }
     Ok(Exit::Done)
 }
 
 /// More about one event for people: why it was rejected, or what was signed, and the signers.
-fn write_details(out: &mut impl Write, verdict: &Verdict) -> std::io::Result<()> {
+fn details(verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Rejected(_, reason) => writeln!(out, "reason: {reason}"),
+        Verdict::Rejected(_, reason) => format!("reason: {reason}"),
         Verdict::Verified(verified) => {
             let proof = verified.proof();
             let signers: Vec<String> = proof.signers.iter().map(ToString::to_string).collect();
-            writeln!(out, "signers: {} ({} required)", signers.join(", "), proof.required)?;
-            match verified.event().signed().and_then(record::decode) {
-                Some(decoded) => writeln!(out, "signed: {}", shown::printable(decoded.get())),
-                None => writeln!(out, "signed: a text that is not base64 of JSON"),
-            }
+            let decoded = verified.event().signed().and_then(record::decode);
+            let signed = decoded.map(|decoded| shown::printable(decoded.get()));
+            let signed = signed.as_deref().unwrap_or("a text that is not base64 of JSON");
+            format!("signers: {} ({} required)\nsigned: {signed}", signers.join(", "), proof.required)
         }
-        Verdict::Pending(_) => writeln!(out, "its proof has not come yet"),
-        Verdict::Unsigned(_) => writeln!(out, "its type and status never carry a proof"),
+        Verdict::Pending(_) => "its proof has not come yet".to_owned(),
+        Verdict::Unsigned(_) => "its type and status never carry a proof".to_owned(),
     }
 }
 

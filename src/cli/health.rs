@@ -4,7 +4,7 @@
 //!
 //! * **Of the configuration only the address.** A healthy daemon must not look ill because its file was spoiled after it was
 //!   read: a supervisor would restart it into that file.
-//! * **Bounded.** An answer takes no longer and is no larger than its limit.
+//! * **Bounded:** see [`MAX_WAIT`] and [`ANSWER_BYTES`].
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,6 +15,7 @@ use reqwest::Response;
 use url::Url;
 
 use super::exit::{Exit, Failure};
+use super::operate::write_lines;
 use super::shown::printable;
 use crate::config::load_listen;
 use crate::http;
@@ -31,25 +32,18 @@ const ANSWER_BYTES: usize = 64 * 1024;
 /// Asks its admin listener (`admin.listen` of the configuration) for /livez, prints the answer, and exits with 0 where it
 /// is good and with 1 where it is not, or where there is none.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// Ask whether everything is as it should be (/readyz). That is no reason to restart anything: what is wrong may be
     /// elsewhere.
     #[arg(long)]
     ready: bool,
 }
 
-/// Asks.
-///
-/// # Errors
-/// [`Failure`], where there is no answer.
-pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let listen = load_listen(file).map_err(|problems| Failure::Config(problems.to_string()))?;
     let path = if args.ready { "/readyz" } else { "/livez" };
-    let (good, said) = ask(&url(listen, path)?, MAX_WAIT).await?;
-    for line in said.lines() {
-        writeln!(out, "{}", printable(line)).map_err(Failure::output)?;
-    }
-    out.flush().map_err(Failure::output)?;
+    let (good, text) = ask(&url(listen, path)?, MAX_WAIT).await?;
+    write_lines(out, text.lines().map(printable))?;
     Ok(if good { Exit::Done } else { Exit::Failed })
 }
 
@@ -59,21 +53,16 @@ fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
         Some(address) if address.port() == 0 => Err(Failure::Failed(
             "admin.listen leaves the port to the system: name one, so that it can be asked".to_owned(),
         )),
-        Some(address) => {
-            let url = format!("http://{}{path}", reachable(address));
-            Ok(url.parse().expect("an address and a path are a URL"))
+        Some(mut address) => {
+            // A daemon that listens on every address is asked at the loopback address.
+            match address.ip() {
+                IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+                IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+                _ => {}
+            }
+            Ok(format!("http://{address}{path}").parse().expect("an address and a path are a URL"))
         }
     }
-}
-
-/// A daemon that listens on every address is asked at the loopback address.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 /// Whether the answer is good, and what it says.

@@ -22,8 +22,8 @@ mod keys;
 mod tests;
 
 /// Write the manual pages.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
     /// The directory that they go to. It is made where it is missing.
     directory: PathBuf,
 }
@@ -33,37 +33,24 @@ const ABOUT: &str = include_str!("man/about.roff");
 
 const MANUAL: &str = "channeld manual";
 
-/// Writes them.
-///
-/// # Errors
-/// [`Failure`], where one cannot be written.
-pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let directory = &args.directory;
-    write_all(directory).map_err(|source| Failure::Io {
-        doing: format!("the manual pages could not be written to {}", directory.display()),
-        source,
-    })?;
-    Ok(Exit::Done)
+const SOURCE: &str = concat!("channeld ", env!("CARGO_PKG_VERSION"));
+
+pub(super) fn run(Args { directory }: &Args) -> Result<Exit, Failure> {
+    let doing = format!("the manual pages could not be written to {}", directory.display());
+    write_all(directory).map(|()| Exit::Done).map_err(Failure::io(doing))
 }
 
 fn write_all(directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
+    std::fs::write(directory.join("channeld.toml.5"), keys::page()?)?;
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    std::fs::write(directory.join("channeld.toml.5"), keys::page()?)?;
-    write(&command, directory, ABOUT, "channeld.toml(5), systemctl(1), journalctl(1)")?;
-    let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-    shown.try_for_each(|command| write_tree(command, directory))
+    write_tree(&command, directory, ABOUT, "channeld.toml(5), systemctl(1), journalctl(1)")
 }
 
 /// Writes the page of a command, and those of its own commands.
-fn write_tree(command: &Command, directory: &Path) -> io::Result<()> {
-    write(command, directory, "", "channeld(1), channeld.toml(5)")?;
-    command.get_subcommands().try_for_each(|command| write_tree(command, directory))
-}
-
-fn write(command: &Command, directory: &Path, about: &str, references: &str) -> io::Result<()> {
-    let page = Man::new(command.clone()).source(source()).date(date()).manual(MANUAL);
+fn write_tree(command: &Command, directory: &Path, about: &str, references: &str) -> io::Result<()> {
+    let page = Man::new(command.clone()).source(SOURCE).date(date()).manual(MANUAL);
     let mut text = Vec::new();
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;
@@ -75,7 +62,9 @@ fn write(command: &Command, directory: &Path, about: &str, references: &str) -> 
     }
     text.extend_from_slice(about.as_bytes());
     see_also(references).to_writer(&mut text)?;
-    std::fs::write(directory.join(page.get_filename()), text)
+    std::fs::write(directory.join(page.get_filename()), text)?;
+    let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.try_for_each(|command| write_tree(command, directory, "", "channeld(1), channeld.toml(5)"))
 }
 
 /// The section that names other pages.
@@ -83,10 +72,6 @@ fn see_also(pages: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]).text([roman(pages)]);
     roff
-}
-
-fn source() -> String {
-    concat!("channeld ", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
 /// The day of the commit, or an empty argument of roff.

@@ -5,11 +5,14 @@
 //!
 //! * **No state is created.** And only its owner opens it: files of another user in it would keep the daemon from starting.
 
+use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use serde::Serialize;
 
 use super::exit::{Exit, Failure};
 use crate::config::{Channel, Local};
@@ -26,7 +29,27 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Asks for what the command line says.
 pub(super) struct Operator {
-    config: Local,
+    pub(super) config: Local,
+}
+
+// The arguments of a request whose answers are printed. The help is the request's: a doc comment here would replace it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Printed<R: clap::Args> {
+    #[command(flatten)]
+    pub(super) request: R,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+// The arguments of a request that cannot be taken back, as above.
+#[derive(Debug, clap::Args)]
+pub(super) struct Confirmed<R: clap::Args> {
+    #[command(flatten)]
+    pub(super) request: R,
+    /// Do it.
+    #[arg(long)]
+    pub(super) yes: bool,
 }
 
 impl Operator {
@@ -37,18 +60,11 @@ impl Operator {
         Ok(Self { config })
     }
 
-    /// The configured channels.
-    pub(super) fn channels(&self) -> &[Channel] {
-        &self.config.channels
-    }
-
     /// Asks the running daemon.
     pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
-        let path = &self.config.state_path;
-        match operator::ask(path, request).await.map_err(|source| no_answer(path, source))? {
-            Some(answer) => Ok(answer?),
-            None => Err(Failure::Failed(format!("no daemon answers in {}: nothing runs there", path.display()))),
-        }
+        let path = self.config.state_path.display();
+        let none = || Failure::Failed(format!("no daemon answers in {path}: nothing runs there"));
+        self.answer(request).await?.ok_or_else(none)
     }
 
     /// Asks the running daemon or, where none runs, carries the request out here.
@@ -56,27 +72,40 @@ impl Operator {
         let path = &self.config.state_path;
         let since = Instant::now();
         loop {
-            let answer = operator::ask(path, request).await.map_err(|source| no_answer(path, source))?;
-            if let Some(answer) = answer {
-                return Ok(answer?);
+            if let Some(answer) = self.answer(request).await? {
+                return Ok(answer);
             }
             owned(path)?;
             match open_ledgers(path.clone()).await {
                 Ok(ledgers) => {
-                    let channels = self.channels().iter().map(Channel::for_operator);
-                    let operations = Operations::offline(Arc::new(ledgers), channels);
+                    let (ledgers, handles, recent) = (Arc::new(ledgers), Arc::default(), Arc::default());
+                    let channels = self.config.channels.iter().map(Channel::for_operator).collect();
+                    let operations = Operations { ledgers, handles, recent, daemon: None, reloads: None, channels };
                     return Ok(request.perform(&operations).await?);
                 }
                 // A daemon that starts or ends has it, or another command.
                 Err(StateError::InUse { .. }) if since.elapsed() < MAX_WAIT => tokio::time::sleep(LOOK_AGAIN).await,
-                Err(error) => return Err(refused(path, &error)),
+                Err(StateError::InUse { holder, .. }) => {
+                    let path = path.display();
+                    return Err(Failure::Failed(format!(
+                        "the state in {path} belongs to process {holder} now, which does not answer at its control socket: \
+                         its log says why; or stop it first"
+                    )));
+                }
+                Err(error) => return Err(Failure::Failed(Chain(&error).to_string())),
             }
         }
     }
-}
 
-fn no_answer(path: &Path, source: io::Error) -> Failure {
-    Failure::Io { doing: format!("the daemon on the state in {} could not be asked", path.display()), source }
+    /// What the running daemon answers; `None` where none runs.
+    async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
+        let path = &self.config.state_path;
+        let answer = operator::ask(path, request).await.map_err(|source| Failure::Io {
+            doing: format!("the daemon on the state in {} could not be asked", path.display()),
+            source,
+        })?;
+        Ok(answer.transpose()?)
+    }
 }
 
 /// Whether there is a state, and it is ours.
@@ -98,19 +127,6 @@ fn owned(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn refused(path: &Path, error: &StateError) -> Failure {
-    match error {
-        StateError::InUse { holder, .. } => {
-            let path = path.display();
-            Failure::Failed(format!(
-                "the state in {path} belongs to process {holder} now, which does not answer at its control socket: its log \
-                 says why; or stop it first"
-            ))
-        }
-        error => Failure::Failed(Chain(error).to_string()),
-    }
-}
-
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         match refusal {
@@ -121,28 +137,36 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Writes each of them as one line of JSON.
-pub(super) fn write_json<T: serde::Serialize>(out: &mut impl io::Write, each: &[T]) -> Result<(), Failure> {
-    let mut line = |one| writeln!(out, "{}", serde_json::to_string(one)?);
-    each.iter().try_for_each(&mut line).and_then(|()| out.flush()).map_err(Failure::output)
-}
-
 /// Writes each of them as one line, of JSON or as `line` has it.
-pub(super) fn write_each<T: serde::Serialize>(
+pub(super) fn write_each<T: Serialize>(
     out: &mut impl io::Write,
     json: bool,
     each: &[T],
     line: impl Fn(&T) -> String,
-) -> Result<(), Failure> {
-    if json {
-        return write_json(out, each);
-    }
-    let mut lines = each.iter().map(line);
-    lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()).map_err(Failure::output)
+) -> Result<Exit, Failure> {
+    write_lines(out, each.iter().map(|one| if json { to_json(one) } else { line(one) }))
 }
 
-/// Writes a line and is done.
-pub(super) fn say(out: &mut impl io::Write, line: &str) -> Result<Exit, Failure> {
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Failure::output)?;
+/// Writes one line of JSON.
+pub(super) fn say_json<T: Serialize>(out: &mut impl io::Write, one: &T) -> Result<Exit, Failure> {
+    say(out, to_json(one))
+}
+
+/// Writes one line.
+pub(super) fn say(out: &mut impl io::Write, line: impl fmt::Display) -> Result<Exit, Failure> {
+    write_lines(out, [line])
+}
+
+/// Writes lines and is done.
+pub(super) fn write_lines(
+    out: &mut impl io::Write,
+    lines: impl IntoIterator<Item = impl fmt::Display>,
+) -> Result<Exit, Failure> {
+    let mut lines = lines.into_iter();
+    lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()).map_err(Failure::output)?;
     Ok(Exit::Done)
+}
+
+fn to_json<T: Serialize>(one: &T) -> String {
+    serde_json::to_string(one).expect("an answer is JSON")
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, write_json};
+use super::operate::{Operator, say, say_json};
 use crate::operator::api::Reload;
 
 /// Have the running daemon read its configuration and secrets again, and say what that changed.
@@ -13,22 +13,17 @@ use crate::operator::api::Reload;
 /// printed, and the exit code is 78. Channels and sinks that are no different do not notice. state.path, admin.listen and
 /// log.format cannot change while the daemon runs. Secrets that change on the disk are noticed without this.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// Print one JSON object: what was added, removed and changed.
     #[arg(long)]
     json: bool,
 }
 
-/// Reloads.
-///
-/// # Errors
-/// [`Failure`]: nothing was changed.
-pub async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(super) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let changes = Operator::open(config)?.ask_daemon(&Reload {}).await?;
     if args.json {
-        write_json(out, &[changes])?;
-        return Ok(Exit::Done);
+        return say_json(out, &changes);
     }
     let changed = if changes.is_empty() { "nothing is different".to_owned() } else { changes.to_string() };
-    say(out, &format!("in force: {changed}"))
+    say(out, format!("in force: {changed}"))
 }

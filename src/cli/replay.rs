@@ -6,10 +6,9 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::connect::{Connection, load};
+use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
-use super::shown::offset;
 use crate::channel::{History, ReadError};
 use crate::event::{Offset, RawEvent};
 use crate::operator::api::Redeliver;
@@ -24,35 +23,32 @@ const REQUEST_BYTES: usize = 512 * 1024;
 /// ids that they had: a receiver that deduplicates on the id drops what it has. The sink's cursor stays where it is, and
 /// its filter holds. At most 10,000 events at a time; what was not asked for is not delivered.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
-    #[arg(long, value_name = "CHANNEL")]
+    #[arg(long)]
     channel: String,
     /// The sink.
-    #[arg(long, value_name = "SINK")]
+    #[arg(long)]
     sink: String,
     /// The first event's offset.
-    #[arg(long, value_name = "OFFSET", value_parser = offset)]
+    #[arg(long, value_name = "OFFSET")]
     from: Offset,
     /// The last event's offset.
-    #[arg(long, value_name = "OFFSET", value_parser = offset)]
+    #[arg(long, value_name = "OFFSET")]
     to: Offset,
 }
 
-/// Replays.
-///
-/// # Errors
-/// [`Failure`]: what was said to be on its way is, nothing else.
-pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+/// Where this fails, what was said to be on its way is, and nothing else.
+pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     if args.from > args.to {
         return Err(Failure::Usage("--from is above --to: there is nothing between them".to_owned()));
     }
-    let config = load(file)?;
-    let connection = Connection::of(&config)?;
-    let (channel, _) = connection.channels.channel(&args.channel)?;
+    let config = connect::load(file)?;
+    let client = connect::client(&config)?;
+    let (channel, _) = connect::channel(&config.channels, &args.channel)?;
     let operator = Operator::open(file)?;
     let limit = config.api.page_limit;
-    let mut history = History::new(connection.client, channel.id, args.from, args.to, limit);
+    let mut history = History::new(client, channel.id, args.from, args.to, limit);
     let mut total = 0;
     loop {
         let page = history.next().await.map_err(unread)?;
@@ -64,11 +60,11 @@ pub async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Resu
             let offsets = operator.ask(&Redeliver { channel, sink, events }).await?;
             total += offsets.len();
             if let (Some(first), Some(last)) = (offsets.first(), offsets.last()) {
-                say(out, &format!("{first} to {last}: {} events are on their way to {}", offsets.len(), args.sink))?;
+                say(out, format!("{first} to {last}: {} events are on their way to {}", offsets.len(), args.sink))?;
             }
         }
     }
-    say(out, &format!("{total} events in all"))
+    say(out, format!("{total} events in all"))
 }
 
 /// Divides a page into what one request carries.

@@ -4,25 +4,9 @@ use std::io::{self, Write};
 
 use serde::Deserialize;
 
-use crate::event::{Event, EventId, Offset, RawEvent};
+use crate::event::{Event, EventId, RawEvent};
 use crate::record::{self, ChannelRef};
 use crate::verify::{Verdict, Verifier};
-
-/// How results are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    /// For people.
-    Readable,
-    /// One JSON object a line.
-    Json,
-}
-
-impl Format {
-    /// By the `--json` flag.
-    pub(super) fn of(json: bool) -> Self {
-        if json { Self::Json } else { Self::Readable }
-    }
-}
 
 /// Verifies events off the async threads: signatures cost processor time.
 pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<Verdict> {
@@ -32,11 +16,8 @@ pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<
 }
 
 /// Writes one line: the record as JSON, or a summary for people.
-pub(super) fn write(out: &mut impl Write, format: Format, channel: &ChannelRef, verdict: &Verdict) -> io::Result<()> {
-    match format {
-        Format::Json => writeln!(out, "{}", record::shown(channel, verdict)),
-        Format::Readable => writeln!(out, "{}", line(verdict)),
-    }
+pub(super) fn write(out: &mut impl Write, json: bool, channel: &ChannelRef, verdict: &Verdict) -> io::Result<()> {
+    if json { writeln!(out, "{}", record::shown(channel, verdict)) } else { writeln!(out, "{}", line(verdict)) }
 }
 
 /// `offset  time  type  verdict or reason  event id  name`, `-` where there is none.
@@ -63,11 +44,6 @@ fn outcome(verdict: &Verdict) -> String {
         Verdict::Rejected(_, reason) => format!("rejected:{}", reason.name()),
         other => other.name().to_owned(),
     }
-}
-
-/// An offset as an argument.
-pub(super) fn offset(text: &str) -> Result<Offset, String> {
-    text.parse().ok().and_then(Offset::new).ok_or_else(|| "an offset is a whole number from 0".to_owned())
 }
 
 /// An event's id as text, `-` where it has none.

@@ -1,24 +1,24 @@
 //! `channeld status`: how the daemon, its channels and their lanes are, in a table that is read in five seconds.
 
-use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use anstyle::Style;
 use jiff::Timestamp;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, write_json};
+use super::operate::Operator;
 use super::shown::printable;
-use crate::channel::{Activity, LaneCondition, Problem};
+use crate::channel::{Activity, LaneState, LaneStatus, Problem};
 use crate::daemon::signals::Signals;
+use crate::operator::Report;
 use crate::operator::api::GetStatus;
-use crate::operator::{LaneReport, Report};
 use crate::telemetry::Chain;
 
 mod table;
 
-use table::{Cell, Mood, Table, styled};
+use table::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
 
 /// From the first column of the first line on, nothing.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -47,84 +47,63 @@ pub async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
     if let Some(seconds) = args.watch {
         return watch(args, &operator, Duration::from_secs(seconds.into())).await;
     }
-    let report = operator.ask(&GetStatus {}).await?;
-    let mut out = anstream::stdout().lock();
-    if args.json {
-        write_json(&mut out, &[report])?;
-    } else {
-        let shown = Shown { report: &report, now: Timestamp::now() };
-        write!(out, "{shown}").and_then(|()| out.flush()).map_err(Failure::output)?;
-    }
+    print(&text(args, &operator.ask(&GetStatus {}).await?))?;
     Ok(Exit::Done)
 }
 
 /// Shows it again and again; on a terminal, each time over the time before.
 async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
-    let in_place = io::stdout().is_terminal() && !args.json;
+    let clear = if io::stdout().is_terminal() && !args.json { CLEAR } else { "" };
     loop {
-        let shown = match operator.ask_daemon(&GetStatus {}).await {
-            Ok(report) if args.json => format!("{}\n", serde_json::to_string(&report).expect("a report is JSON")),
-            Ok(report) => Shown { report: &report, now: Timestamp::now() }.to_string(),
+        let text = match operator.ask_daemon(&GetStatus {}).await {
+            Ok(report) => text(args, &report),
             // A daemon may start, or start again.
             Err(failure) => format!("{}\n", Chain(&failure)),
         };
-        let mut out = anstream::stdout().lock();
-        let clear = if in_place { CLEAR } else { "" };
-        write!(out, "{clear}{shown}").and_then(|()| out.flush()).map_err(Failure::output)?;
-        drop(out);
+        print(&format!("{clear}{text}"))?;
         tokio::select! { () = tokio::time::sleep(every) => {}, _ = signals.next() => return Ok(Exit::Done) }
     }
 }
 
-/// A report for a terminal.
-struct Shown<'a> {
-    report: &'a Report,
-    now: Timestamp,
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
 }
 
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { report, now } = self;
-        match report.daemon {
-            Some(daemon) => {
-                let ready = if report.ready { styled(Mood::Good, "ready") } else { styled(Mood::Bad, "not ready") };
-                let up = ago(daemon.started, *now);
-                writeln!(f, "channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid)?;
-            }
-            None => writeln!(f, "no daemon runs; this is what the last one left")?,
-        }
-        for reason in report.reasons.iter().filter(|_| report.daemon.is_some()) {
-            writeln!(f, "  {}", styled(Mood::Bad, &printable(reason)))?;
-        }
-        for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
-            if kept.events > 0 {
-                let full = if kept.full { ", full" } else { "" };
-                writeln!(f, "{what}: {} events, {} bytes{full}", kept.events, kept.bytes)?;
-            }
-        }
-        write!(f, "\n{}", table(report, *now))
+/// A report for a program or for a terminal.
+fn text(args: &Args, report: &Report) -> String {
+    if args.json {
+        return format!("{}\n", serde_json::to_string(report).expect("a report is JSON"));
     }
+    let (now, mut lines) = (Timestamp::now(), Vec::new());
+    if let Some(daemon) = report.daemon {
+        let ready = if report.ready { styled(GOOD, "ready") } else { styled(BAD, "not ready") };
+        let up = ago(daemon.started, now);
+        lines.push(format!("channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid));
+        lines.extend(report.reasons.iter().map(|reason| format!("  {}", styled(BAD, &printable(reason)))));
+    } else {
+        lines.push("no daemon runs; this is what the last one left".to_owned());
+    }
+    for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
+        if kept.events > 0 {
+            let full = if kept.full { ", full" } else { "" };
+            lines.push(format!("{what}: {} events, {} bytes{full}", kept.events, kept.bytes));
+        }
+    }
+    format!("{}\n\n{}", lines.join("\n"), table(report, now))
 }
 
 fn table(report: &Report, now: Timestamp) -> Table {
-    let right = |text: &str| Cell::quantity(Some(text));
-    let mut table = Table::new(vec![
-        Cell::text("CHANNEL"),
-        Cell::text("STATE"),
-        right("PROCESSED"),
-        right("NEWEST"),
-        right("LAG"),
-        right("OLDEST"),
-        right("LAST POLL"),
-        right("LATE"),
-        right("QUARANTINED"),
-    ]);
+    let quantities = ["PROCESSED", "NEWEST", "LAG", "OLDEST", "LAST POLL", "LATE", "QUARANTINED"];
+    let mut heading = vec![Cell::text("CHANNEL"), Cell::text("STATE")];
+    heading.extend(quantities.map(|text| Cell::quantity(Some(text))));
+    let mut rows = vec![(heading, String::new())];
     for channel in &report.channels {
-        let (mood, state, detail) = activity(&channel.activity, now);
-        table.push(vec![
-            Cell::text(&channel.channel),
-            Cell::new(mood, state),
+        let (style, state, detail) = activity(&channel.activity, now);
+        let cells = vec![
+            Cell::text(&*channel.channel),
+            Cell::new(style, state),
             Cell::quantity(channel.processed),
             Cell::quantity(channel.newest),
             Cell::quantity(channel.lag_events),
@@ -132,62 +111,54 @@ fn table(report: &Report, now: Timestamp) -> Table {
             Cell::quantity(channel.last_poll.map(|at| ago(at, now))),
             Cell::quantity(Some(channel.late)),
             Cell::quantity(Some(channel.quarantined)),
-            Cell::text(detail),
-        ]);
+        ];
+        rows.push((cells, detail));
         if let Some(error) = &channel.late_error {
-            table.push(vec![Cell::text("  late proofs"), Cell::text(problem(error, now))]);
+            rows.push((vec![Cell::text("  late proofs")], problem(error, now)));
         }
-        for lane in &channel.lanes {
-            table.push(lane_row(lane, now));
-        }
+        rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, now)));
     }
-    table
+    Table(rows)
 }
 
-fn lane_row(lane: &LaneReport, now: Timestamp) -> Vec<Cell> {
-    let detail = match (&lane.status.error, &lane.status.reading) {
+fn lane_row(lane: &LaneStatus, now: Timestamp) -> (Vec<Cell>, String) {
+    let detail = match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
         (None, Some(reading)) => activity(reading, now).2,
         (None, None) => String::new(),
     };
-    let (mood, state) = (mood(lane.status.state), lane.status.state.name());
-    let name = format!("  {}", lane.sink);
-    let (lag, oldest) = (Cell::quantity(lane.lag_events), Cell::quantity(oldest(lane.oldest_undelivered_seconds)));
-    let mut row =
-        vec![Cell::text(name), Cell::new(mood, state), Cell::quantity(lane.cursor), Cell::text(""), lag, oldest];
-    row.resize(9, Cell::text(""));
-    row.push(Cell::text(detail));
-    row
+    let style = match lane.state {
+        LaneState::Ok => GOOD,
+        LaneState::Behind | LaneState::Retrying => PASSING,
+        LaneState::Stopped | LaneState::Blocked => BAD,
+        LaneState::Paused => ASIDE,
+    };
+    let mut cells = vec![
+        Cell::text(format!("  {}", lane.sink)),
+        Cell::new(style, <&str>::from(lane.state)),
+        Cell::quantity(lane.cursor),
+        Cell::text(""),
+        Cell::quantity(lane.lag_events),
+        Cell::quantity(oldest(lane.oldest_undelivered_seconds)),
+    ];
+    cells.resize(9, Cell::text(""));
+    (cells, detail)
 }
 
-/// A word, how it is meant, and what there is to say beside it.
-fn activity(activity: &Activity, now: Timestamp) -> (Mood, &'static str, String) {
-    let plain = |mood, state| (mood, state, String::new());
-    match activity {
-        Activity::Stopped => plain(Mood::Bad, "stopped"),
-        Activity::Paused => plain(Mood::Aside, "paused"),
-        Activity::Reading => plain(Mood::Good, "reading"),
-        Activity::Delivering => plain(Mood::Good, "delivering"),
-        Activity::Idle => plain(Mood::Good, "idle"),
-        Activity::Waiting { error } => {
-            let mood = if error.needs_attention { Mood::Bad } else { Mood::Passing };
-            (mood, "waiting", problem(error, now))
-        }
-        Activity::InDoubt { error, .. } => (Mood::Bad, "in doubt", problem(error, now)),
-        Activity::AwaitingProof { offset } => (Mood::Passing, "awaiting proof", format!("of the event at {offset}")),
-        Activity::TooManyLate => plain(Mood::Bad, "too many late"),
-        Activity::QuarantineFull => plain(Mood::Bad, "quarantine full"),
-        Activity::Gone => plain(Mood::Bad, "gone"),
-    }
-}
-
-fn mood(condition: LaneCondition) -> Mood {
-    match condition {
-        LaneCondition::Ok => Mood::Good,
-        LaneCondition::Behind | LaneCondition::Retrying => Mood::Passing,
-        LaneCondition::Stopped | LaneCondition::Blocked => Mood::Bad,
-        LaneCondition::Paused => Mood::Aside,
-    }
+/// An activity's words and their style, and what there is to say beside it.
+fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
+    let style = match activity {
+        Activity::Reading | Activity::Delivering | Activity::Idle => GOOD,
+        Activity::Waiting { error } if !error.needs_attention => PASSING,
+        Activity::AwaitingProof { .. } => PASSING,
+        Activity::Paused => ASIDE,
+        _ => BAD,
+    };
+    let detail = match activity {
+        Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
+        _ => activity.problem().map_or_else(String::new, |error| problem(error, now)),
+    };
+    (style, <&str>::from(activity).replace('_', " "), detail)
 }
 
 fn problem(problem: &Problem, now: Timestamp) -> String {

@@ -7,101 +7,86 @@
 //!   it, and rejected where its own fields differ from that.
 //! * **Bounded.** One input is in memory, however long the file.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use super::connect::Channels;
+use super::connect;
 use super::exit::{Exit, Failure};
-use super::shown::Format;
 use crate::config::verification_from_flags;
 use crate::verify::Verifier;
 
 mod input;
 mod outcome;
 mod same;
-mod scan;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-use input::{Input, Inputs};
-use outcome::{Outcome, Summary};
+use input::Inputs;
+use outcome::Outcome;
 
 /// Verify events offline: raw events or delivered records, as JSON lines, one JSON array, or one object.
 ///
 /// Exits with 1 if anything is not verified, and that includes events that are unsigned (notices of the service, which
 /// never carry a proof) or pending (their proof was still to come when they were written); with 0 otherwise.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
     /// The file; standard input where there is none, or for `-`.
-    pub file: Option<PathBuf>,
+    file: Option<PathBuf>,
     /// Take the signers and the owner from this channel of the configuration. Without it, from what all channels share.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["valid_signers", "min_required_signatures", "workflow_owner", "org_id"])]
-    pub channel: Option<String>,
+    channel: Option<String>,
     /// Signer addresses, separated by commas [default: the published production set].
     #[arg(long, value_name = "A,B,...")]
-    pub valid_signers: Option<String>,
+    valid_signers: Option<String>,
     /// How many distinct signers an event needs [default: 4].
     #[arg(long, value_name = "N")]
-    pub min_required_signatures: Option<String>,
+    min_required_signatures: Option<String>,
     /// The workflow owner that reports must name; this or --org-id goes with the flags above.
     #[arg(long, value_name = "ADDRESS")]
-    pub workflow_owner: Option<String>,
+    workflow_owner: Option<String>,
     /// The organisation that the workflow owner is derived from.
     #[arg(long, value_name = "ID")]
-    pub org_id: Option<String>,
+    org_id: Option<String>,
     /// The tenant that goes with --org-id [default: 1].
     #[arg(long, value_name = "ID", requires = "org_id")]
-    pub tenant_id: Option<String>,
+    tenant_id: Option<String>,
     /// Print one JSON object an event, with `event_id`, status, reason, signers.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 impl Args {
     /// The verifier that the flags describe or, where there are none, the configuration's.
-    ///
-    /// # Errors
-    /// [`Failure`], where they describe none that could work.
-    pub fn verifier(&self, config: Option<&Path>) -> Result<Verifier, Failure> {
-        if self.has_flags() {
-            return verification_from_flags(self.flags()).map_err(|problems| Failure::Usage(problems.to_string()));
-        }
-        let channels = Channels::open(config)?;
-        match &self.channel {
-            Some(name) => channels.channel(name).map(|(_, verifier)| verifier.clone()),
-            None => channels.verifier().cloned(),
-        }
-    }
-
-    fn has_flags(&self) -> bool {
-        let flags = [&self.valid_signers, &self.min_required_signatures, &self.workflow_owner, &self.org_id];
-        flags.iter().any(|flag| flag.is_some())
-    }
-
-    fn flags(&self) -> [(&'static str, Option<&str>); 5] {
-        [
+    fn verifier(&self, config: Option<&Path>) -> Result<Verifier, Failure> {
+        let flags = [
             ("--valid-signers", self.valid_signers.as_deref()),
             ("--min-required-signatures", self.min_required_signatures.as_deref()),
             ("--workflow-owner", self.workflow_owner.as_deref()),
             ("--org-id", self.org_id.as_deref()),
             ("--tenant-id", self.tenant_id.as_deref()),
-        ]
+        ];
+        if flags.iter().any(|(_, value)| value.is_some()) {
+            return verification_from_flags(flags).map_err(|problems| Failure::Usage(problems.to_string()));
+        }
+        let channels = connect::load(config)?.channels;
+        match &self.channel {
+            Some(name) => connect::channel(&channels, name).map(|(_, verifier)| verifier),
+            None => connect::verifier(&channels),
+        }
     }
 }
 
 /// Verifies the file or standard input.
-///
-/// # Errors
-/// [`Failure`], where the input cannot be read or the output not be written.
-pub fn run(args: &Args, verifier: &Verifier, out: &mut impl Write) -> Result<Exit, Failure> {
-    let format = Format::of(args.json);
+pub(super) fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let verifier = args.verifier(config)?;
     match args.file.as_deref().filter(|file| file.as_os_str() != "-") {
-        None => verify(io::stdin().lock(), "standard input", verifier, format, out),
+        None => verify(io::stdin().lock(), "standard input", &verifier, args.json, out),
         Some(path) => {
             let name = path.display().to_string();
-            let file = File::open(path).map_err(unreadable(&name))?;
-            verify(BufReader::new(file), &name, verifier, format, out)
+            let file = File::open(path).map_err(Failure::io(unreadable(&name)))?;
+            verify(BufReader::new(file), &name, &verifier, args.json, out)
         }
     }
 }
@@ -110,27 +95,33 @@ fn verify(
     reader: impl BufRead,
     name: &str,
     verifier: &Verifier,
-    format: Format,
+    json: bool,
     out: &mut impl Write,
 ) -> Result<Exit, Failure> {
-    let mut inputs = Inputs::new(reader);
-    let mut summary = Summary::default();
-    while let Some(input) = inputs.next().map_err(unreadable(name))? {
-        let outcome = match input {
-            Input::Object(json) => Outcome::of(&json, verifier),
-            Input::Garbage => Outcome::malformed(None),
+    let mut inputs = Inputs::new(reader).map_err(Failure::io(unreadable(name)))?;
+    let (mut number, mut counts) = (0_u64, BTreeMap::<&str, u64>::new());
+    while let Some(input) = inputs.next().map_err(Failure::io(unreadable(name)))? {
+        let outcome = Outcome::of(&input, verifier);
+        number += 1;
+        *counts.entry(outcome.status).or_default() += 1;
+        let line = if json {
+            serde_json::to_string(&outcome).expect("an outcome is JSON")
+        } else {
+            format!("{number:>8}  {}", outcome.line())
         };
-        summary.count(&outcome);
-        outcome.write(out, format, summary.events()).map_err(Failure::output)?;
+        writeln!(out, "{line}").map_err(Failure::output)?;
         verifier.prepare();
     }
-    if format == Format::Readable {
-        writeln!(out, "{summary}").map_err(Failure::output)?;
+    let [verified, unsigned, pending, rejected] =
+        ["verified", "unsigned", "pending", "rejected"].map(|status| counts.get(status).copied().unwrap_or_default());
+    if !json {
+        let each = format!("{verified} verified, {unsigned} unsigned, {pending} pending, {rejected} rejected");
+        writeln!(out, "{number} events: {each}").map_err(Failure::output)?;
     }
     out.flush().map_err(Failure::output)?;
-    Ok(if summary.all_verified() { Exit::Done } else { Exit::Failed })
+    Ok(if verified == number { Exit::Done } else { Exit::Failed })
 }
 
-fn unreadable(name: &str) -> impl FnOnce(io::Error) -> Failure {
-    move |source| Failure::Io { doing: format!("{name} could not be read"), source }
+fn unreadable(name: &str) -> String {
+    format!("{name} could not be read")
 }

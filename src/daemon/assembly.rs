@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::api::{self, Client};
 use crate::channel::{Channel, Outlet, Settings, SharedParts};
-use crate::config::{self, Config, SinkSettings};
+use crate::config::{self, Config};
 use crate::sink::SinkError;
 
 /// A valid configuration that cannot be used on this machine.
@@ -36,50 +36,48 @@ pub fn client(config: &Config) -> Result<Client, AssemblyError> {
     Ok(Client::new(config.api.client.clone())?)
 }
 
-/// The configured sinks. Nothing is opened or sent yet. One whose settings have not changed is kept from `before`.
-///
-/// # Errors
-/// If one cannot be made.
-pub fn sinks(config: &Config, before: Option<(&Config, &Sinks)>) -> Result<Sinks, AssemblyError> {
-    let kept = |name: &String, settings: &SinkSettings| {
-        let (config, sinks) = before?;
-        config.sinks.get(name).filter(|sink| sink.settings == *settings)?;
-        sinks.get(name).map(|outlet| outlet.sink.clone())
-    };
-    let outlet = |(name, sink): (&String, &config::Sink)| {
-        let failed = |source| AssemblyError::Sink { name: name.clone(), source };
-        let built = kept(name, &sink.settings).map_or_else(|| sink.settings.build().map_err(failed), Ok)?;
-        let outlet = Outlet {
-            shape: sink.shape,
-            filter: sink.filter.clone().map(Arc::new),
-            gives_up_after: sink.give_up_after,
-            ..Outlet::new(name, built, sink.retry)
+/// The configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not changed is kept from
+/// `before`.
+pub(super) fn assemble(
+    config: &Config,
+    before: Option<(&Config, &Sinks)>,
+    parts: &SharedParts,
+) -> Result<(Sinks, Vec<Arc<Channel>>), AssemblyError> {
+    let client = client(config)?;
+    let mut sinks = Sinks::new();
+    for (name, config::Sink { settings, retry, give_up_after, shape, filter }) in &config.sinks {
+        let unchanged = |config: &Config| config.sinks.get(name).is_some_and(|before| before.settings == *settings);
+        let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
+        let sink = match kept {
+            Some(outlet) => outlet.sink.clone(),
+            None => settings.build().map_err(|source| AssemblyError::Sink { name: name.clone(), source })?,
         };
-        Ok((name.clone(), outlet))
-    };
-    config.sinks.iter().map(outlet).collect()
+        let (shape, filter) = (*shape, filter.clone().map(Arc::new));
+        let outlet = Outlet { shape, filter, gives_up_after: *give_up_after, ..Outlet::new(name, sink, *retry) };
+        sinks.insert(name.clone(), outlet);
+    }
+    let channels = channels(config, &client, &sinks, parts);
+    Ok((sinks, channels))
 }
 
 /// The configured channels, each with its outlets.
 #[must_use]
 pub fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &SharedParts) -> Vec<Arc<Channel>> {
-    let channel = |channel: &config::Channel| {
+    let channel = |configured: &config::Channel| {
         let outlet = |name: &String| {
-            let mut outlet = sinks.get(name)?.clone();
-            if let Some(filter) = channel.filters.get(name) {
-                outlet.filter = Some(Arc::new(filter.clone()));
-            }
-            Some(outlet)
+            let outlet = sinks.get(name)?.clone();
+            let filter = configured.filters.get(name).cloned().map(Arc::new).or(outlet.filter);
+            Some(Outlet { filter, ..outlet })
         };
-        let outlets = channel.sinks.iter().filter_map(outlet).collect();
-        Arc::new(Channel::new(settings(config, channel), client.clone(), outlets, parts))
+        let settings = settings(config, configured);
+        let outlets = configured.sinks.iter().filter_map(outlet).collect();
+        Arc::new(Channel::new(settings, client.clone(), outlets, parts))
     };
     config.channels.iter().map(channel).collect()
 }
 
 fn settings(config: &Config, channel: &config::Channel) -> Settings {
-    let api = &config.api;
-    let verification = &channel.verification;
+    let (api, verification) = (&config.api, &channel.verification);
     Settings {
         channel: channel.channel.clone(),
         start: channel.start,

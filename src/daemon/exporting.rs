@@ -29,7 +29,7 @@ impl Exporting {
     pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), StartError> {
         let (mut task, otlp, stop) = (JoinSet::new(), otlp.map(watch::Sender::new), CancellationToken::new());
         let Some(sender) = &otlp else { return Ok((Traces::default(), Self { task, otlp, stop })) };
-        let (traces, export) = Export::new(sender.subscribe(), metrics.spans_lost())
+        let (traces, export) = Export::new(sender.subscribe(), metrics.spans_lost.clone())
             .map_err(|error| format!("traces cannot be exported: {}", Chain(&*error)))?;
         task.spawn(export.run(stop.clone()));
         Ok((traces, Self { task, otlp, stop }))

@@ -14,19 +14,15 @@
 //! When `stop` fires, channels have `shutdown_grace` to finish their batches in hand; then they are dropped. The same holds
 //! for a channel that is no longer wanted. Events that were not recorded are read again.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::channel::{Channel, ChannelError, next_ended};
+use crate::channel::{Channel, ChannelError, Task, Tasks};
 use crate::retry::{Retry, RetryPolicy};
-use crate::tasks::newer;
-use crate::tasks::within_grace;
 use crate::telemetry::{ALWAYS, Chain};
 
 /// Waits before a channel that panicked is started again.
@@ -52,138 +48,107 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// The channels that are to run.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// Each with its settings.
-    pub channels: Vec<Arc<Channel>>,
-    /// How long a channel may take to finish its batch in hand when it has to end.
-    pub grace: Duration,
-}
-
-/// Runs the wanted channels until `stop` fires, or until the service has said of every one of them that it is gone.
-pub async fn run(mut wanted: watch::Receiver<Wanted>, stop: CancellationToken) -> Outcome {
-    let stop = stop.child_token();
-    let mut supervisor =
-        Supervisor { tasks: JoinSet::new(), running: HashMap::new(), wanted: 0, outcome: None, stop: stop.clone() };
-    supervisor.follow(&wanted.borrow_and_update().clone());
-    let grace = wanted.clone();
-    let ended = async {
-        loop {
-            tokio::select! {
-                biased;
-                outcome = supervisor.join() => return outcome,
-                newer = newer(&mut wanted) => supervisor.follow(&newer),
-            }
-        }
-    };
-    let expired = async {
-        stop.cancelled().await;
-        let grace = grace.borrow().grace;
-        tokio::time::sleep(grace).await;
-        grace
-    };
-    tokio::select! {
-        outcome = ended => outcome,
-        grace = expired => {
-            warn!(grace_ms = grace.as_millis(), "not everything in hand finished in time: it is offered again at the next start");
-            Outcome::GraceExpired
-        }
-    }
-}
-
-struct Supervisor {
-    tasks: JoinSet<Result<(), ChannelError>>,
-    running: HashMap<Id, Running>,
+/// The channels that run, wait to run again, or are about to end.
+pub struct Supervisor {
+    tasks: Tasks<Started>,
     /// How many channels the last list had.
     wanted: usize,
+    grace: Duration,
     outcome: Option<Outcome>,
     stop: CancellationToken,
+    /// Once `stop` has fired: when the grace period is over.
+    deadline: Option<Instant>,
 }
 
-/// A channel that runs, waits to run again, or is about to end.
-struct Running {
-    channel: Arc<Channel>,
-    retry: Retry,
-    grace: Duration,
-    leave: CancellationToken,
-}
+/// A channel, and the waits before it is started again.
+type Started = (Arc<Channel>, Retry);
 
 impl Supervisor {
-    /// Starts the channels that are new in the list, changes the running ones, and ends the others.
-    fn follow(&mut self, wanted: &Wanted) {
-        self.wanted = wanted.channels.len();
-        let is_wanted = |channel: &Channel| wanted.channels.iter().any(|wanted| wanted.channel() == channel.channel());
-        for running in self.running.values().filter(|running| !is_wanted(&running.channel)) {
-            running.leave.cancel();
+    /// Without channels, until `stop` fires.
+    #[must_use]
+    pub fn new(stop: &CancellationToken) -> Self {
+        let (stop, grace) = (stop.child_token(), Duration::ZERO);
+        Self { tasks: Tasks::new(stop.clone()), wanted: 0, grace, outcome: None, stop, deadline: None }
+    }
+
+    /// Starts the channels that are new in the list, changes the running ones, and ends the others. A channel that has to
+    /// end may take `grace` to finish its batch in hand.
+    pub fn follow(&mut self, wanted: &[Arc<Channel>], grace: Duration) {
+        (self.wanted, self.grace) = (wanted.len(), grace);
+        for task in self.tasks.running() {
+            if !wanted.iter().any(|wanted| wanted.identity == task.on.0.identity) {
+                task.leave.cancel();
+            }
         }
         let mut after = Duration::ZERO;
-        for channel in &wanted.channels {
-            let runs =
-                |running: &&Running| !running.leave.is_cancelled() && running.channel.channel() == channel.channel();
-            if let Some(running) = self.running.values().find(runs) {
-                running.channel.become_like(channel);
+        for channel in wanted {
+            let stays = |task: &&Task<Started>| !task.leave.is_cancelled() && task.on.0.identity == channel.identity;
+            if let Some(task) = self.tasks.running().find(stays) {
+                task.on.0.become_like(channel);
                 continue;
             }
-            let (channel, leave) = (channel.clone(), self.stop.child_token());
-            self.spawn(Running { channel, retry: Retry::new(RESTART), grace: wanted.grace, leave }, after);
+            self.spawn((channel.clone(), Retry::new(RESTART)), after);
             after += BETWEEN_STARTS;
         }
     }
 
-    fn spawn(&mut self, running: Running, after: Duration) {
-        let Running { channel, grace, leave, .. } = &running;
-        let (task, name, stop) = (channel.clone(), channel.channel().name.clone(), leave.clone());
-        let work = async move {
-            tokio::select! { () = tokio::time::sleep(after) => {}, () = stop.cancelled() => return Ok(()) }
-            task.run(&stop).await
-        };
-        // Boxed first: an unboxed future would take its size in every future around it.
-        let work = within_grace(Box::pin(work), leave.clone(), self.stop.clone(), *grace);
-        let handle = self.tasks.spawn(async move {
-            work.await.unwrap_or_else(|| {
-                warn!(channel = %name, "channel did not end in time: what it had in hand was not recorded");
-                Ok(())
-            })
+    fn spawn(&mut self, on: Started, after: Duration) {
+        let channel = on.0.clone();
+        self.tasks.spawn(on, self.grace, async move |leave| {
+            tokio::select! { () = sleep(after) => {}, () = leave.cancelled() => return Ok(()) }
+            channel.run(&leave).await
         });
-        self.running.insert(handle.id(), running);
     }
 
-    /// Waits until every wanted channel has ended, and says how. Where none is wanted, waits for `stop`.
-    async fn join(&mut self) -> Outcome {
-        while let Some((id, ended)) = next_ended(&mut self.tasks).await {
-            let Some(running) = self.running.remove(&id) else { continue };
-            self.outcome = self.outcome.max(self.ended(running, ended));
+    /// Waits until the service has said of every wanted channel that it is gone, or for `stop` and what is in hand then.
+    /// Says how it ended. Can be dropped, and called again.
+    pub async fn ended(&mut self) -> Outcome {
+        let stop = self.stop.clone();
+        loop {
+            if self.tasks.running().next().is_none() && (self.wanted > 0 || stop.is_cancelled()) {
+                let by_itself = if stop.is_cancelled() { Outcome::Drained } else { Outcome::AllGone };
+                return self.outcome.unwrap_or(by_itself);
+            }
+            let deadline = self.deadline;
+            tokio::select! {
+                biased;
+                Some((task, ended)) = self.tasks.next_ended() => self.outcome = self.outcome.max(self.note_end(task, ended)),
+                () = stop.cancelled(), if deadline.is_none() => self.deadline = Some(Instant::now() + self.grace),
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    let grace_ms = self.grace.as_millis();
+                    warn!(grace_ms, "not everything in hand finished in time: it is offered again at the next start");
+                    return Outcome::GraceExpired;
+                }
+            }
         }
-        if self.wanted == 0 {
-            self.stop.cancelled().await;
-        }
-        self.outcome.unwrap_or(if self.stop.is_cancelled() { Outcome::Drained } else { Outcome::AllGone })
     }
 
     /// Restarts a channel that panicked. Gives an outcome where the end of this channel ends all.
-    fn ended(&mut self, mut running: Running, ended: Result<(), ChannelError>) -> Option<Outcome> {
-        let name = running.channel.channel().name.clone();
-        let error = match ended {
-            Ok(()) => {
-                info!(channel = %name, "channel stopped");
-                return None;
-            }
-            Err(error) => error,
+    fn note_end(&mut self, mut task: Task<Started>, ended: Option<Result<(), ChannelError>>) -> Option<Outcome> {
+        let (channel, retry) = &mut task.on;
+        let name = channel.identity.name.clone();
+        let ended = ended.unwrap_or_else(|| {
+            warn!(channel = %name, "channel did not end in time: what it had in hand was not recorded");
+            Ok(())
+        });
+        let Err(error) = ended else {
+            info!(channel = %name, "channel stopped");
+            return None;
         };
         match error {
             ChannelError::Gone => None,
-            ChannelError::Lost => {
-                let wait = running.retry.next_wait(None);
-                warn!(channel = %name, wait_ms = wait.as_millis(), "another instance owns the channel: trying to claim it again");
-                self.spawn(running, wait);
-                None
-            }
-            ChannelError::Panicked(_) | ChannelError::Refused(_) => {
-                running.channel.panicked();
-                let wait = running.retry.next_wait(None);
-                error!(channel = %name, wait_ms = wait.as_millis(), error = %Chain(&error), "channel failed by a defect: starting it again");
-                self.spawn(running, wait);
+            ChannelError::Lost | ChannelError::Panicked(_) | ChannelError::Refused(_) => {
+                let (wait, lost) = (retry.next_wait(None), matches!(error, ChannelError::Lost));
+                let wait_ms = wait.as_millis();
+                if lost {
+                    warn!(channel = %name, wait_ms, "another instance owns the channel: trying to claim it again");
+                } else {
+                    channel.metrics.panicked();
+                    error!(channel = %name, wait_ms, error = %Chain(&error), "channel failed by a defect: starting it again");
+                }
+                if !task.leave.is_cancelled() {
+                    self.spawn(task.on, wait);
+                }
                 None
             }
             ChannelError::SinkClosed { .. } => {

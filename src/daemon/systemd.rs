@@ -1,7 +1,7 @@
 //! Messages to the service manager: ready, reloading, stopping, the status line, and the watchdog.
 //!
 //! By the protocol of `sd_notify(3)`: datagrams to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is
-//! sent.
+//! sent. The crate `sd-notify` writes the messages; it cannot send them to an abstract name, nor with a time limit.
 //!
 //! # Invariants
 //!
@@ -11,11 +11,13 @@
 //!
 //! # Cancellation
 //!
-//! [`Notifier::keep_alive`] may be dropped at any point: the watchdog is then not fed any more.
+//! [`keep_up`] may be dropped at any point: the watchdog is then not fed any more.
 
+use std::convert::Infallible;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt::Display;
+use std::future::pending;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -24,14 +26,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use tokio::time::{MissedTickBehavior, interval};
-use tracing::{error, info, warn};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tracing::{debug, error, info, warn};
 
-mod status;
+use crate::operator::api::GetStatus;
+use crate::operator::{Report, Sources};
+
 #[cfg(test)]
 mod tests;
-
-pub(super) use status::tell;
 
 /// How long a message may wait for a manager whose queue is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,18 +41,19 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// The characters of a status. It is a line of `systemctl status`.
 const MAX_STATUS: usize = 200;
 
+/// Between two status lines.
+const BETWEEN_STATUSES: Duration = Duration::from_secs(2);
+
 /// What a stop may take beyond its grace period, for the end of the process itself.
 const END: Duration = Duration::from_secs(10);
 
 /// Sends messages to the service manager, where there is one.
-#[derive(Debug)]
-pub struct Notifier {
+pub(super) struct Notifier {
     manager: Option<Manager>,
     sent: Mutex<Sent>,
 }
 
 /// The status that was sent last, and what it was made of.
-#[derive(Debug)]
 struct Sent {
     phase: Phase,
     summary: String,
@@ -58,7 +61,6 @@ struct Sent {
 }
 
 /// Where messages go, and how often the watchdog has to be fed.
-#[derive(Debug)]
 struct Manager {
     socket: UnixDatagram,
     address: SocketAddr,
@@ -66,18 +68,37 @@ struct Manager {
 }
 
 /// What the status line says beside the summary.
-#[derive(Clone, Copy, Debug)]
-enum Phase {
+#[derive(Clone, Copy)]
+pub(super) enum Phase {
+    /// The configuration is in force and its channels run.
     Running,
-    /// The configuration that was read last was rejected.
+    /// The configuration that was read again was rejected: the one before stays in force.
     Rejected,
-    Stopping,
+    /// The process ends within this time. Asks for it, whatever the unit's stop timeout.
+    Stopping(Duration),
+}
+
+/// Feeds the watchdog and keeps the status line up to date.
+pub(super) async fn keep_up(notifier: &Notifier, sources: &Sources) -> Infallible {
+    if notifier.manager.is_none() {
+        return pending().await;
+    }
+    let status = async {
+        loop {
+            let operations = sources.operations.borrow().clone();
+            match operations.status(&GetStatus {}).await {
+                Ok(report) => notifier.status(&summary(&report)),
+                Err(error) => debug!(?error, "how things are could not be reported"),
+            }
+            sleep(BETWEEN_STATUSES).await;
+        }
+    };
+    tokio::join!(notifier.keep_alive(|| sources.liveness.check()), status).0
 }
 
 impl Notifier {
     /// For the manager that the environment names.
-    #[must_use]
-    pub fn from_environment() -> Self {
+    pub(super) fn from_environment() -> Self {
         let manager = env::var_os("NOTIFY_SOCKET").and_then(|name| {
             Manager::at(&name, sd_notify::watchdog_enabled())
                 .inspect_err(|error| warn!(%error, "NOTIFY_SOCKET cannot be used: the service manager is told nothing"))
@@ -91,19 +112,8 @@ impl Notifier {
         Self { manager, sent: Mutex::new(sent) }
     }
 
-    /// Whether there is a service manager.
-    #[must_use]
-    pub fn has_manager(&self) -> bool {
-        self.manager.is_some()
-    }
-
-    /// The configuration is in force and its channels run.
-    pub fn ready(&self) {
-        self.enter(Phase::Running, &[NotifyState::Ready]);
-    }
-
-    /// The configuration is read again. [`ready`](Self::ready) or [`rejected`](Self::rejected) follows.
-    pub fn reloading(&self) {
+    /// The configuration is read again. Another phase follows.
+    pub(super) fn reloading(&self) {
         // Since version 253 the manager tells by the time whether this answers its request or an earlier one.
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.send(&[NotifyState::Reloading, now]),
@@ -111,21 +121,10 @@ impl Notifier {
         }
     }
 
-    /// The configuration that was read again was rejected: the one before stays in force.
-    pub fn rejected(&self) {
-        self.enter(Phase::Rejected, &[NotifyState::Ready]);
-    }
-
-    /// The process ends within `grace`. Asks for that much time, whatever the unit's stop timeout.
-    pub fn stopping(&self, grace: Duration) {
-        let longest = u32::try_from(grace.saturating_add(END).as_micros()).unwrap_or(u32::MAX);
-        self.enter(Phase::Stopping, &[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(longest)]);
-    }
-
     /// Sends a status line, unless it is the one that was sent last.
-    pub fn status(&self, summary: &str) {
+    fn status(&self, summary: &str) {
         let mut sent = self.sent();
-        sent.summary = one_line(summary);
+        sent.summary = summary.chars().take(MAX_STATUS).map(|c| if c.is_control() { ' ' } else { c }).collect();
         let status = sent.status();
         if sent.status != status {
             self.send(&[NotifyState::Status(&status)]);
@@ -133,10 +132,10 @@ impl Notifier {
         }
     }
 
-    /// Feeds the watchdog, if there is one, while `progress` is `Ok`. Does not end.
-    pub async fn keep_alive<E: Display>(&self, progress: impl Fn() -> Result<(), E>) {
+    /// Feeds the watchdog, if there is one, while `progress` is `Ok`.
+    async fn keep_alive<E: Display>(&self, progress: impl Fn() -> Result<(), E>) -> Infallible {
         let Some(watchdog) = self.manager.as_ref().and_then(|manager| manager.watchdog) else {
-            return std::future::pending().await;
+            return pending().await;
         };
         // Half, as `sd_watchdog_enabled(3)` advises; and an interval cannot be zero.
         let mut ticks = interval((watchdog / 2).max(Duration::from_millis(1)));
@@ -144,38 +143,47 @@ impl Notifier {
         let mut progressed = true;
         loop {
             ticks.tick().await;
-            match progress() {
+            let now = progress();
+            match &now {
                 Ok(()) => {
                     self.send(&[NotifyState::Watchdog]);
                     if !progressed {
                         info!("there is progress again: the watchdog is fed");
                     }
-                    progressed = true;
                 }
                 Err(error) if progressed => {
                     error!(%error, watchdog_ms = watchdog.as_millis(), "no progress: the watchdog is not fed");
-                    progressed = false;
                 }
                 Err(_) => {}
             }
+            progressed = now.is_ok();
         }
     }
 
-    /// Sends `states` and the new status line in one message.
-    fn enter(&self, phase: Phase, states: &[NotifyState<'_>]) {
+    /// Reports a phase and the new status line in one message.
+    pub(super) fn enter(&self, phase: Phase) {
         let mut sent = self.sent();
         sent.phase = phase;
         sent.status = sent.status();
-        self.send(&[states, &[NotifyState::Status(&sent.status)]].concat());
+        let status = NotifyState::Status(&sent.status);
+        match phase {
+            Phase::Running | Phase::Rejected => self.send(&[NotifyState::Ready, status]),
+            Phase::Stopping(grace) => {
+                let longest = u32::try_from(grace.saturating_add(END).as_micros()).unwrap_or(u32::MAX);
+                self.send(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(longest), status]);
+            }
+        }
     }
 
     fn sent(&self) -> MutexGuard<'_, Sent> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sends one message, to the address and not over a connection: the manager may have recreated its socket.
     fn send(&self, states: &[NotifyState<'_>]) {
-        let Some(manager) = &self.manager else { return };
-        if let Err(error) = manager.send(states) {
+        let Some(Manager { socket, address, .. }) = &self.manager else { return };
+        let message = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
             warn!(%error, "the service manager could not be told");
         }
     }
@@ -188,13 +196,6 @@ impl Manager {
         socket.set_write_timeout(Some(SEND_TIMEOUT))?;
         Ok(Self { socket, address, watchdog })
     }
-
-    /// Sends one message, to the address and not over a connection: the manager may have recreated its socket.
-    fn send(&self, states: &[NotifyState<'_>]) -> io::Result<()> {
-        let message: Vec<_> = states.iter().map(ToString::to_string).collect();
-        let message = message.join("\n");
-        self.socket.send_to_addr(message.as_bytes(), &self.address).map(drop)
-    }
 }
 
 impl Sent {
@@ -202,7 +203,7 @@ impl Sent {
         match self.phase {
             Phase::Running => self.summary.clone(),
             Phase::Rejected => format!("{}; the configuration read last was rejected: see the log", self.summary),
-            Phase::Stopping => "stopping: the batch in hand is finished and recorded first".to_owned(),
+            Phase::Stopping(_) => "stopping: the batch in hand is finished and recorded first".to_owned(),
         }
     }
 }
@@ -216,6 +217,15 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-fn one_line(text: &str) -> String {
-    text.chars().take(MAX_STATUS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+/// How many channels and reasons there are. Any user of the machine can read it, so it has no details.
+fn summary(report: &Report) -> String {
+    let channels = counted(report.channels.len(), "channel");
+    match report.reasons.len() {
+        0 => format!("{channels}, ready"),
+        reasons => format!("{channels}, not ready for {}: see channeld status", counted(reasons, "reason")),
+    }
+}
+
+fn counted(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }

@@ -12,14 +12,15 @@
 //! Dropping the future of a commit that was begun does not undo it, nor does dropping the claim: the channel can be claimed
 //! again when the commit is written.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
+use tokio::task::JoinSet;
 
-use super::committer::{Committer, Request, Writes};
-use super::store::{Lease, Lost, Outcome, Store};
+use super::committer::{self, Answer, Request, Writes};
+use super::store::{Lease, Store};
 use super::{Commit, Key, Ledger, Proof, Refusal, StateError};
 use crate::event::ChannelId;
 
@@ -46,21 +47,30 @@ pub enum CommitError {
 /// The ledgers of a process.
 #[derive(Debug)]
 pub struct Ledgers {
-    store: Arc<dyn Store>,
+    /// Where they are kept, for what needs no claim: bodies, channels, and what was lost.
+    pub store: Arc<dyn Store>,
     /// Locked by the claim of each channel.
     owners: Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<()>>>>,
-    committer: Committer,
+    commits: mpsc::Sender<Request>,
+    /// How the writing goes.
+    pub writes: Arc<Writes>,
+    /// They write, as long as this lives.
+    tasks: JoinSet<()>,
 }
+
+/// A claim, and the proofs that are remembered of its channel, oldest first.
+pub type Claimed = (Claim, Vec<Proof>);
 
 /// A channel that this process owns, until it is dropped.
 #[derive(Debug)]
 pub struct Claim {
-    lease: Lease,
+    /// The right to work the channel.
+    pub lease: Lease,
     ledger: Arc<Mutex<Ledger>>,
     store: Arc<dyn Store>,
     commits: mpsc::Sender<Request>,
-    /// Counts the commits, so that what waits for room can look again.
-    changed: watch::Sender<u64>,
+    /// Wakes what waits for room, in the order in which it began to wait: a test history must repeat exactly.
+    changed: Notify,
     owner: Arc<OwnedMutexGuard<()>>,
 }
 
@@ -68,16 +78,17 @@ impl Ledgers {
     /// Over a store. Commits are written by a task of the runtime that this is called in.
     #[must_use]
     pub fn over(store: Arc<dyn Store>) -> Self {
-        let committer = Committer::start(store.clone());
-        Self { store, owners: Mutex::default(), committer }
+        let (writes, mut tasks) = (Arc::default(), JoinSet::new());
+        let commits = committer::start(&store, &writes, &mut tasks);
+        Self { store, owners: Mutex::default(), commits, writes, tasks }
     }
 
-    /// Claims a channel, of which so many proofs are to be remembered; with the proofs that are, oldest first. Where this
-    /// process has claimed it already, it waits for that claim to end. `None` where another process owns it.
+    /// Claims a channel, of which so many proofs are to be remembered. Where this process has claimed it already, it waits
+    /// for that claim to end. `None` where another process owns it.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn claim(&self, channel: ChannelId, proofs: usize) -> Result<Option<(Claim, Vec<Proof>)>, StateError> {
+    pub async fn claim(&self, channel: ChannelId, proofs: usize) -> Result<Option<Claimed>, StateError> {
         let owner = self.owner(channel).lock_owned().await;
         self.claim_as(owner, channel, proofs).await
     }
@@ -86,11 +97,7 @@ impl Ledgers {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn try_claim(
-        &self,
-        channel: ChannelId,
-        proofs: usize,
-    ) -> Result<Option<(Claim, Vec<Proof>)>, StateError> {
+    pub async fn try_claim(&self, channel: ChannelId, proofs: usize) -> Result<Option<Claimed>, StateError> {
         match self.owner(channel).try_lock_owned() {
             Ok(owner) => self.claim_as(owner, channel, proofs).await,
             Err(_) => Ok(None),
@@ -106,70 +113,23 @@ impl Ledgers {
         owner: OwnedMutexGuard<()>,
         channel: ChannelId,
         proofs: usize,
-    ) -> Result<Option<(Claim, Vec<Proof>)>, StateError> {
+    ) -> Result<Option<Claimed>, StateError> {
         let Some((lease, entries)) = self.store.claim(channel).await? else { return Ok(None) };
         let (ledger, delivered) = Ledger::load(entries, proofs)?;
         let claim = Claim {
             lease,
             ledger: Arc::new(Mutex::new(ledger)),
             store: self.store.clone(),
-            commits: self.committer.commits(),
-            changed: watch::Sender::default(),
+            commits: self.commits.clone(),
+            changed: Notify::new(),
             owner: Arc::new(owner),
         };
         Ok(Some((claim, delivered)))
     }
 
-    /// Gives a claim up.
-    pub async fn release(&self, claim: Claim) {
-        self.store.release(claim.lease.clone()).await;
-    }
-
     /// Ends the writing. Claims can commit nothing any more.
-    pub async fn close(self) {
-        self.committer.close().await;
-    }
-
-    /// The channels of which anything is kept.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {
-        self.store.channels().await
-    }
-
-    /// The body of a late, quarantined or dead event.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError> {
-        self.store.body(channel, key).await
-    }
-
-    /// How the writing goes.
-    #[must_use]
-    pub fn writes(&self) -> Arc<Writes> {
-        self.committer.writes()
-    }
-
-    /// Why the state cannot be written; `None` where it can, as far as is known.
-    #[must_use]
-    pub fn trouble(&self) -> Option<String> {
-        self.committer.writes().trouble()
-    }
-
-    /// What was lost to a damaged store and no operator has acknowledged.
-    #[must_use]
-    pub fn lost(&self) -> Option<Lost> {
-        self.store.lost()
-    }
-
-    /// An operator has seen what was lost: what that was.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
-    pub async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
-        self.store.acknowledge_lost().await
+    pub async fn close(mut self) {
+        self.tasks.shutdown().await;
     }
 }
 
@@ -180,18 +140,6 @@ pub fn proofs_each(channels: usize) -> usize {
 }
 
 impl Claim {
-    /// The channel.
-    #[must_use]
-    pub fn channel(&self) -> ChannelId {
-        self.lease.channel
-    }
-
-    /// The right to work the channel.
-    #[must_use]
-    pub fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
     /// The ledger, as commits that were applied have left it. Not to be held across an await.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
@@ -212,34 +160,27 @@ impl Claim {
             return Err(CommitError::Lost);
         }
         let room = self.commits.reserve().await.map_err(|_| StateError::Closed)?;
-        let done = {
+        let (done, written) = oneshot::channel();
+        {
             // Sent while the ledger is locked: the store sees commits in the order in which they were applied.
             let mut ledger = self.ledger();
             let effects = ledger.apply(commit)?;
-            let (done, answer) = oneshot::channel();
-            room.send(Request { owner: self.owner.clone(), lease: self.lease.clone(), effects, done });
-            answer
-        };
-        let outcome = done.await.map_err(|_| StateError::Closed)?;
-        self.changed.send_modify(|changes| *changes += 1);
-        match outcome {
-            Outcome::Ok => Ok(()),
-            Outcome::Lost => {
-                self.lease.lost.cancel();
-                Err(CommitError::Lost)
-            }
-            Outcome::Unavailable(error) | Outcome::Fatal(error) => Err(error.into()),
+            let answer = Answer { _owner: self.owner.clone(), done };
+            room.send(Request { lease: self.lease.clone(), effects, answer });
         }
+        self.changed.notify_waiters();
+        written.await.map_err(|_| StateError::Closed)?
     }
 
     /// Waits until the ledger is as it has to be.
     pub async fn until(&self, mut holds: impl FnMut(&Ledger) -> bool) {
-        let mut changed = self.changed.subscribe();
-        while !holds(&self.ledger()) {
-            if changed.changed().await.is_err() {
-                // The sender is in `self`.
+        loop {
+            // Before the look, so that no change after it is missed.
+            let changed = self.changed.notified();
+            if holds(&self.ledger()) {
                 return;
             }
+            changed.await;
         }
     }
 

@@ -1,10 +1,13 @@
-//! What one step of a channel changes in its ledger.
+//! What one step of a channel changes in its ledger, and what comes of that.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::entry::{Blocker, GivenUp, Quarantined};
 use super::proof::Proof;
-use super::{Cursor, SinkName};
+use super::{Cursor, Key, SinkName};
 use crate::event::{EventId, Offset};
 
 /// Changes that belong together: all of them or none.
@@ -44,8 +47,17 @@ pub enum Change {
     },
     /// An event is rejected. One that waited for its proof waits no longer.
     Quarantine(QuarantinedEvent),
-    /// An event leaves the quarantine to be delivered after all.
-    Release(Released),
+    /// An event leaves the quarantine to be delivered after all: it is owed to the lanes that have passed it.
+    Release {
+        /// The event's place.
+        offset: Offset,
+        /// What it is read again by, where that should be needed.
+        event_id: Option<EventId>,
+        /// When the wait for its proof began anew, Unix seconds.
+        since: i64,
+        /// The lanes that may have passed it: one whose cursor has is owed it.
+        sinks: Vec<SinkName>,
+    },
     /// An operator throws a quarantined event away.
     DropQuarantined(Offset),
     /// In strict ordering, everything waits for this event now.
@@ -101,15 +113,45 @@ pub struct DeadLetter {
     pub json: Bytes,
 }
 
-/// A quarantined event that is owed to the lanes that have passed it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Released {
-    /// Its place.
-    pub offset: Offset,
-    /// What it is read again by, where that should be needed.
-    pub event_id: Option<EventId>,
-    /// When the wait for its proof began anew, Unix seconds.
-    pub since: i64,
-    /// The lanes that may have passed it: one whose cursor has is owed it.
-    pub sinks: Vec<SinkName>,
+/// Why a ledger does not apply a commit: a cursor would go back. A defect: nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cursor of sink {sink} would go back from {from} to {to}: this is a defect, nothing was written")]
+pub struct Refusal {
+    /// The lane's sink.
+    pub sink: SinkName,
+    /// The recorded cursor.
+    pub from: Cursor,
+    /// The refused one.
+    pub to: Cursor,
+}
+
+/// What a commit changes in the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Entries to write, or to remove where there is no value. In order: of two for one key the last counts.
+    pub changes: Vec<(Key, Option<Bytes>)>,
+    /// The ledger after the commit, in a few numbers.
+    pub summary: Summary,
+}
+
+/// A ledger in a few numbers: enough to notice later that a store has lost something, and to go on without it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Every lane's cursor.
+    pub cursors: BTreeMap<SinkName, Cursor>,
+    /// Grows by one with each commit.
+    #[serde(default)]
+    pub version: u64,
+    /// The lowest offset that a lane is owed: with cursors below it, no late event is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_from: Option<Offset>,
+    /// Late events.
+    #[serde(default, rename = "late_events")]
+    pub late: u64,
+    /// Quarantined events.
+    #[serde(default)]
+    pub quarantined: u64,
+    /// Dead letters.
+    #[serde(default)]
+    pub dead_letters: u64,
 }

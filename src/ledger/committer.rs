@@ -5,18 +5,18 @@
 //! * **In order.** A channel's effects are written in the order in which they came, those that had to wait first.
 //! * **Nothing after a fatal write.** Every later commit is answered with the same error.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::mem::take;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::Histogram;
-use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::claim::CommitError;
 use super::store::{Lease, Outcome, Store};
 use super::{Effects, StateError};
-use crate::event::ChannelId;
 use crate::metrics;
 use crate::telemetry::Chain;
 
@@ -35,191 +35,136 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// A commit's effects, and where to answer.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Keeps the channel claimed in this process until its effects are written: the next claim reads them.
-    pub(super) owner: Arc<OwnedMutexGuard<()>>,
     pub(super) lease: Lease,
     pub(super) effects: Effects,
-    pub(super) done: oneshot::Sender<Outcome>,
+    pub(super) answer: Answer,
 }
 
-/// The running task. It ends with this.
 #[derive(Debug)]
-pub(super) struct Committer {
-    commits: mpsc::Sender<Request>,
-    writes: Arc<Writes>,
-    tasks: JoinSet<()>,
+pub(super) struct Answer {
+    /// Keeps the channel claimed in this process until its effects are written: the next claim reads them.
+    pub(super) _owner: Arc<OwnedMutexGuard<()>>,
+    pub(super) done: oneshot::Sender<Result<(), CommitError>>,
 }
 
-/// One channel's effects that are to be written, and where to answer.
-#[derive(Debug)]
-struct Waiting {
-    _owner: Arc<OwnedMutexGuard<()>>,
-    lease: Lease,
-    effects: Effects,
-    done: Vec<oneshot::Sender<Outcome>>,
+/// What is to be written: of each channel once, with where to answer.
+#[derive(Debug, Default)]
+struct Group {
+    effects: Vec<(Lease, Effects)>,
+    answers: Vec<Vec<Answer>>,
 }
 
-type Group = BTreeMap<ChannelId, Waiting>;
-
-impl Committer {
-    pub(super) fn start(store: Arc<dyn Store>) -> Self {
-        let (commits, requests) = mpsc::channel(QUEUE);
-        let (writes, mut tasks) = (Arc::<Writes>::default(), JoinSet::new());
-        tasks.spawn(serve(store.clone(), requests, writes.clone()));
-        tasks.spawn(check(store, writes.clone()));
-        Self { commits, writes, tasks }
-    }
-
-    /// Ends when what is being written has been.
-    pub(super) async fn close(self) {
-        let Self { commits, mut tasks, .. } = self;
-        drop(commits);
-        tasks.shutdown().await;
-    }
-
-    pub(super) fn commits(&self) -> mpsc::Sender<Request> {
-        self.commits.clone()
-    }
-
-    pub(super) fn writes(&self) -> Arc<Writes> {
-        self.writes.clone()
-    }
+/// Starts the tasks that write to a store and look after it. They end with `tasks`.
+pub(super) fn start(store: &Arc<dyn Store>, writes: &Arc<Writes>, tasks: &mut JoinSet<()>) -> mpsc::Sender<Request> {
+    let (commits, requests) = mpsc::channel(QUEUE);
+    tasks.spawn(serve(store.clone(), requests, writes.clone()));
+    tasks.spawn(check(store.clone(), writes.clone()));
+    commits
 }
 
 async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, writes: Arc<Writes>) {
-    let mut waiting = Group::new();
+    let (mut group, mut fatal) = (Group::default(), None);
     loop {
-        if waiting.is_empty() {
+        if group.effects.is_empty() {
             let Some(first) = requests.recv().await else { return };
-            add(&mut waiting, first);
+            group.add(first);
         }
-        let mut taken = 1;
-        while taken < GROUP
-            && let Ok(next) = requests.try_recv()
-        {
-            add(&mut waiting, next);
-            taken += 1;
+        for _ in 1..GROUP {
+            let Ok(next) = requests.try_recv() else { break };
+            group.add(next);
         }
-        let outcomes = write(&*store, &waiting, &writes).await;
-        let fatal = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Fatal(error) => Some(error.clone()),
-            _ => None,
-        });
-        waiting = answer(waiting, outcomes);
-        if let Some(error) = fatal {
-            return refuse(waiting, requests, error).await;
-        }
-        if !waiting.is_empty() {
+        let effects = Arc::new(take(&mut group.effects));
+        let outcomes = match &fatal {
+            None => writes.during(store.commit(effects.clone())).await,
+            Some(error) => vec![Outcome::Fatal(StateError::clone(error)); effects.len()],
+        };
+        fatal = group.answer(Arc::unwrap_or_clone(effects), outcomes).or(fatal);
+        if !group.effects.is_empty() && fatal.is_none() {
             sleep(UNAVAILABLE_WAIT).await;
         }
     }
 }
 
-fn add(waiting: &mut Group, Request { owner, lease, effects, done }: Request) {
-    let channel = waiting.entry(lease.channel).or_insert_with(|| Waiting {
-        _owner: owner,
-        lease,
-        effects: Effects::default(),
-        done: Vec::new(),
-    });
-    channel.effects.changes.extend(effects.changes);
-    channel.effects.summary = effects.summary;
-    channel.done.push(done);
-}
-
-async fn write(store: &dyn Store, waiting: &Group, writes: &Writes) -> Vec<Outcome> {
-    let group = waiting.values().map(|waiting| (waiting.lease.clone(), waiting.effects.clone())).collect();
-    let began = writes.begin();
-    let outcomes = store.commit(group).await;
-    writes.end(began);
-    outcomes
-}
-
-/// Answers what has an outcome; what has to wait is left.
-fn answer(waiting: Group, outcomes: Vec<Outcome>) -> Group {
-    let mut left = Group::new();
-    for ((channel, waiting), outcome) in waiting.into_iter().zip(outcomes) {
-        match outcome {
-            Outcome::Unavailable(_) if !waiting.lease.lost.is_cancelled() => drop(left.insert(channel, waiting)),
-            outcome => waiting.answer(&outcome),
+impl Group {
+    fn add(&mut self, Request { lease, effects, answer }: Request) {
+        if let Some(at) = self.effects.iter().position(|(known, _)| known.channel == lease.channel) {
+            let known = &mut self.effects[at].1;
+            known.changes.extend(effects.changes);
+            known.summary = effects.summary;
+            self.answers[at].push(answer);
+        } else {
+            self.effects.push((lease, effects));
+            self.answers.push(vec![answer]);
         }
     }
-    left
-}
 
-/// Answers everything that still comes with the error that was fatal.
-async fn refuse(waiting: Group, mut requests: mpsc::Receiver<Request>, error: StateError) {
-    let fatal = Outcome::Fatal(error);
-    for waiting in waiting.into_values() {
-        waiting.answer(&fatal);
-    }
-    while let Some(Request { done, .. }) = requests.recv().await {
-        tell(done, &fatal);
+    /// Answers what has an outcome, and keeps what has to wait. The error of a fatal write, if there is one.
+    fn answer(&mut self, effects: Vec<(Lease, Effects)>, outcomes: Vec<Outcome>) -> Option<StateError> {
+        let mut fatal = None;
+        for (((lease, effects), answers), outcome) in effects.into_iter().zip(take(&mut self.answers)).zip(outcomes) {
+            let written = match outcome {
+                Outcome::Unavailable(_) if !lease.lost.is_cancelled() => {
+                    self.effects.push((lease, effects));
+                    self.answers.push(answers);
+                    continue;
+                }
+                Outcome::Ok => Ok(()),
+                Outcome::Lost => {
+                    lease.lost.cancel();
+                    Err(CommitError::Lost)
+                }
+                Outcome::Unavailable(error) => Err(error.into()),
+                Outcome::Fatal(error) => Err(fatal.insert(error).clone().into()),
+            };
+            for Answer { done, .. } in answers {
+                // A lane that was stopped waits no more; the commit stands all the same.
+                let _ = done.send(written.clone());
+            }
+        }
+        fatal
     }
 }
 
 async fn check(store: Arc<dyn Store>, writes: Arc<Writes>) {
     loop {
         let trouble = store.check().await.err();
-        writes.set_trouble(trouble.map(|error| Chain(&error).to_string()));
+        writes.trouble.send_replace(trouble.map(|error| Chain(&error).to_string()));
         sleep(CHECK_INTERVAL).await;
     }
-}
-
-impl Waiting {
-    fn answer(self, outcome: &Outcome) {
-        self.done.into_iter().for_each(|done| tell(done, outcome));
-    }
-}
-
-fn tell(done: oneshot::Sender<Outcome>, outcome: &Outcome) {
-    // A lane that was stopped waits no more; the commit stands all the same.
-    let _ = done.send(outcome.clone());
 }
 
 /// The writes of a store: how long they take, whether one hangs, and whether there can be any.
 #[derive(Debug)]
 pub struct Writes {
-    began: Mutex<Option<Instant>>,
-    took: Histogram,
-    trouble: Mutex<Option<String>>,
+    began: watch::Sender<Option<Instant>>,
+    /// How long they took.
+    pub took: Histogram,
+    trouble: watch::Sender<Option<String>>,
 }
 
 impl Default for Writes {
     fn default() -> Self {
-        Self { began: Mutex::default(), took: metrics::commit_duration(), trouble: Mutex::default() }
+        Self { began: watch::Sender::default(), took: metrics::commit_duration(), trouble: watch::Sender::default() }
     }
 }
 
 impl Writes {
     /// For how long the write in hand has been under way; `None` between writes.
     pub fn under_way(&self) -> Option<Duration> {
-        self.began.lock().unwrap_or_else(PoisonError::into_inner).map(|began| began.elapsed())
-    }
-
-    /// How long they took.
-    #[must_use]
-    pub fn durations(&self) -> Histogram {
-        self.took.clone()
+        self.began.borrow().map(|began| began.elapsed())
     }
 
     /// Why nothing can be written; `None` where it can, as far as is known.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
     }
 
-    fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
-    }
-
-    pub(crate) fn begin(&self) -> Instant {
+    pub(crate) async fn during<T>(&self, write: impl Future<Output = T>) -> T {
         let began = Instant::now();
-        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = Some(began);
-        began
-    }
-
-    pub(crate) fn end(&self, began: Instant) {
-        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.began.send_replace(Some(began));
+        let written = write.await;
+        self.began.send_replace(None);
         self.took.observe(began.elapsed().as_secs_f64());
+        written
     }
 }

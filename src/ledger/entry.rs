@@ -1,9 +1,8 @@
 //! A ledger's entries as a store has them: a table, a key in it, a value.
 //!
-//! Values are JSON: small, and readable with nothing but a dump of the store. Bodies are the events' own bytes, proofs are
-//! packed.
+//! Values are JSON, readable with nothing but a dump of the store. Bodies are the events' own bytes, proofs are packed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
@@ -14,11 +13,10 @@ use super::proof::Place;
 use super::{SinkName, StateError};
 use crate::event::{EventId, Offset};
 
-const OFFSET_LENGTH: usize = 8;
-
 /// How far a lane has got: everything up to here was delivered, set aside for its late proof, quarantined, or kept as a
 /// dead letter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Cursor {
     /// `None` is before the first event.
     pub through: Option<Offset>,
@@ -41,7 +39,7 @@ pub struct Late {
     /// When it was first seen, Unix seconds.
     pub first_seen: i64,
     /// The sinks whose lanes have passed its offset and are owed it.
-    pub owed: BTreeSet<String>,
+    pub owed: BTreeSet<SinkName>,
     /// The size of its body.
     #[serde(skip)]
     pub bytes: u64,
@@ -97,52 +95,36 @@ pub struct GivenUp {
     pub bytes: u64,
 }
 
-/// Where an entry of one channel stands.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Where an entry of one channel stands. In their order, what is known of an event comes before its body.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumDiscriminants)]
+#[strum_discriminants(name(Table), doc = "A kind of keys, by the name that a store gives its table.")]
+#[strum_discriminants(derive(strum::EnumIter, strum::IntoStaticStr), strum(serialize_all = "kebab-case"))]
 pub enum Key {
-    /// How far a lane has got: an offset, or null.
+    /// [`Cursor`].
+    #[strum_discriminants(strum(serialize = "cursors"))]
     Cursor(SinkName),
     /// [`Late`].
     Late(Offset),
     /// [`Quarantined`].
+    #[strum_discriminants(strum(serialize = "quarantine"))]
     Quarantined(Offset),
     /// The bytes of what is late or quarantined.
+    #[strum_discriminants(strum(serialize = "json"))]
     Body(Offset),
     /// [`GivenUp`].
+    #[strum_discriminants(strum(serialize = "dead-letters"))]
     DeadLetter(Offset, SinkName),
     /// The bytes of a dead letter.
+    #[strum_discriminants(strum(serialize = "dead-bodies"))]
     DeadBody(Offset, SinkName),
     /// [`Blocker`].
+    #[strum_discriminants(strum(serialize = "blockers"))]
     Blocker,
     /// Some proofs that were delivered one after the other, by a number that grows.
     Proofs(u64),
     /// How many commits there have been.
+    #[strum_discriminants(strum(serialize = "versions"))]
     Version,
-}
-
-/// A kind of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumIter, strum::IntoStaticStr)]
-#[strum(serialize_all = "kebab-case")]
-pub enum Table {
-    /// [`Key::Cursor`].
-    Cursors,
-    /// [`Key::Late`].
-    Late,
-    /// [`Key::Quarantined`].
-    Quarantine,
-    /// [`Key::Body`].
-    #[strum(serialize = "json")]
-    Bodies,
-    /// [`Key::Blocker`].
-    Blockers,
-    /// [`Key::DeadLetter`].
-    DeadLetters,
-    /// [`Key::DeadBody`].
-    DeadBodies,
-    /// [`Key::Proofs`].
-    Proofs,
-    /// [`Key::Version`].
-    Versions,
 }
 
 /// An entry's value as a claim is given it.
@@ -154,31 +136,21 @@ pub enum Value {
     Size(u64),
 }
 
-impl Table {
-    /// Whether its values are bodies of events.
+/// The entries of a channel.
+pub type Entries = BTreeMap<Key, Value>;
+
+impl Value {
+    /// The value that is stored at a key, as a claim is given it.
     #[must_use]
-    pub fn holds_bodies(self) -> bool {
-        matches!(self, Self::Bodies | Self::DeadBodies)
+    pub fn of(key: &Key, stored: &[u8]) -> Self {
+        match key {
+            Key::Body(_) | Key::DeadBody(..) => Self::Size(stored.len() as u64),
+            _ => Self::Bytes(Bytes::copy_from_slice(stored)),
+        }
     }
 }
 
 impl Key {
-    /// The table that it stands in.
-    #[must_use]
-    pub fn table(&self) -> Table {
-        match self {
-            Self::Cursor(_) => Table::Cursors,
-            Self::Late(_) => Table::Late,
-            Self::Quarantined(_) => Table::Quarantine,
-            Self::Body(_) => Table::Bodies,
-            Self::DeadLetter(..) => Table::DeadLetters,
-            Self::DeadBody(..) => Table::DeadBodies,
-            Self::Blocker => Table::Blockers,
-            Self::Proofs(_) => Table::Proofs,
-            Self::Version => Table::Versions,
-        }
-    }
-
     /// Its bytes within the table and the channel. Numbers are big endian, so that keys sort as offsets do.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
@@ -199,15 +171,15 @@ impl Key {
     /// If they are no key of that table.
     pub fn parse(table: Table, bytes: &[u8]) -> Result<Self, StateError> {
         let key = match table {
-            Table::Cursors => sink(bytes).map(Self::Cursor),
+            Table::Cursor => sink(bytes).map(Self::Cursor),
             Table::Late => offset(bytes).map(Self::Late),
-            Table::Quarantine => offset(bytes).map(Self::Quarantined),
-            Table::Bodies => offset(bytes).map(Self::Body),
-            Table::DeadLetters => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadLetter(offset, sink)),
-            Table::DeadBodies => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadBody(offset, sink)),
-            Table::Blockers => bytes.is_empty().then_some(Self::Blocker),
+            Table::Quarantined => offset(bytes).map(Self::Quarantined),
+            Table::Body => offset(bytes).map(Self::Body),
+            Table::DeadLetter => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadLetter(offset, sink)),
+            Table::DeadBody => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadBody(offset, sink)),
+            Table::Blocker => bytes.is_empty().then_some(Self::Blocker),
             Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
-            Table::Versions => bytes.is_empty().then_some(Self::Version),
+            Table::Version => bytes.is_empty().then_some(Self::Version),
         };
         key.ok_or_else(|| StateError::damaged("a key cannot be read"))
     }
@@ -222,7 +194,7 @@ fn offset(bytes: &[u8]) -> Option<Offset> {
 }
 
 fn offset_and_sink(bytes: &[u8]) -> Option<(Offset, SinkName)> {
-    let (number, name) = bytes.split_at_checked(OFFSET_LENGTH)?;
+    let (number, name) = bytes.split_first_chunk::<8>()?;
     Some((offset(number)?, sink(name)?))
 }
 

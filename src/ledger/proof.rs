@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{Changes, Key, StateError};
 use crate::event::{ChannelId, Offset};
 
-const OFFSET_LENGTH: usize = 8;
-const PROOF_LENGTH: usize = 16 + OFFSET_LENGTH;
+/// A digest and an offset.
+const PROOF_LENGTH: usize = 16 + 8;
 
 /// What a proof is known by: the first 16 bytes of the digest that was signed. By chance, two proofs never share them.
 pub type Digest = [u8; 16];
@@ -47,6 +47,7 @@ pub(super) struct Chunks {
     /// The numbers of the entries, oldest first, each with how many proofs it holds.
     numbers: VecDeque<(u64, usize)>,
     proofs: usize,
+    /// How many proofs are to be remembered.
     pub(super) capacity: usize,
 }
 
@@ -55,7 +56,7 @@ impl Chunks {
         Self { capacity, ..Self::default() }
     }
 
-    /// An entry that is in the store; entries come in the order of their numbers.
+    /// Takes over an entry of the store. Entries come in the order of their numbers.
     pub(super) fn load(&mut self, number: u64, value: &[u8]) -> Result<Vec<Proof>, StateError> {
         let proofs = unpack(value).ok_or_else(|| StateError::damaged("delivered proofs cannot be read"))?;
         self.numbers.push_back((number, proofs.len()));
@@ -82,12 +83,10 @@ impl Chunks {
 }
 
 fn pack(proofs: &[Proof]) -> Bytes {
-    let mut packed = Vec::with_capacity(proofs.len() * PROOF_LENGTH);
-    for Proof { digest, offset } in proofs {
-        packed.extend_from_slice(digest);
-        packed.extend_from_slice(&offset.get().to_be_bytes());
-    }
-    packed.into()
+    proofs
+        .iter()
+        .flat_map(|Proof { digest, offset }| digest.iter().copied().chain(offset.get().to_be_bytes()))
+        .collect()
 }
 
 fn unpack(packed: &[u8]) -> Option<Vec<Proof>> {

@@ -19,11 +19,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::{Effects, Key, StateError, Value};
+use super::{Effects, Entries, Key, StateError};
 use crate::event::ChannelId;
 
-#[cfg(test)]
-pub(crate) mod memory;
 mod sled;
 
 pub use sled::Sled;
@@ -57,7 +55,7 @@ pub enum Outcome {
     /// The store cannot be reached now: the same effects are tried again after a wait.
     Unavailable(StateError),
     /// Whether they are durable is unknown, and this process cannot find out: it ends, and the next one reads what is
-    /// there.
+    /// there. Nothing more is committed.
     Fatal(StateError),
 }
 
@@ -83,10 +81,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// If the store cannot be read.
-    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Vec<(Key, Value)>)>, StateError>;
+    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError>;
 
-    /// Persists the effects of several channels, each whole or not at all. As many answers as effects, in their order.
-    async fn commit(&self, group: Arc<[(Lease, Effects)]>) -> Vec<Outcome>;
+    /// Persists the effects of several channels, one entry each, whole or not at all. As many answers as effects, in their
+    /// order. The store keeps no copy of the group: what is unavailable is moved on to the next attempt.
+    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome>;
 
     /// The body at a key.
     ///
@@ -94,8 +93,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// If the store cannot be read.
     async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError>;
 
-    /// Gives a channel up.
-    async fn release(&self, lease: Lease);
+    /// Gives a channel up. Nothing to do where there is one process.
+    async fn release(&self, _: Lease) {}
 
     /// The channels of which anything is kept.
     ///
@@ -109,12 +108,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Why nothing can be written.
     async fn check(&self) -> Result<(), StateError>;
 
-    /// What was lost to damage and no operator has acknowledged.
-    fn lost(&self) -> Option<Lost>;
+    /// What was lost to damage and no operator has acknowledged. Waits for nothing.
+    fn lost(&self) -> Option<Lost> {
+        None
+    }
 
     /// An operator has seen what was lost: what that was.
     ///
     /// # Errors
     /// If the store cannot be written.
-    async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError>;
+    async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
+        Ok(None)
+    }
 }

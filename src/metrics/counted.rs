@@ -7,6 +7,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::Metrics;
 use crate::event::EventType;
+use crate::record::ChannelRef;
 
 /// What the service is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -34,125 +35,100 @@ pub enum Sort {
     Rejected,
 }
 
-/// The types of events that have a label of their own.
-const TYPES: [EventType; 5] = [
-    EventType::WatcherEvent,
-    EventType::WatcherStatus,
-    EventType::OperationStatus,
-    EventType::WalletStatus,
-    EventType::QueryStatus,
-];
-
-/// The label of types that this version does not know.
-const OTHER: &str = "other";
-
-/// The label of events whose type cannot be read.
-const UNREADABLE: &str = "unreadable";
+/// The labels of types: the known ones, those that this version does not know, and of events whose type cannot be read.
+const TYPES: [&str; 7] =
+    ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status", "other", "unreadable"];
 
 /// The outcome that is none of the errors.
 const OK: &str = "ok";
 
-fn label(kind: Option<&EventType>) -> &str {
-    match kind {
-        None => UNREADABLE,
-        Some(EventType::Other(_)) => OTHER,
-        Some(known) => known.as_str(),
-    }
-}
-
-/// What is counted of one channel.
+/// What is counted of one channel and of its lanes. Counting goes on from where it was.
 #[derive(Clone, Debug)]
 pub struct ChannelMetrics {
     metrics: Metrics,
     channel: Arc<str>,
 }
 
-impl ChannelMetrics {
-    pub(super) fn new(metrics: Metrics, channel: Arc<str>) -> Self {
-        let (families, name) = (&*metrics.0, &*channel);
-        for kind in TYPES.iter().map(EventType::as_str).chain([OTHER, UNREADABLE]) {
+impl Metrics {
+    /// What is counted of one channel.
+    #[must_use]
+    pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
+        let name = &*channel.name;
+        for kind in TYPES {
             for sort in Sort::VARIANTS {
-                families.events.with_label_values(&[name, kind, sort.into()]);
+                self.events.with_label_values(&[name, kind, sort.into()]);
             }
         }
         for endpoint in Endpoint::VARIANTS {
-            families.requests.with_label_values(&[name, endpoint.into(), OK]);
-            families.request_duration.with_label_values(&[name, endpoint.into()]);
+            self.requests.with_label_values(&[name, endpoint.into(), OK]);
+            self.request_duration.with_label_values(&[name, endpoint.into()]);
         }
-        families.unknown_signers.with_label_values(&[name]);
-        families.panics.with_label_values(&[name]);
-        Self { metrics, channel }
+        self.unknown_signers.with_label_values(&[name]);
+        self.panics.with_label_values(&[name]);
+        ChannelMetrics { metrics: self.clone(), channel: channel.name.clone() }
     }
+}
 
-    /// What is counted of one of its lanes.
-    #[must_use]
-    pub fn lane(&self, sink: &Arc<str>) -> LaneMetrics {
-        LaneMetrics::new(self.metrics.clone(), self.channel.clone(), sink.clone())
-    }
-
+impl ChannelMetrics {
     /// The service was asked; `error` is the kind of the error, if there was one.
     pub fn asked(&self, endpoint: Endpoint, took: Duration, error: Option<&'static str>) {
-        let (families, endpoint) = (&*self.metrics.0, endpoint.into());
-        families.request_duration.with_label_values(&[&*self.channel, endpoint]).observe(took.as_secs_f64());
-        families.requests.with_label_values(&[&*self.channel, endpoint, error.unwrap_or(OK)]).inc();
+        let endpoint = endpoint.into();
+        self.metrics.request_duration.with_label_values(&[&*self.channel, endpoint]).observe(took.as_secs_f64());
+        self.metrics.requests.with_label_values(&[&*self.channel, endpoint, error.unwrap_or(OK)]).inc();
     }
 
     /// An event was given a verdict. Without a type: it cannot be read.
-    pub fn judged(&self, kind: Option<&EventType>, sort: Sort) {
-        self.metrics.0.events.with_label_values(&[&*self.channel, label(kind), sort.into()]).inc();
+    pub fn verdict(&self, kind: Option<&EventType>, sort: Sort) {
+        self.metrics.events.with_label_values(&[&*self.channel, label(kind), sort.into()]).inc();
     }
 
     /// The words that [`rejected`](Self::rejected) may be given: they show from the start, with zero.
     pub fn may_reject(&self, reasons: impl Iterator<Item = &'static str>) {
-        for reason in reasons {
-            self.metrics.0.rejected.with_label_values(&[&*self.channel, reason]);
-        }
+        reasons.for_each(|reason| drop(self.metrics.rejected.with_label_values(&[&*self.channel, reason])));
     }
 
     /// Why an event was rejected, as a word of a closed set.
     pub fn rejected(&self, reason: &'static str) {
-        self.metrics.0.rejected.with_label_values(&[&*self.channel, reason]).inc();
+        self.metrics.rejected.with_label_values(&[&*self.channel, reason]).inc();
     }
 
     /// Signatures by keys that are not configured.
-    pub fn strangers(&self, signatures: u32) {
-        self.metrics.0.unknown_signers.with_label_values(&[&*self.channel]).inc_by(signatures.into());
+    pub fn unknown_signers(&self, signatures: u32) {
+        self.metrics.unknown_signers.with_label_values(&[&*self.channel]).inc_by(signatures.into());
     }
 
     /// The channel's loop panicked.
     pub fn panicked(&self) {
-        self.metrics.0.panics.with_label_values(&[&*self.channel]).inc();
+        self.metrics.panics.with_label_values(&[&*self.channel]).inc();
+    }
+
+    /// A lane begins: what it may count shows from now on.
+    pub fn lane_begins(&self, sink: &str) {
+        let (metrics, labels) = (&self.metrics, [&*self.channel, sink]);
+        metrics.deliveries.with_label_values(&[&*self.channel, sink, OK]);
+        metrics.delivery_duration.with_label_values(&labels);
+        metrics.delivered.with_label_values(&labels);
+        metrics.dead_letters.with_label_values(&labels);
+    }
+
+    /// Events were offered to a sink, which took so many of them: all, or as many as before the error of that kind.
+    pub fn offered(&self, sink: &str, took: Duration, events: usize, error: Option<&'static str>) {
+        let (metrics, labels) = (&self.metrics, [&*self.channel, sink]);
+        metrics.delivery_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        metrics.delivered.with_label_values(&labels).inc_by(events as u64);
+        metrics.deliveries.with_label_values(&[&*self.channel, sink, error.unwrap_or(OK)]).inc();
+    }
+
+    /// A sink gave an event up.
+    pub fn gave_up(&self, sink: &str) {
+        self.metrics.dead_letters.with_label_values(&[&*self.channel, sink]).inc();
     }
 }
 
-/// What is counted of one lane.
-#[derive(Clone, Debug)]
-pub struct LaneMetrics {
-    metrics: Metrics,
-    channel: Arc<str>,
-    sink: Arc<str>,
-}
-
-impl LaneMetrics {
-    fn new(metrics: Metrics, channel: Arc<str>, sink: Arc<str>) -> Self {
-        let (families, labels) = (&*metrics.0, [&*channel, &*sink]);
-        families.deliveries.with_label_values(&[&*channel, &*sink, OK]);
-        families.delivery_duration.with_label_values(&labels);
-        families.delivered.with_label_values(&labels);
-        families.dead_letters.with_label_values(&labels);
-        Self { metrics, channel, sink }
-    }
-
-    /// Events were offered to the sink, which took so many of them: all, or as many as before the error of that kind.
-    pub fn offered(&self, took: Duration, events: usize, error: Option<&'static str>) {
-        let (families, labels) = (&*self.metrics.0, [&*self.channel, &*self.sink]);
-        families.delivery_duration.with_label_values(&labels).observe(took.as_secs_f64());
-        families.delivered.with_label_values(&labels).inc_by(events as u64);
-        families.deliveries.with_label_values(&[&*self.channel, &*self.sink, error.unwrap_or(OK)]).inc();
-    }
-
-    /// The sink gave an event up.
-    pub fn gave_up(&self) {
-        self.metrics.0.dead_letters.with_label_values(&[&*self.channel, &*self.sink]).inc();
+fn label(kind: Option<&EventType>) -> &str {
+    match kind {
+        None => "unreadable",
+        Some(EventType::Other(_)) => "other",
+        Some(known) => known.as_str(),
     }
 }

@@ -1,96 +1,153 @@
 //! What an operator asks and what is answered.
 //!
-//! Answers, and the bodies of POST requests, are JSON. The members of a GET request stand in its path or its query.
+//! Answers, and the bodies of POST requests, are JSON. The members of a GET request stand in its query. What a subcommand's
+//! arguments say is parsed into the request itself, whose comments are the subcommand's help.
 //!
 //! A request's `channel` is a configured name or an id. An answer's is the configured name, or the id of a channel that is
 //! not configured. A `sink` is a configured name, and an optional channel or sink restricts a request to it. A `reason` is
 //! its constant name, a `detail` says it in words. An `Option<Offset>` is a cursor: the last offset that counts as
 //! processed, `None` before the first event.
 
+use clap::Args;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-pub use crate::channel::{DeadLetterSelection, Fate, Retried};
 use crate::event::{ChannelId, Offset};
 use crate::ledger::{GivenUp, Quarantined};
 
 /// Asks for the [`Report`](super::Report).
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct GetStatus {}
 
 /// Reads the configuration and the secrets again.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Reload {}
 
 /// Says that an operator has seen what was lost to a damaged state.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct AcknowledgeLost {}
 
-/// Lists the quarantine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// List what is in the quarantine.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ListQuarantine {
+    /// Only this channel: its name in the configuration, or its UUID.
     pub channel: Option<String>,
 }
 
-/// Shows one quarantined event.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Show one quarantined event with its bytes.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ShowQuarantined {
+    /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
+    /// The event's offset.
     pub offset: Offset,
 }
 
-/// Verifies quarantined events again and delivers what holds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Verify quarantined events again with the signers of now, and deliver what holds.
+///
+/// This is how to recover from a signer rotation that was noticed late: correct the configuration, have the daemon read
+/// it (SIGHUP), and retry. What holds goes to the sinks that passed it, as a late event; what still does not hold is
+/// kept. Exits with 1 where anything was kept.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct RetryQuarantined {
+    /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
-    /// The events; all where none is named.
+    /// The events' offsets.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub offsets: Vec<Offset>,
-    /// Of those only what was rejected for this reason.
+    /// All that the channel has in the quarantine, but for duplicates and contradictions.
+    // Also without it, no offset means all: it is so that this is said.
+    #[arg(long)]
+    #[serde(skip)]
+    pub all: bool,
+    /// Of those only what was rejected for this reason, such as `too-few-signatures`. Duplicates (`duplicate-proof`) and
+    /// contradictions (`contradiction`) are verified again only where their reason is named.
+    #[arg(long)]
     pub reason: Option<String>,
 }
 
-/// Removes events from the quarantine for good.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Remove events from the quarantine. They cannot be brought back.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct DropQuarantined {
+    /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
+    /// The events' offsets.
+    #[arg(required = true)]
     pub offsets: Vec<Offset>,
 }
 
-/// Lists dead letters.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// List the dead letters.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ListDeadLetters {
+    /// Only this channel: its name in the configuration, or its UUID.
     pub channel: Option<String>,
+    /// Only this sink.
+    #[arg(long)]
     pub sink: Option<String>,
 }
 
-/// Shows one dead letter.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Show one dead letter with its event.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ShowDeadLetter {
+    /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
-    /// The sink that gave the event up.
-    pub sink: String,
+    /// The event's offset.
     pub offset: Offset,
+    /// The sink that gave it up.
+    #[arg(long)]
+    pub sink: String,
 }
 
-/// Delivers dead letters once more.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Deliver dead letters once more, each with the id that it had.
+///
+/// They go to their sink as late events do, and are verified again before. What is refused once more, and for too long,
+/// is a dead letter again.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct RedeliverDeadLetters {
-    pub channel: String,
-    /// The sink that gave them up.
-    pub sink: String,
+    #[command(flatten)]
     pub which: DeadLetterSelection,
 }
 
-/// Removes dead letters for good.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Remove dead letters. They cannot be brought back from here, only from the service: see `channeld replay`.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct DropDeadLetters {
+    #[command(flatten)]
+    pub which: DeadLetterSelection,
+}
+
+// A selection of a sink's dead letters: those to which all of this applies. (A doc comment would be the subcommand's help.)
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Args)]
+pub struct DeadLetterSelection {
+    /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
     /// The sink that gave them up.
+    #[arg(long)]
     pub sink: String,
-    pub which: DeadLetterSelection,
+    /// The events' offsets.
+    #[arg(required_unless_present_any = ["all", "from", "to", "since", "until"])]
+    pub offsets: Vec<Offset>,
+    /// All of that sink.
+    // Also without it, no restriction means all: it is so that this is said.
+    #[arg(long, conflicts_with_all = ["offsets", "from", "to", "since", "until"])]
+    #[serde(skip)]
+    pub all: bool,
+    /// Those at this offset or above.
+    #[arg(long, value_name = "OFFSET")]
+    pub from: Option<Offset>,
+    /// Those at this offset or below.
+    #[arg(long, value_name = "OFFSET")]
+    pub to: Option<Offset>,
+    /// Those given up at this time or later, such as 2026-05-14T12:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Timestamp>,
+    /// Those given up at this time or earlier.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<Timestamp>,
 }
 
 /// Delivers events of the past to one sink once more.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Redeliver {
     pub channel: String,
     pub sink: String,
@@ -98,33 +155,40 @@ pub struct Redeliver {
     pub events: Vec<String>,
 }
 
-/// Pauses a channel, or one of its sinks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Pause {
+// Pauses or resumes a channel, or one of its sinks. Answered is whether that changed anything.
+#[derive(Debug, Serialize, Deserialize, Args)]
+pub struct SetPaused {
+    /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
+    /// Only this sink of it.
+    #[arg(long)]
     pub sink: Option<String>,
+    #[arg(skip)]
+    pub paused: bool,
 }
 
-/// Resumes a channel, or one of its sinks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Resume {
-    pub channel: String,
-    pub sink: Option<String>,
-}
-
-/// Lists the cursors.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Show the cursors: the last offset up to which everything was delivered, set aside for its late proof, or quarantined.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ListCursors {
+    /// Only this channel: its name in the configuration, or its UUID.
     pub channel: Option<String>,
 }
 
-/// Sets the cursors of a channel, or of one of its sinks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Set the cursors of a channel, or of one of its sinks.
+///
+/// Says first how many events would be delivered again or passed over, as a distance in offsets: there are at most that
+/// many. Nothing is changed without --yes. A file sink passes over what it still holds of the events that come again.
+#[derive(Debug, Serialize, Deserialize, Args)]
 pub struct SetCursors {
+    /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
+    /// Only this sink of it.
+    #[arg(long)]
     pub sink: Option<String>,
+    #[arg(skip)]
     pub to: Option<Offset>,
     /// Whether to do it. Otherwise the answer says what it would do.
+    #[arg(skip)]
     pub apply: bool,
 }
 
@@ -144,7 +208,7 @@ pub enum Refusal {
 }
 
 /// What is known of a quarantined event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct QuarantineEntry {
     pub channel: String,
     pub channel_id: ChannelId,
@@ -153,7 +217,7 @@ pub struct QuarantineEntry {
 }
 
 /// A quarantined event with its bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct QuarantinedEvent {
     #[serde(flatten)]
     pub entry: QuarantineEntry,
@@ -164,8 +228,35 @@ pub struct QuarantinedEvent {
     pub bytes_base64: String,
 }
 
+/// An event that was to be verified again.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Retried {
+    pub offset: Offset,
+    #[serde(flatten)]
+    pub fate: Fate,
+}
+
+/// What became of an event that was to be verified again.
+#[derive(Debug, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(tag = "fate", rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
+pub enum Fate {
+    /// Its proof holds: it is on its way to the sinks that passed it.
+    Delivering,
+    /// It has no proof yet: the proof is waited for once more.
+    Waiting,
+    /// Its proof holds, but no cursor has passed it: it is read again from the service in order.
+    #[strum(serialize = "read in order")]
+    ReadInOrder,
+    /// It is still rejected, and stays in the quarantine.
+    Kept { reason: String, detail: String },
+    /// It is not in the quarantine.
+    #[strum(serialize = "not there")]
+    NotThere,
+}
+
 /// What is known of a dead letter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetterEntry {
     pub channel: String,
     pub channel_id: ChannelId,
@@ -176,25 +267,16 @@ pub struct DeadLetterEntry {
 }
 
 /// A dead letter with its event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetterEvent {
+    #[serde(flatten)]
     pub entry: DeadLetterEntry,
-    pub event: String,
-}
-
-/// What is paused of a channel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Paused {
-    /// Whether the request changed anything.
-    pub changed: bool,
-    /// Whether the channel as a whole is paused.
-    pub channel: bool,
-    /// The sinks of it that are paused.
-    pub sinks: Vec<String>,
+    /// As the service gave it.
+    pub event: Box<RawValue>,
 }
 
 /// The cursor of a lane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct CursorPosition {
     pub channel: String,
     pub channel_id: ChannelId,
@@ -207,7 +289,7 @@ pub struct CursorPosition {
 }
 
 /// A cursor that is, or would be, set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct CursorMove {
     pub sink: String,
     pub from: Option<Offset>,

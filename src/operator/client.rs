@@ -7,10 +7,8 @@ use axum::body::{Body, to_bytes};
 use axum::http::{self, Method, StatusCode, header};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
-use url::form_urlencoded;
 
 use super::{Refusal, Request, socket};
 
@@ -41,31 +39,22 @@ pub async fn ask<R: Request>(directory: &Path, request: &R) -> io::Result<Option
 }
 
 fn encode<R: Request>(request: &R) -> http::Request<Body> {
-    let body = match R::METHOD {
-        Method::POST => serde_json::to_vec(request).expect("a request is JSON"),
-        _ => Vec::new(),
+    let (uri, body) = match R::METHOD {
+        Method::POST => (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON")),
+        _ => (uri(request), Vec::new()),
     };
     http::Request::builder()
         .method(R::METHOD)
-        .uri(uri(request))
+        .uri(uri)
         .header(header::HOST, "channeld")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(body))
         .expect("an encoded path and these headers are well formed")
 }
 
-/// The path. The members of a GET request stand in it, where it has places for them, or in the query.
 fn uri<R: Request>(request: &R) -> String {
-    if R::METHOD == Method::POST {
-        return R::PATH.to_owned();
-    }
     let members = serde_urlencoded::to_string(request).expect("the members of a GET request are plain values");
-    if !R::PATH.contains('{') {
-        return format!("{}?{members}", R::PATH);
-    }
-    form_urlencoded::parse(members.as_bytes()).fold(R::PATH.to_owned(), |path, (name, value)| {
-        path.replace(&format!("{{{name}}}"), &utf8_percent_encode(&value, NON_ALPHANUMERIC).to_string())
-    })
+    format!("{}?{members}", R::PATH)
 }
 
 fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<A, Refusal> {

@@ -1,75 +1,73 @@
 //! The cursors: listed and set.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+
+use tracing::warn;
 
 use super::api::{CursorMove, CursorPosition, ListCursors, SetCursors};
-use super::{Operations, Refusal, check_sink, look};
-use crate::channel::Command;
+use super::{Operations, Refusal, check_sink};
 use crate::event::Offset;
-use crate::ledger::{Ledger, SinkName};
+use crate::ledger::{Change, Commit, Cursor, Ledger, SinkName};
 use crate::record::ChannelRef;
+use crate::telemetry::ALWAYS;
 
 impl Operations {
-    /// The cursors of one channel or of all, those of lanes that are no longer configured included.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn list_cursors(&self, request: &ListCursors) -> Result<Vec<CursorPosition>, Refusal> {
-        let mut positions = Vec::new();
-        for channel in self.selected(request.channel.as_deref()).await? {
-            let sinks = self.known(channel.id).map_or_else(Vec::new, |known| known.sinks.clone());
-            let ledger = self.ledger(&channel).await?;
-            look(&ledger, |ledger| {
-                positions.extend(ledger.cursors().iter().map(|(sink, cursor)| CursorPosition {
-                    channel: channel.name.to_string(),
-                    channel_id: channel.id,
-                    sink: sink.to_string(),
-                    configured: sinks.contains(sink),
-                    cursor: cursor.through,
-                    owed: ledger.owed(sink).count(),
-                }));
-            });
-        }
-        Ok(positions)
+    /// Those of lanes that are no longer configured included.
+    pub(super) async fn list_cursors(&self, request: &ListCursors) -> Result<Vec<CursorPosition>, Refusal> {
+        let positions = |channel: &ChannelRef, ledger: &Ledger| {
+            let known = self.known(channel.id);
+            let position = |(sink, cursor): (&SinkName, &Cursor)| CursorPosition {
+                channel: channel.name.to_string(),
+                channel_id: channel.id,
+                sink: sink.to_string(),
+                configured: known.is_some_and(|known| known.sinks.contains(sink)),
+                cursor: cursor.through,
+                owed: ledger.owed(sink).count(),
+            };
+            ledger.cursors().iter().map(position).collect()
+        };
+        self.list(request.channel.as_deref(), positions).await
     }
 
     /// Says what setting the cursors means or, with `apply`, does it.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn set_cursors(&self, request: &SetCursors) -> Result<Vec<CursorMove>, Refusal> {
-        let (channel, to) = (self.find(&request.channel)?, request.to);
-        let ledger = self.ledger(&channel).await?;
-        let sinks = look(&ledger, |ledger| self.sinks_of(&channel, ledger));
-        let sinks = chosen(&channel, sinks, request.sink.as_deref())?;
-        let moves = look(&ledger, |ledger| {
-            let from = |sink: &SinkName| ledger.cursor(sink).unwrap_or_default().through;
-            sinks.iter().map(|sink| CursorMove::between(sink, from(sink), to)).collect()
-        });
-        if request.apply {
-            self.perform(&channel, Command::SetCursors { sinks, to }).await?;
+    pub(super) async fn set_cursors(&self, request: &SetCursors) -> Result<Vec<CursorMove>, Refusal> {
+        let channel = self.find(&request.channel)?;
+        let (name, to) = (&channel.name, Cursor { through: request.to });
+        let owned = self.owned(&channel).await?;
+        let stopped = request.apply.then(|| owned.running.try_lock());
+        let moves = self.moves(&channel, request, &owned.claim.ledger())?;
+        let Some(stopped) = stopped else { return Ok(moves) };
+        let _stopped = stopped.map_err(|_| {
+            Refusal::Failed(format!(
+                "channel {name} is running, and moves its cursors itself: pause it as a whole (`channeld pause {name}`), or \
+                 stop the daemon"
+            ))
+        })?;
+        let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to };
+        owned.claim.commit(Commit(moves.iter().map(set).collect())).await?;
+        for CursorMove { sink, from, .. } in &moves {
+            let from = Cursor { through: *from };
+            warn!(target: ALWAYS, channel = %name, %sink, %from, %to, "cursor set by an operator");
         }
         Ok(moves)
     }
 
-    /// Those that are configured, and those that have a cursor.
-    fn sinks_of(&self, channel: &ChannelRef, ledger: &Ledger) -> BTreeSet<SinkName> {
-        let configured = self.known(channel.id).into_iter().flat_map(|known| known.sinks.iter().cloned());
-        ledger.cursors().keys().cloned().chain(configured).collect()
+    /// Of the lanes that are configured, and those that have a cursor.
+    fn moves(&self, channel: &ChannelRef, request: &SetCursors, ledger: &Ledger) -> Result<Vec<CursorMove>, Refusal> {
+        let configured = self.known(channel.id).into_iter().flat_map(|known| &known.sinks);
+        let sinks: BTreeSet<&SinkName> = ledger.cursors().keys().chain(configured).collect();
+        let mut sinks: Vec<_> = sinks.into_iter().cloned().collect();
+        if let Some(sink) = &request.sink {
+            check_sink(channel, sink, &sinks)?;
+            sinks.retain(|known| **known == **sink);
+        }
+        if sinks.is_empty() {
+            let name = &channel.name;
+            return Err(Refusal::Usage(format!("the channel {name} is not configured and has no cursor")));
+        }
+        let from = |sink: &SinkName| ledger.cursor(sink).unwrap_or_default().through;
+        Ok(sinks.iter().map(|sink| CursorMove::between(sink, from(sink), request.to)).collect())
     }
-}
-
-fn chosen(channel: &ChannelRef, sinks: BTreeSet<SinkName>, sink: Option<&str>) -> Result<Vec<SinkName>, Refusal> {
-    let sinks: Vec<_> = sinks.into_iter().collect();
-    if let Some(sink) = sink {
-        check_sink(channel, sink, &sinks)?;
-        return Ok(vec![Arc::from(sink)]);
-    }
-    if sinks.is_empty() {
-        return Err(Refusal::Usage(format!("the channel {} is not configured and has no cursor", channel.name)));
-    }
-    Ok(sinks)
 }
 
 impl CursorMove {

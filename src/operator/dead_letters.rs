@@ -1,97 +1,79 @@
-//! Dead letters: listed, shown, delivered once more, dropped. And events of the past that one sink is given once more.
+//! Dead letters: listed, shown, dropped. See `redeliver` for those that are delivered once more.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
+use serde_json::value::{RawValue, to_raw_value};
+use tracing::warn;
 
 use super::api::{
-    DeadLetterEntry, DeadLetterEvent, DropDeadLetters, ListDeadLetters, Redeliver, RedeliverDeadLetters, ShowDeadLetter,
+    DeadLetterEntry, DeadLetterEvent, DeadLetterSelection, DropDeadLetters, ListDeadLetters, ShowDeadLetter,
 };
-use super::{Operations, Refusal, check_sink, look};
-use crate::channel::{Command, Done};
+use super::redeliver::summary;
+use super::{Operations, Refusal, look};
 use crate::event::Offset;
-use crate::ledger::{GivenUp, Key, SinkName};
+use crate::ledger::{Change, Commit, GivenUp, Key, Ledger, SinkName};
 use crate::record::ChannelRef;
+use crate::telemetry::ALWAYS;
 
 impl Operations {
-    /// Events that sinks gave up on, of one channel or of all, of one sink or of all.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn list_dead_letters(&self, request: &ListDeadLetters) -> Result<Vec<DeadLetterEntry>, Refusal> {
-        let mut entries = Vec::new();
-        for channel in self.selected(request.channel.as_deref()).await? {
-            let ledger = self.ledger(&channel).await?;
-            look(&ledger, |ledger| {
-                let letters = ledger.dead_letters().iter();
-                let of_sink = |sink: &str| request.sink.as_deref().is_none_or(|only| only == sink);
-                let letters = letters.filter(|((_, sink), _)| of_sink(sink));
-                entries.extend(letters.map(|((_, sink), facts)| entry(&channel, sink, facts.clone())));
-            });
-        }
-        Ok(entries)
+    pub(super) async fn list_dead_letters(&self, request: &ListDeadLetters) -> Result<Vec<DeadLetterEntry>, Refusal> {
+        let of_sink = |sink: &str| request.sink.as_deref().is_none_or(|only| only == sink);
+        let entries = |channel: &ChannelRef, ledger: &Ledger| {
+            let letters = ledger.dead_letters().iter().filter(|((_, sink), _)| of_sink(sink));
+            letters.map(|((_, sink), facts)| entry(channel, sink, facts.clone())).collect()
+        };
+        self.list(request.channel.as_deref(), entries).await
     }
 
-    /// One dead letter with its event.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn show_dead_letter(&self, request: &ShowDeadLetter) -> Result<DeadLetterEvent, Refusal> {
+    pub(super) async fn show_dead_letter(&self, request: &ShowDeadLetter) -> Result<DeadLetterEvent, Refusal> {
         let (channel, offset) = (self.find(&request.channel)?, request.offset);
         let sink = SinkName::from(&*request.sink);
         let ledger = self.ledger(&channel).await?;
         let facts = look(&ledger, |ledger| ledger.dead_letters().get(&(offset, sink.clone())).cloned());
-        let body = self.ledgers.body(channel.id, Key::DeadBody(offset, sink.clone())).await?;
+        let body = self.ledgers.store.body(channel.id, Key::DeadBody(offset, sink.clone())).await?;
         let (Some(facts), Some(body)) = (facts, body) else {
             let name = &channel.name;
             return Err(Refusal::Usage(format!(
                 "sink {sink} of channel {name} has no dead letter {offset}: see `dead-letters list`"
             )));
         };
-        let event = String::from_utf8_lossy(&body).into_owned();
+        let event = RawValue::from_string(String::from_utf8_lossy(&body).into_owned());
+        let event = event.or_else(|_| to_raw_value(&String::from_utf8_lossy(&body))).expect("a text is JSON");
         Ok(DeadLetterEvent { entry: entry(&channel, &sink, facts), event })
     }
 
-    /// Has dead letters delivered once more, each with the id that it had.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn redeliver_dead_letters(&self, request: &RedeliverDeadLetters) -> Result<Vec<Offset>, Refusal> {
-        let (channel, sink) = self.lane(&request.channel, &request.sink)?;
-        let command = Command::RedeliverDeadLetters(sink, request.which.clone());
-        self.perform(&channel, command).await.map(Done::into_offsets)
+    pub(super) async fn drop_dead_letters(&self, request: &DropDeadLetters) -> Result<Vec<Offset>, Refusal> {
+        let which = &request.which;
+        let (channel, sink) = (self.find(&which.channel)?, SinkName::from(&*which.sink));
+        let owned = self.owned(&channel).await?;
+        let offsets: Vec<_> = which.of(&owned.claim.ledger()).iter().map(|facts| facts.offset).collect();
+        let drop = |offset: &Offset| Change::DropDeadLetter { sink: sink.clone(), offset: *offset };
+        owned.claim.commit(Commit(offsets.iter().map(drop).collect())).await?;
+        let (events, first, last) = summary(&offsets);
+        warn!(target: ALWAYS, channel = %channel.name, %sink, events, first, last, "dead letters dropped by an operator");
+        Ok(offsets)
+    }
+}
+
+impl DeadLetterSelection {
+    /// The selected dead letters, ascending.
+    pub(super) fn of(&self, ledger: &Ledger) -> Vec<GivenUp> {
+        let letters = ledger.dead_letters().iter();
+        let letters = letters.filter(|((_, sink), facts)| **sink == *self.sink && self.takes(facts));
+        letters.map(|(_, facts)| facts.clone()).collect()
     }
 
-    /// Removes dead letters for good.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn drop_dead_letters(&self, request: &DropDeadLetters) -> Result<Vec<Offset>, Refusal> {
-        let channel = self.find(&request.channel)?;
-        let command = Command::DropDeadLetters((*request.sink).into(), request.which.clone());
-        self.perform(&channel, command).await.map(Done::into_offsets)
-    }
-
-    /// Has a sink get events of the past once more. Its cursor stays where it is.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn redeliver(&self, request: &Redeliver) -> Result<Vec<Offset>, Refusal> {
-        let (channel, sink) = self.lane(&request.channel, &request.sink)?;
-        let decode = |event: &String| STANDARD.decode(event).map(Bytes::from);
-        let events: Result<Vec<_>, _> = request.events.iter().map(decode).collect();
-        let events = events.map_err(|_| Refusal::Failed("an event is not in base64".to_owned()))?;
-        self.perform(&channel, Command::Redeliver(sink, events)).await.map(Done::into_offsets)
-    }
-
-    /// A configured lane.
-    fn lane(&self, channel: &str, sink: &str) -> Result<(ChannelRef, SinkName), Refusal> {
-        let channel = self.find(channel)?;
-        check_sink(&channel, sink, &self.configured(&channel)?.sinks)?;
-        Ok((channel, sink.into()))
+    fn takes(&self, facts: &GivenUp) -> bool {
+        let (offset, at) = (facts.offset, facts.at);
+        let named = self.offsets.is_empty() || self.offsets.contains(&offset);
+        let in_range = self.from.is_none_or(|from| from <= offset) && self.to.is_none_or(|to| offset <= to);
+        let since = self.since.is_none_or(|since| since.as_second() <= at);
+        let until = self.until.is_none_or(|until| at <= until.as_second());
+        named && in_range && since && until
     }
 }
 
 fn entry(channel: &ChannelRef, sink: &str, facts: GivenUp) -> DeadLetterEntry {
     DeadLetterEntry { channel: channel.name.to_string(), channel_id: channel.id, sink: sink.to_owned(), facts }
 }
+
+#[cfg(test)]
+mod tests;

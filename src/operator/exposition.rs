@@ -5,177 +5,109 @@
 //! * **Of the configuration in force.** What was counted of a channel or a sink that is configured no more is kept, in case
 //!   it comes back, and not shown.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use prometheus::proto::{LabelPair, Metric, MetricFamily};
-use prometheus::{GaugeVec, Opts, Registry, TextEncoder};
+use prometheus::proto::{LabelPair, Metric};
+use prometheus::{GaugeVec, Registry, TextEncoder};
+use strum::VariantNames;
 
-use super::{ChannelReport, LaneReport, Report};
-use crate::channel::{Activity, LaneCondition};
-use crate::metrics::Metrics;
+use super::Report;
+use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus};
+use crate::metrics::{self, Metrics};
 
 /// The whole text.
 pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus::Result<String> {
-    let configured = Configured::by(report);
-    let counted = metrics.gather().into_iter().map(|family| configured.only(family));
-    let counted = counted.filter(|family| !family.get_metric().is_empty());
-    let mut families: Vec<_> = counted.chain(gauges(report, live)?).collect();
+    let configured = report.channels.iter().map(|channel| (&*channel.channel, channel)).collect();
+    let mut families = metrics.registry.gather();
+    for family in &mut families {
+        let shown = family.take_metric().into_iter().filter(|metric| is_configured(metric, &configured));
+        family.set_metric(shown.collect());
+    }
+    families.retain(|family| !family.get_metric().is_empty());
+    let mut gauges = Gauges::default();
+    of_process(&mut gauges, report, live);
+    for channel in &report.channels {
+        of_channel(&mut gauges, channel);
+        channel.lanes.iter().for_each(|lane| of_lane(&mut gauges, &channel.channel, lane));
+    }
+    let registry = Registry::new();
+    gauges.0.into_values().try_for_each(|gauge| registry.register(Box::new(gauge)))?;
+    families.extend(registry.gather());
     families.sort_by(|one, other| one.name().cmp(other.name()));
     TextEncoder::new().encode_to_string(&families)
 }
 
-/// The values that labels may have now.
-struct Configured<'r> {
-    channels: BTreeSet<&'r str>,
-    lanes: BTreeSet<(&'r str, &'r str)>,
-}
-
-impl<'r> Configured<'r> {
-    fn by(report: &'r Report) -> Self {
-        let channels = report.channels.iter().map(|channel| &*channel.channel).collect();
-        Self { channels, lanes: lanes(report).map(|(channel, lane)| (&*channel.channel, &*lane.sink)).collect() }
-    }
-
-    fn only(&self, mut family: MetricFamily) -> MetricFamily {
-        let metrics = family.take_metric().into_iter().filter(|metric| self.has(metric)).collect();
-        family.set_metric(metrics);
-        family
-    }
-
-    fn has(&self, metric: &Metric) -> bool {
-        let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
-        match (label("channel"), label("sink")) {
-            (Some(channel), Some(sink)) => self.lanes.contains(&(channel, sink)),
-            (Some(channel), None) => self.channels.contains(channel),
-            _ => true,
-        }
-    }
-}
-
-fn lanes(report: &Report) -> impl Iterator<Item = (&ChannelReport, &LaneReport)> {
-    report.channels.iter().flat_map(|channel| channel.lanes.iter().map(move |lane| (channel, lane)))
-}
-
-fn gauges(report: &Report, live: bool) -> prometheus::Result<Vec<MetricFamily>> {
-    let gauges = Gauges(Registry::new());
-    of_process(&gauges, report, live)?;
-    of_channels(&gauges, report)?;
-    of_lanes(&gauges, report)?;
-    Ok(gauges.0.gather())
-}
-
-fn of_process(gauges: &Gauges, report: &Report, live: bool) -> prometheus::Result<()> {
-    gauges.each("channeld_build_info", "Always 1.", ["version"], [([&*report.version], 1.0)])?;
-    gauges.one("channeld_live", "Whether nothing stands still that should move.", flag(live))?;
-    gauges.one("channeld_ready", "Whether everything is as it should be.", flag(report.ready))?;
-    let kept = report.quarantine;
-    gauges.one("channeld_quarantine_events", "Events in the quarantine, all channels together.", float(kept.events))?;
-    gauges.one("channeld_quarantine_bytes", "Bytes of all quarantined events.", float(kept.bytes))?;
-    gauges.one("channeld_quarantine_full", "Whether the quarantine of a channel is full.", flag(kept.full))?;
-    let kept = report.dead_letters;
-    gauges.one("channeld_dead_letters_kept", "Events that sinks gave up on and that are kept.", float(kept.events))?;
-    gauges.one("channeld_dead_letters_kept_bytes", "Their bytes.", float(kept.bytes))?;
-    gauges.one("channeld_dead_letters_full", "Whether the dead letters of a channel are full.", flag(kept.full))?;
-    gauges.one("channeld_state_writable", "Whether the state can be written.", flag(report.state_error.is_none()))?;
-    let (quarantined, dead_letters) = report.lost.as_ref().map_or((0, 0), |lost| (lost.quarantined, lost.dead_letters));
-    let lost = [(["quarantined"], float(quarantined)), (["dead_letter"], float(dead_letters))];
-    gauges.each("channeld_state_lost_events", "Events that a damaged database has lost.", ["kind"], lost)
-}
-
-fn of_channels(gauges: &Gauges, report: &Report) -> prometheus::Result<()> {
-    let each = |name, help, value: fn(&ChannelReport) -> Option<f64>| {
-        let known = report.channels.iter().filter_map(|channel| Some(([&*channel.channel], value(channel)?)));
-        gauges.each(name, help, ["channel"], known)
+fn is_configured(metric: &Metric, configured: &BTreeMap<&str, &ChannelStatus>) -> bool {
+    let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
+    let has_sink = |channel: &&ChannelStatus| {
+        label("sink").is_none_or(|sink| channel.lanes.iter().any(|lane| *lane.sink == *sink))
     };
-    each("channeld_newest_offset", "The highest offset that the service has shown and that is believed.", |channel| {
-        channel.newest.map(|offset| float(offset.get()))
-    })?;
-    each("channeld_processed_offset", "The last offset that every sink has dealt with.", |channel| {
-        channel.processed.map(|offset| float(offset.get()))
-    })?;
-    each("channeld_lag_events", "At most so many events are undelivered.", |channel| channel.lag_events.map(float))?;
-    each("channeld_oldest_undelivered_age_seconds", "The age of the oldest undelivered event.", |channel| {
-        channel.oldest_undelivered_seconds.map(float)
-    })?;
-    each("channeld_late_proofs", "Events set aside because their proof has not come.", |channel| {
-        Some(float(channel.late as u64))
-    })?;
-    each("channeld_required_signatures", "How many distinct signers an event needs.", |channel| {
-        Some(float(channel.required_signatures as u64)).filter(|required| *required > 0.0)
-    })?;
-    each("channeld_quarantined_events", "Events of the channel in the quarantine.", |channel| {
-        Some(float(channel.quarantined as u64))
-    })?;
-    each("channeld_quarantined_bytes", "Their bytes.", |channel| Some(float(channel.quarantine.bytes)))?;
-    each("channeld_channel_quarantine_full", "Whether the channel's quarantine is full.", |channel| {
-        Some(flag(channel.quarantine.full))
-    })?;
-    each("channeld_channel_late_full", "Whether no more of the channel's events may wait for a proof.", |channel| {
-        Some(flag(channel.late_full))
-    })?;
-    each("channeld_channel_dead_letters_full", "Whether the channel's dead letters are full.", |channel| {
-        Some(flag(channel.dead_letters.full))
-    })?;
-    let states = report.channels.iter().flat_map(|channel| {
-        let is = |state| flag(channel.activity.name() == state);
-        Activity::NAMES.into_iter().map(move |state| ([&*channel.channel, state], is(state)))
-    });
-    gauges.each("channeld_channel_state", "1 for the state that reading is in.", ["channel", "state"], states)?;
-    let signers = report.channels.iter().flat_map(|channel| {
-        let seen = |last: jiff::Timestamp| float(last.as_second());
-        let signers = channel.signers.iter();
-        signers.filter_map(move |signer| Some(([&*channel.channel, &*signer.signer], seen(signer.last_seen?))))
-    });
-    let (name, help) =
-        ("channeld_signer_last_seen_timestamp_seconds", "When a signature of this signer was last counted.");
-    gauges.each(name, help, ["channel", "signer"], signers)
+    label("channel").is_none_or(|channel| configured.get(channel).is_some_and(has_sink))
 }
 
-fn of_lanes(gauges: &Gauges, report: &Report) -> prometheus::Result<()> {
-    let each = |name, help, value: fn(&LaneReport) -> Option<f64>| {
-        let known = lanes(report).filter_map(|(channel, lane)| Some(([&*channel.channel, &*lane.sink], value(lane)?)));
-        gauges.each(name, help, ["channel", "sink"], known)
-    };
-    each("channeld_lane_processed_offset", "The last offset that this sink has dealt with.", |lane| {
-        lane.cursor.map(|offset| float(offset.get()))
-    })?;
-    each("channeld_lane_lag_events", "At most so many events are undelivered to this sink.", |lane| {
-        lane.lag_events.map(float)
-    })?;
-    each("channeld_lane_oldest_undelivered_age_seconds", "The age of the oldest of them.", |lane| {
-        lane.oldest_undelivered_seconds.map(float)
-    })?;
-    each("channeld_lane_queue_batches", "Batches that were read and wait for this sink.", |lane| {
-        Some(float(lane.queued_batches as u64))
-    })?;
-    let states = lanes(report).flat_map(|(channel, lane)| {
-        let is = |state| flag(lane.status.state == state);
-        let labels = |state: LaneCondition| [&*channel.channel, &*lane.sink, state.name()];
-        LaneCondition::ALL.into_iter().map(move |state| (labels(state), is(state)))
-    });
-    gauges.each("channeld_lane_state", "1 for the state that the lane is in.", ["channel", "sink", "state"], states)
+fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
+    let Report { ready, quarantine, dead_letters, lost, .. } = report;
+    let (quarantined, given_up) = lost.as_ref().map_or((0, 0), |lost| (lost.quarantined, lost.dead_letters));
+    gauges.set("channeld_build_info", &[&report.version], 1.0);
+    gauges.set("channeld_live", &[], flag(live));
+    gauges.set("channeld_ready", &[], flag(*ready));
+    gauges.set("channeld_quarantine_events", &[], float(quarantine.events));
+    gauges.set("channeld_quarantine_bytes", &[], float(quarantine.bytes));
+    gauges.set("channeld_quarantine_full", &[], flag(quarantine.full));
+    gauges.set("channeld_dead_letters_kept", &[], float(dead_letters.events));
+    gauges.set("channeld_dead_letters_kept_bytes", &[], float(dead_letters.bytes));
+    gauges.set("channeld_dead_letters_full", &[], flag(dead_letters.full));
+    gauges.set("channeld_state_writable", &[], flag(report.state_error.is_none()));
+    gauges.set("channeld_state_lost_events", &["quarantined"], float(quarantined));
+    gauges.set("channeld_state_lost_events", &["dead_letter"], float(given_up));
 }
 
-/// Gauges in the making.
-struct Gauges(Registry);
+fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
+    let name = &*channel.channel;
+    let required = Some(channel.required_signatures).filter(|required| *required > 0);
+    gauges.set("channeld_newest_offset", &[name], channel.newest.map(|offset| float(offset.get())));
+    gauges.set("channeld_processed_offset", &[name], channel.processed.map(|offset| float(offset.get())));
+    gauges.set("channeld_lag_events", &[name], channel.lag_events.map(float));
+    gauges.set("channeld_oldest_undelivered_age_seconds", &[name], channel.oldest_undelivered_seconds.map(float));
+    gauges.set("channeld_late_proofs", &[name], float(channel.late));
+    gauges.set("channeld_required_signatures", &[name], required.map(float));
+    gauges.set("channeld_quarantined_events", &[name], float(channel.quarantined));
+    gauges.set("channeld_quarantined_bytes", &[name], float(channel.quarantine.bytes));
+    gauges.set("channeld_channel_quarantine_full", &[name], flag(channel.quarantine.full));
+    gauges.set("channeld_channel_late_full", &[name], flag(channel.late_full));
+    gauges.set("channeld_channel_dead_letters_full", &[name], flag(channel.dead_letters.full));
+    let state: &str = (&channel.activity).into();
+    for known in Activity::VARIANTS {
+        gauges.set("channeld_channel_state", &[name, known], flag(*known == state));
+    }
+    for signer in &channel.signers {
+        let last_seen = signer.last_seen.map(|last_seen| float(last_seen.as_second()));
+        gauges.set("channeld_signer_last_seen_timestamp_seconds", &[name, &signer.signer.to_string()], last_seen);
+    }
+}
+
+fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {
+    let labels = [channel, &*lane.sink];
+    gauges.set("channeld_lane_processed_offset", &labels, lane.cursor.map(|offset| float(offset.get())));
+    gauges.set("channeld_lane_lag_events", &labels, lane.lag_events.map(float));
+    gauges.set("channeld_lane_oldest_undelivered_age_seconds", &labels, lane.oldest_undelivered_seconds.map(float));
+    gauges.set("channeld_lane_queue_batches", &labels, float(lane.queued_batches));
+    let state: &str = lane.state.into();
+    for known in LaneState::VARIANTS {
+        gauges.set("channeld_lane_state", &[channel, &*lane.sink, known], flag(*known == state));
+    }
+}
+
+/// Gauges in the making, by their names.
+#[derive(Default)]
+struct Gauges(BTreeMap<&'static str, GaugeVec>);
 
 impl Gauges {
-    fn each<'l, const LABELS: usize>(
-        &self,
-        name: &str,
-        help: &str,
-        labels: [&str; LABELS],
-        samples: impl IntoIterator<Item = ([&'l str; LABELS], f64)>,
-    ) -> prometheus::Result<()> {
-        let gauges = GaugeVec::new(Opts::new(name, help), &labels)?;
-        for (labels, value) in samples {
-            gauges.with_label_values(&labels).set(value);
+    /// Sets a gauge to a value, where it is known.
+    fn set(&mut self, name: &'static str, labels: &[&str], value: impl Into<Option<f64>>) {
+        if let Some(value) = value.into() {
+            self.0.entry(name).or_insert_with(|| metrics::gauge(name)).with_label_values(labels).set(value);
         }
-        self.0.register(Box::new(gauges))
-    }
-
-    fn one(&self, name: &str, help: &str, value: f64) -> prometheus::Result<()> {
-        self.each(name, help, [], [([], value)])
     }
 }
 

@@ -24,8 +24,7 @@ use super::router::{self, Sources};
 use super::server::{self, Bounds};
 
 /// No request needs a body.
-const BOUNDS: Bounds =
-    Bounds { clients: 64, body: 16 * 1024, ask: Duration::from_secs(5), answer: Duration::from_secs(5) };
+const BOUNDS: Bounds = Bounds { clients: 64, body: 16 * 1024, each_step: Duration::from_secs(5) };
 
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +35,11 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// The listener, serving. Ends when it is dropped.
+/// The listener, which serves until it is dropped.
 #[derive(Debug)]
 pub struct Listener {
-    address: SocketAddr,
+    /// Where it listens.
+    pub address: SocketAddr,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
@@ -72,12 +72,6 @@ impl Listener {
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(serve).map_err(failed)?;
         info!(%address, "health, metrics and status are served");
         Ok(Self { address, stop, thread: Some(thread) })
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 }
 

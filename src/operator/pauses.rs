@@ -2,48 +2,30 @@
 
 use tracing::warn;
 
-use super::api::{Pause, Paused, Resume};
+use super::api::SetPaused;
 use super::{Operations, Refusal, check_sink};
 
 impl Operations {
-    /// Pauses a channel, or one of its sinks.
-    ///
-    /// # Errors
-    /// If the channel or the sink is not configured.
+    /// A sink that refuses and is resumed is tried again at once.
     #[expect(clippy::unused_async, reason = "every operation is async")]
-    pub async fn pause(&self, request: &Pause) -> Result<Paused, Refusal> {
-        self.set_paused(&request.channel, request.sink.as_deref(), true)
-    }
-
-    /// Resumes a channel, or one of its sinks. A sink that refuses is tried again at once.
-    ///
-    /// # Errors
-    /// If the channel or the sink is not configured.
-    #[expect(clippy::unused_async, reason = "every operation is async")]
-    pub async fn resume(&self, request: &Resume) -> Result<Paused, Refusal> {
-        self.set_paused(&request.channel, request.sink.as_deref(), false)
-    }
-
-    fn set_paused(&self, channel: &str, sink: Option<&str>, paused: bool) -> Result<Paused, Refusal> {
+    pub(super) async fn set_paused(&self, request: &SetPaused) -> Result<bool, Refusal> {
+        let SetPaused { channel, sink, paused } = request;
         let channel = self.find(channel)?;
         let known = self.known(channel.id).ok_or_else(|| {
-            Refusal::Usage(format!(
-                "the channel {} is not configured: there is nothing to pause or resume",
-                channel.name
-            ))
+            let name = &channel.name;
+            Refusal::Usage(format!("the channel {name} is not configured: there is nothing to pause or resume"))
         })?;
-        sink.map_or(Ok(()), |sink| check_sink(&channel, sink, &known.sinks))?;
         let handle = self.handles.of(channel.id);
-        let controls = &handle.controls;
         let changed = match sink {
-            None => controls.pause_channel(paused),
-            Some(sink) if paused => controls.pause_sink(sink),
-            Some(sink) => controls.resume_sink(sink),
+            None => handle.pause_channel(*paused),
+            Some(sink) => {
+                check_sink(&channel, sink, &known.sinks)?;
+                if *paused { handle.pause_sink(sink) } else { handle.resume_sink(sink) }
+            }
         };
         if changed {
             warn!(channel = %channel.name, sink, paused, "paused or resumed by an operator");
         }
-        let now = controls.pauses();
-        Ok(Paused { changed, channel: now.channel, sinks: now.sinks.into_iter().collect() })
+        Ok(changed)
     }
 }

@@ -1,82 +1,59 @@
-//! The quarantine: listed, shown, verified again, dropped.
+//! The quarantine: listed, shown, dropped. See `retry` for what is verified again.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use tracing::warn;
 
-use super::api::{
-    DropQuarantined, ListQuarantine, QuarantineEntry, QuarantinedEvent, Retried, RetryQuarantined, ShowQuarantined,
-};
+use super::api::{DropQuarantined, ListQuarantine, QuarantineEntry, QuarantinedEvent, ShowQuarantined};
 use super::{Operations, Refusal, look};
-use crate::channel::{Command, Done, Selection, not_quarantined};
 use crate::event::Offset;
-use crate::ledger::{Key, Quarantined};
+use crate::ledger::{Change, Commit, Key, Ledger, Quarantined};
 use crate::record::ChannelRef;
+use crate::telemetry::ALWAYS;
 
 impl Operations {
-    /// The quarantined events of one channel or of all.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn list_quarantine(&self, request: &ListQuarantine) -> Result<Vec<QuarantineEntry>, Refusal> {
-        let mut entries = Vec::new();
-        for channel in self.selected(request.channel.as_deref()).await? {
-            let ledger = self.ledger(&channel).await?;
-            look(&ledger, |ledger| {
-                let facts = ledger.quarantined().values().cloned();
-                entries.extend(facts.map(|facts| QuarantineEntry::of(&channel, facts)));
-            });
-        }
-        Ok(entries)
+    pub(super) async fn list_quarantine(&self, request: &ListQuarantine) -> Result<Vec<QuarantineEntry>, Refusal> {
+        let entries = |channel: &ChannelRef, ledger: &Ledger| {
+            ledger.quarantined().values().map(|facts| entry(channel, facts.clone())).collect()
+        };
+        self.list(request.channel.as_deref(), entries).await
     }
 
-    /// One quarantined event with its bytes.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn show_quarantined(&self, request: &ShowQuarantined) -> Result<QuarantinedEvent, Refusal> {
+    pub(super) async fn show_quarantined(&self, request: &ShowQuarantined) -> Result<QuarantinedEvent, Refusal> {
         let (channel, offset) = (self.find(&request.channel)?, request.offset);
         let ledger = self.ledger(&channel).await?;
         let facts = look(&ledger, |ledger| ledger.quarantined().get(&offset).cloned());
-        let body = self.ledgers.body(channel.id, Key::Body(offset)).await?;
-        let (Some(facts), Some(body)) = (facts, body) else {
-            return Err(not_quarantined(&channel, offset).into());
+        let body = self.ledgers.store.body(channel.id, Key::Body(offset)).await?;
+        let (Some(facts), Some(body)) = (facts, body) else { return Err(not_quarantined(&channel, offset)) };
+        let text = std::str::from_utf8(&body).ok().map(str::to_owned);
+        Ok(QuarantinedEvent { entry: entry(&channel, facts), text, bytes_base64: STANDARD.encode(&body) })
+    }
+
+    /// All of them or, where one is not in the quarantine, none.
+    pub(super) async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
+        let (channel, offsets) = (self.find(&request.channel)?, &request.offsets);
+        let owned = self.owned(&channel).await?;
+        let reasons: Vec<_> = {
+            let ledger = owned.claim.ledger();
+            let reason = |offset: &Offset| {
+                let facts = ledger.quarantined().get(offset);
+                facts.map(|facts| facts.reason.clone()).ok_or_else(|| not_quarantined(&channel, *offset))
+            };
+            offsets.iter().map(reason).collect::<Result<_, _>>()?
         };
-        Ok(QuarantinedEvent::of(QuarantineEntry::of(&channel, facts), &body))
-    }
-
-    /// Verifies quarantined events again, and has those delivered whose proof holds.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
-        let channel = self.find(&request.channel)?;
-        let which = Selection { offsets: request.offsets.clone(), reason: request.reason.clone() };
-        match self.perform(&channel, Command::RetryQuarantined(which)).await? {
-            Done::Retried(retried) => Ok(retried),
-            _ => Ok(Vec::new()),
+        owned.claim.commit(Commit(offsets.iter().copied().map(Change::DropQuarantined).collect())).await?;
+        for (offset, reason) in offsets.iter().zip(reasons) {
+            warn!(target: ALWAYS, channel = %channel.name, %offset, reason, "quarantined event dropped by an operator");
         }
-    }
-
-    /// Removes events from the quarantine for good.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
-        let channel = self.find(&request.channel)?;
-        let command = Command::DropQuarantined(request.offsets.clone());
-        self.perform(&channel, command).await.map(Done::into_offsets)
+        Ok(offsets.clone())
     }
 }
 
-impl QuarantineEntry {
-    fn of(channel: &ChannelRef, facts: Quarantined) -> Self {
-        Self { channel: channel.name.to_string(), channel_id: channel.id, facts }
-    }
+fn entry(channel: &ChannelRef, facts: Quarantined) -> QuarantineEntry {
+    QuarantineEntry { channel: channel.name.to_string(), channel_id: channel.id, facts }
 }
 
-impl QuarantinedEvent {
-    fn of(entry: QuarantineEntry, bytes: &[u8]) -> Self {
-        let text = std::str::from_utf8(bytes).ok().map(str::to_owned);
-        Self { entry, text, bytes_base64: STANDARD.encode(bytes) }
-    }
+fn not_quarantined(channel: &ChannelRef, offset: Offset) -> Refusal {
+    let name = &channel.name;
+    Refusal::Usage(format!("there is no event {offset} of channel {name} in the quarantine: see `quarantine list`"))
 }

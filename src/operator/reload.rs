@@ -50,10 +50,10 @@ impl fmt::Display for Changes {
         let mut parts = Vec::new();
         for (what, Difference { added, removed, changed }) in [("channels", &self.channels), ("sinks", &self.sinks)] {
             let marked = [("+", added), ("-", removed), ("~", changed)];
-            let names: Vec<_> =
-                marked.iter().flat_map(|(mark, names)| names.iter().map(move |name| format!("{mark}{name}"))).collect();
+            let names = marked.iter().flat_map(|(mark, names)| names.iter().map(move |name| format!(" {mark}{name}")));
+            let names: String = names.collect();
             if !names.is_empty() {
-                parts.push(format!("{what} {}", names.join(" ")));
+                parts.push(format!("{what}{names}"));
             }
         }
         parts.extend(self.others.iter().map(|name| format!("~{name}")));
@@ -62,14 +62,10 @@ impl fmt::Display for Changes {
 }
 
 impl Operations {
-    /// Has the daemon read its configuration again.
-    ///
-    /// # Errors
-    /// If no daemon runs, it is ending, or the configuration cannot be used. Then everything goes on as before.
-    pub async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
-        let Some(reloads) = &self.reloads else {
-            return Err(Refusal::Failed("no daemon runs, and the next one reads the configuration anyway".to_owned()));
-        };
+    /// Where this fails, everything goes on as before.
+    pub(super) async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
+        let offline = || Refusal::Failed("no daemon runs, and the next one reads the configuration anyway".to_owned());
+        let reloads = self.reloads.as_ref().ok_or_else(offline)?;
         let ending = || Refusal::Failed("the daemon is ending: it does not read the configuration again".to_owned());
         let (reply, answer) = oneshot::channel();
         reloads.send(reply).await.map_err(|_| ending())?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use super::api::{
     AcknowledgeLost, CursorMove, CursorPosition, DeadLetterEntry, DeadLetterEvent, DropDeadLetters, DropQuarantined,
-    GetStatus, ListCursors, ListDeadLetters, ListQuarantine, Pause, Paused, QuarantineEntry, QuarantinedEvent,
-    Redeliver, RedeliverDeadLetters, Refusal, Reload, Resume, Retried, RetryQuarantined, SetCursors, ShowDeadLetter,
+    GetStatus, ListCursors, ListDeadLetters, ListQuarantine, QuarantineEntry, QuarantinedEvent, Redeliver,
+    RedeliverDeadLetters, Refusal, Reload, Retried, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter,
     ShowQuarantined,
 };
 use super::{Changes, Operations, Report};
@@ -29,7 +29,7 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// GET where it changes nothing, POST otherwise.
     const METHOD: Method;
 
-    /// Where it is served. `{name}` stands for the request's member of that name.
+    /// Where it is served.
     const PATH: &'static str;
 
     /// Carries it out.
@@ -39,7 +39,7 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
-/// The operations of the configuration in force.
+/// Those of the configuration in force.
 type InForce = watch::Receiver<Arc<Operations>>;
 
 macro_rules! requests {
@@ -69,14 +69,13 @@ macro_rules! requests {
 requests! {
     GET "/status": GetStatus => Report, status;
     GET "/quarantine": ListQuarantine => Vec<QuarantineEntry>, list_quarantine;
-    GET "/quarantine/{channel}/{offset}": ShowQuarantined => QuarantinedEvent, show_quarantined;
+    GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;
     GET "/dead-letters": ListDeadLetters => Vec<DeadLetterEntry>, list_dead_letters;
-    GET "/dead-letters/{channel}/{sink}/{offset}": ShowDeadLetter => DeadLetterEvent, show_dead_letter;
+    GET "/dead-letters/event": ShowDeadLetter => DeadLetterEvent, show_dead_letter;
     GET "/cursors": ListCursors => Vec<CursorPosition>, list_cursors;
     POST "/state/acknowledge": AcknowledgeLost => Option<Lost>, acknowledge_lost;
     POST "/reload": Reload => Changes, reload;
-    POST "/pause": Pause => Paused, pause;
-    POST "/resume": Resume => Paused, resume;
+    POST "/pause": SetPaused => bool, set_paused;
     POST "/cursors": SetCursors => Vec<CursorMove>, set_cursors;
     POST "/quarantine/retry": RetryQuarantined => Vec<Retried>, retry_quarantined;
     POST "/quarantine/drop": DropQuarantined => Vec<Offset>, drop_quarantined;
@@ -87,11 +86,8 @@ requests! {
 
 fn route<R: Request>() -> MethodRouter<InForce> {
     match R::METHOD {
-        Method::POST => post(async |State(operations), Json(request)| answer::<R>(operations, request).await),
-        _ if R::PATH.contains('{') => {
-            get(async |State(operations), Path(request)| answer::<R>(operations, request).await)
-        }
-        _ => get(async |State(operations), Query(request)| answer::<R>(operations, request).await),
+        Method::POST => post(async |State(operations), Json(request): Json<R>| answer(operations, request).await),
+        _ => get(async |State(operations), Query(request): Query<R>| answer(operations, request).await),
     }
 }
 

@@ -18,15 +18,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{self, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, header};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use serde::Serialize;
+use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
+use super::api::GetStatus;
 use super::{Operations, Report, exposition, request};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -55,11 +55,7 @@ struct Served {
 
 /// For the admin listener.
 pub(super) fn reading(sources: Sources) -> Router {
-    reports()
-        .route("/status", get(status))
-        .fallback(|| async { (StatusCode::NOT_FOUND, PATHS) })
-        .layer(middleware::from_fn(read_only))
-        .with_state(Served { sources, reporting: Arc::default() })
+    reports().route("/status", get(status)).fallback(nowhere).with_state(Served { sources, reporting: Arc::default() })
 }
 
 /// For the control socket.
@@ -72,11 +68,11 @@ fn reports() -> Router<Served> {
     Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).route("/metrics", get(metrics))
 }
 
-async fn read_only(request: extract::Request, next: Next) -> Response {
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return next.run(request).await;
+async fn nowhere(method: Method) -> Response {
+    match method {
+        Method::GET | Method::HEAD => (StatusCode::NOT_FOUND, PATHS).into_response(),
+        _ => (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")]).into_response(),
     }
-    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")]).into_response()
 }
 
 async fn livez(State(served): State<Served>) -> Response {
@@ -87,22 +83,16 @@ async fn livez(State(served): State<Served>) -> Response {
 }
 
 async fn readyz(State(served): State<Served>, headers: HeaderMap) -> Response {
-    let readiness = match served.report().await {
-        Ok(report) => Readiness { ready: report.ready, reasons: report.reasons },
-        Err(why) => Readiness { ready: false, reasons: vec![why] },
+    let (ready, reasons) = match served.report().await {
+        Ok(report) => (report.ready, report.reasons),
+        Err(why) => (false, vec![why]),
     };
-    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if wants_json(&headers) {
-        return (status, Json(readiness)).into_response();
+        return (status, Json(json!({ "ready": ready, "reasons": reasons }))).into_response();
     }
-    let text = if readiness.ready { "ready".to_owned() } else { readiness.reasons.join("\n") };
+    let text = if ready { "ready".to_owned() } else { reasons.join("\n") };
     (status, text + "\n").into_response()
-}
-
-#[derive(Serialize)]
-struct Readiness {
-    ready: bool,
-    reasons: Vec<String>,
 }
 
 fn wants_json(headers: &HeaderMap) -> bool {
@@ -133,7 +123,7 @@ impl Served {
         let operations = self.sources.operations.borrow().clone();
         let report = async {
             let _reporting = self.reporting.lock().await;
-            operations.report().await.map_err(|refusal| refusal.to_string())
+            operations.status(&GetStatus {}).await.map_err(|refusal| refusal.to_string())
         };
         timeout(REPORT, report).await.unwrap_or_else(|_| Err("the state does not answer".to_owned()))
     }

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// How large a request's head may be, in bytes.
+/// The size of a request's head, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
 /// The pause after a connection could not be accepted.
@@ -37,10 +37,8 @@ pub(super) struct Bounds {
     pub(super) clients: usize,
     /// The size of a request's body, in bytes.
     pub(super) body: usize,
-    /// How long a client may take to send a request's head, and then its body.
-    pub(super) ask: Duration,
-    /// How long a client may take to read its answer.
-    pub(super) answer: Duration,
+    /// How long a client may take to send a request's head, then to send its body, then to read its answer.
+    pub(super) each_step: Duration,
 }
 
 /// Serves until it is dropped.
@@ -57,7 +55,7 @@ where
         tokio::select! {
             accepted = accept(), if clients.len() < bounds.clients => match accepted {
                 Ok(client) => {
-                    clients.spawn(converse(client, router.clone(), bounds));
+                    clients.spawn(serve_client(client, router.clone(), bounds));
                 }
                 Err(error) => {
                     warn!(%error, "a connection of an operator could not be accepted");
@@ -69,11 +67,11 @@ where
     }
 }
 
-async fn converse(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Router, bounds: Bounds) {
+async fn serve_client(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Router, bounds: Bounds) {
     let (router, answered) = (&TowerToHyperService::new(router), &CancellationToken::new());
-    let conversation = http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(bounds.ask)
+        .header_read_timeout(bounds.each_step)
         .max_buf_size(MAX_HEAD)
         .keep_alive(false)
         .half_close(true)
@@ -87,10 +85,10 @@ async fn converse(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Ro
         );
     let too_slow = async {
         answered.cancelled().await;
-        sleep(bounds.answer).await;
+        sleep(bounds.each_step).await;
     };
     tokio::select! {
-        ended = conversation => if let Err(error) = ended {
+        ended = connection => if let Err(error) = ended {
             debug!(%error, "a connection of an operator failed");
         },
         () = too_slow => debug!("an operator's client did not read its answer in time"),
@@ -100,7 +98,7 @@ async fn converse(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Ro
 /// Reads the whole request before the router sees it.
 async fn answer(request: Request<Incoming>, router: &TowerToHyperService<Router>, bounds: Bounds) -> Response {
     let (head, body) = request.into_parts();
-    match timeout(bounds.ask, to_bytes(Body::new(body), bounds.body)).await {
+    match timeout(bounds.each_step, to_bytes(Body::new(body), bounds.body)).await {
         Ok(Ok(body)) => {
             let answer = router.call(Request::from_parts(head, Body::from(body))).await;
             answer.unwrap_or_else(|never| match never {})

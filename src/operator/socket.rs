@@ -31,8 +31,7 @@ const CLOSED: &str = ".control";
 /// What the address of a socket can hold, less its end.
 const MAX_PATH: usize = 107;
 
-const BOUNDS: Bounds =
-    Bounds { clients: 16, body: 1024 * 1024, ask: Duration::from_secs(10), answer: Duration::from_secs(10) };
+const BOUNDS: Bounds = Bounds { clients: 16, body: 1024 * 1024, each_step: Duration::from_secs(10) };
 
 /// A listening socket. Its file goes with it.
 #[derive(Debug)]
@@ -54,7 +53,10 @@ impl Socket {
         }
         // Others cannot enter a directory that is the owner's alone, so that nothing connects before the mode is right.
         let closed = directory.join(CLOSED);
-        remove(&closed)?;
+        match std::fs::remove_dir_all(&closed) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         DirBuilder::new().mode(0o700).create(&closed)?;
         let unnamed = closed.join("s");
         let listener = UnixListener::bind(&unnamed)?;
@@ -68,14 +70,6 @@ impl Socket {
     pub async fn serve(self, sources: Sources) -> Infallible {
         let accept = async || self.listener.accept().await.map(|(client, _)| client);
         server::serve(accept, router::complete(sources), BOUNDS).await
-    }
-}
-
-/// Removes a directory, if there is one.
-fn remove(directory: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
     }
 }
 

@@ -9,11 +9,8 @@ use crate::telemetry::ALWAYS;
 
 impl Operations {
     /// Notes that an operator has seen what was lost: what that was.
-    ///
-    /// # Errors
-    /// If the state cannot be written.
-    pub async fn acknowledge_lost(&self, _: &AcknowledgeLost) -> Result<Option<Lost>, Refusal> {
-        let lost = self.ledgers.acknowledge_lost().await?;
+    pub(super) async fn acknowledge_lost(&self, _: &AcknowledgeLost) -> Result<Option<Lost>, Refusal> {
+        let lost = self.ledgers.store.acknowledge_lost().await?;
         if let Some(Lost { quarantined, dead_letters, kept, .. }) = &lost {
             warn!(target: ALWAYS, quarantined, dead_letters, kept, "loss acknowledged by an operator");
         }

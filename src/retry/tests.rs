@@ -26,3 +26,13 @@ fn a_success_starts_over() {
     assert!(retry.next_wait(None) < Duration::from_millis(2500));
     assert_eq!(retry.attempt(), 1);
 }
+
+#[test]
+fn without_jitter_each_wait_is_the_same_to_the_nanosecond() {
+    let day = Duration::from_secs(86_400);
+    let mut retry = Retry::with_jitter(RetryPolicy { wait: day, max_wait: 2 * day }, 0.0);
+    for _ in 0..10_000 {
+        assert_eq!(retry.next_wait(None), day);
+        retry.reset();
+    }
+}

@@ -64,7 +64,7 @@ impl Backend {
             channels: (0..options.channels as u64).map(channel).collect(),
             faults: Faults::new(options),
             requests: Counters::default(),
-            api_key: RwLock::new(options.api_key.clone()),
+            api_key: RwLock::new(options.api_key()),
         }
     }
 

@@ -4,55 +4,99 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use clap::value_parser;
+
 use super::random;
 
 /// A simulated service's circumstances. The same options with the same seed give the same service, apart from the
 /// time of day ([`ends_at`](Self::ends_at)) and the port.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "these texts are a command's help, where the names stand as they are")]
 pub struct Options {
-    /// Where it listens; port 0 lets the system choose.
+    /// Where to listen; port 0 lets the system choose
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// The one key that it accepts.
-    pub api_key: String,
-    /// The organisation whose events it has, in tenant `1`.
+
+    /// The key that clients must present [default: sim-… made from the seed]
+    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
+    pub api_key: Option<String>,
+
+    /// The organisation whose events these are, in tenant 1
+    #[arg(long, value_name = "ID", default_value = "org_simulated")]
     pub org_id: String,
-    /// How many channels it has.
+
+    /// How many channels there are, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=1000).map(usize::from))]
     pub channels: usize,
-    /// How many events each channel has when it starts.
+
+    /// How many events each channel has already, up to 100 million
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = value_parser!(u64).range(..=100_000_000))]
     pub events: u64,
-    /// New events a second in each channel.
+
+    /// New events a second in each channel, 0 to 100000
+    #[arg(long, value_name = "RATE", default_value_t = 0.0, value_parser = rate)]
     pub rate: f64,
-    /// The share of events that never carry a proof, 0 to 1.
+
+    /// Share of events that never carry a proof, 0 to 1
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub unsigned: f64,
-    /// Proofs that come after their events.
+
+    /// Share of proofs that come after their events, and how long after, such as 0.1:30s [default: none]
+    #[arg(long, value_name = "P:DURATION")]
     pub late_proofs: Option<LateProofs>,
-    /// The share of events whose proof does not hold, 0 to 1.
+
+    /// Share of events whose proof does not hold, 0 to 1
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub forged: f64,
-    /// The share of requests that are answered with a fault, 0 to 1.
+
+    /// Share of requests that fail, each in another way, 0 to 1
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub faults: f64,
-    /// What everything that looks random is drawn from.
+
+    /// Ids, keys, contents and faults are made from this number
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Which page an `offset` asks for.
+
+    /// Which events a page holds where more than its limit are newer than the offset
+    #[arg(long, value_enum, default_value_t)]
     pub window: Window,
-    /// Whether the event at `offset` itself is returned again.
+
+    /// Return the event at the offset itself again
+    #[arg(long)]
     pub inclusive: bool,
-    /// What `has_more` speaks of.
+
+    /// What has_more speaks of
+    #[arg(long, value_enum, default_value_t)]
     pub has_more: HasMore,
-    /// Whether offsets have gaps.
+
+    /// Leave gaps between offsets
+    #[arg(long)]
     pub sparse: bool,
+
     /// When the last event of the backlog happened, in Unix seconds; now, where there is none. With it the backlog is
     /// the same to the byte in every run.
+    #[arg(skip)]
     pub ends_at: Option<i64>,
-    /// Every record of the backlog is made before it answers, and kept: about 2.7 kB each. What is then measured beside it
-    /// is not its signatures.
+
+    /// Make every record before announcing, and keep them all, 2.7 kB each: answers then cost no signatures
+    #[arg(long)]
     pub prepared: bool,
+}
+
+impl Options {
+    /// The one key that is accepted.
+    #[must_use]
+    pub fn api_key(&self) -> String {
+        self.api_key.clone().unwrap_or_else(|| random::api_key(self.seed))
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            api_key: random::api_key(0),
+            api_key: None,
             org_id: "org_simulated".to_owned(),
             channels: 1,
             events: 0,
@@ -119,6 +163,19 @@ impl FromStr for LateProofs {
         }
         Ok(Self { share, delay })
     }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    within(text, 1.0)
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    within(text, 100_000.0)
+}
+
+fn within(text: &str, most: f64) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=most).contains(number));
+    number.ok_or_else(|| format!("expected a number from 0 to {most}"))
 }
 
 #[cfg(test)]

@@ -50,8 +50,7 @@ pub(super) fn hex_of<const N: usize>(rng: &mut StdRng) -> String {
 }
 
 /// The API key of a simulator that was not given one.
-#[must_use]
-pub fn api_key(seed: u64) -> String {
+pub(super) fn api_key(seed: u64) -> String {
     let key: [u8; 16] = draw(seed, Purpose::ApiKey, 0, 0).random();
     format!("sim-{}", hex::encode(key))
 }

@@ -16,8 +16,6 @@
 //! # Invariants
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
-//! * **All or nothing.** A batch that failed half-way is cut off again before anything else is written, so that the next
-//!   attempt repeats no line. A batch is never torn over two files.
 //! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink reads what the files hold beyond what is
 //!   recorded, the active one and those it has closed, and passes over it when it is offered again.
 //! * **One writer.** The file is locked as long as it is open. A second daemon, or a second sink with the same path, is
@@ -37,13 +35,11 @@
 //! Work that was begun is finished under the lock, whether or not it is still awaited: no reader meets a half-written
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use tokio::sync::{Mutex, Notify};
-use tokio::task::JoinSet;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::Mutex;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{Delivery, Held, Recorded, Sink, SinkError, Undelivered, blocking};
 
@@ -69,27 +65,18 @@ use journal::Journal;
 #[derive(Debug)]
 pub struct File {
     journal: Arc<Mutex<Journal>>,
-    path: PathBuf,
-    rotation: Option<Rotation>,
-    /// Notified when the journal has opened a file.
-    opened: Arc<Notify>,
-    upkeep: OnceLock<JoinSet<()>>,
-    /// Ends the blocking part of the upkeep.
-    stop: DropGuard,
+    settings: FileSettings,
+    /// Begun at the first use, which is in a runtime.
+    upkeep: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl File {
-    /// The file, opened when it is first used, and created in a directory that exists.
-    ///
-    /// What a crash has torn at its end is cut off; everything else is kept. Until it can be opened, each use of it is a
-    /// [`SinkError::Io`]: it cannot be read, synced or locked, is no regular file (a symbolic link to one is followed),
-    /// or holds something other than lines of JSON.
+    /// The file, opened when it is first used, and created in a directory that exists. Until it can be opened, each use of
+    /// it is a [`SinkError::Io`].
     #[must_use]
     pub fn new(settings: FileSettings) -> Self {
-        let (path, rotation) = (settings.path.clone(), settings.rotation.clone());
-        let opened = Arc::<Notify>::default();
-        let journal = Arc::new(Mutex::new(Journal::new(settings, opened.clone())));
-        Self { journal, path, rotation, opened, upkeep: OnceLock::new(), stop: CancellationToken::new().drop_guard() }
+        let journal = Arc::new(Mutex::new(Journal::new(settings.clone())));
+        Self { journal, settings, upkeep: OnceLock::new() }
     }
 
     /// Runs `work` on the journal, and holds the lock until it has ended, awaited or not.
@@ -97,20 +84,14 @@ impl File {
         &self,
         work: impl FnOnce(&mut Journal) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {
-        self.look_after_closed_files();
+        if let Some(rotation) = &self.settings.rotation {
+            self.upkeep.get_or_init(|| {
+                let upkeep = upkeep::look_after(Arc::downgrade(&self.journal), rotation.clone());
+                AbortOnDropHandle::new(tokio::spawn(upkeep))
+            });
+        }
         let mut journal = Arc::clone(&self.journal).lock_owned().await;
         blocking(move || work(&mut journal)).await
-    }
-
-    /// From the first use on, which is in a runtime.
-    fn look_after_closed_files(&self) {
-        let Some(rotation) = &self.rotation else { return };
-        self.upkeep.get_or_init(|| {
-            let mut upkeep = JoinSet::new();
-            let (journal, stop) = (Arc::downgrade(&self.journal), self.stop.token().clone());
-            upkeep.spawn(upkeep::look_after(journal, rotation.clone(), self.opened.clone(), stop));
-            upkeep
-        });
     }
 }
 
@@ -131,7 +112,7 @@ impl Sink for File {
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
-        let path = self.path.clone();
+        let path = self.settings.path.clone();
         blocking(move || opening::probe(&path)).await
     }
 

@@ -3,12 +3,11 @@
 //! # Invariants
 //!
 //! * **Whole lines.** One batch is written at a time, in one go. A line whose writing failed half-way is finished before
-//!   anything else is written. No reader ever sees two events on one line.
-//! * **Once.** What the writer has taken is not offered again. So a writer that fails in the middle of a batch (a full
-//!   disk behind it, a pipe that would block) causes no duplicates.
-//! * **A reader that leaves has read nothing of the batch in hand.** What is still in the pipe is gone with the reader,
-//!   and how much that is cannot be known: the next start offers the whole batch again. Of the batch before it the pipe
-//!   may have held the end, 64 KiB at the most; only a reader that acknowledges could tell.
+//!   anything else is written.
+//! * **Once.** What a writer has taken that fails in the middle of a batch (a full disk behind it, a pipe that would block)
+//!   is not offered again.
+//! * **A reader that leaves has read nothing of the batch in hand.** How much was still in the pipe cannot be known: the
+//!   next start offers the whole batch again. Of the batch before it the pipe may have held the end, 64 KiB at the most.
 //!
 //! # Cancellation
 //!
@@ -29,9 +28,7 @@ use super::{Delivery, Sink, SinkError, Undelivered, blocking};
 use crate::event::{ChannelId, Offset};
 use crate::record::Message;
 
-/// Delivers to standard output, or to any other writer in its place.
-///
-/// The writer must not buffer: what it has taken counts as delivered once it has been flushed.
+/// Delivers to standard output, or to any other writer that does not buffer.
 pub struct Stdout<W = fs::File> {
     printer: Arc<Mutex<Printer<W>>>,
 }
@@ -81,31 +78,30 @@ type Place = (ChannelId, Offset);
 /// Writes lines, and knows where it was interrupted.
 struct Printer<W> {
     out: W,
-    torn: Option<Torn>,
+    /// The line of which only the beginning was written, and the rest of it.
+    torn: Option<(Place, Vec<u8>)>,
     /// Lines that were torn and have been finished since; their events are still to be offered again.
     finished: HashSet<Place>,
-}
-
-/// A line of which only the beginning was written.
-struct Torn {
-    of: Place,
-    rest: Vec<u8>,
 }
 
 impl<W: Write> Printer<W> {
     fn print(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), Undelivered> {
         self.finish_torn().map_err(|error| undelivered(0, error))?;
-        let is_fresh = |at: &usize| !self.finished.contains(&(channel, batch[*at].offset()));
-        let fresh: Vec<usize> = (0..batch.len()).filter(is_fresh).collect();
-        let (lines, ends) = lines(fresh.iter().map(|&at| &batch[at]));
+        let length = batch.iter().map(|message| message.body().len() + 1).sum();
+        let (mut lines, mut ends) = (Vec::with_capacity(length), Vec::with_capacity(batch.len()));
+        for message in batch {
+            if !self.finished.contains(&(channel, message.offset())) {
+                lines.extend_from_slice(message.body());
+                lines.push(b'\n');
+            }
+            ends.push(lines.len());
+        }
         let (written, result) = write_counted(&mut self.out, &lines);
 
-        let whole = ends.partition_point(|&end| end <= written);
-        let delivered = fresh.get(whole).copied().unwrap_or(batch.len());
-        let line_start = whole.checked_sub(1).map_or(0, |last| ends[last]);
+        let delivered = ends.partition_point(|&end| end <= written);
+        let line_start = delivered.checked_sub(1).map_or(0, |last| ends[last]);
         if written > line_start {
-            let rest = lines[written..ends[whole]].to_vec();
-            self.torn = Some(Torn { of: (channel, batch[delivered].offset()), rest });
+            self.torn = Some(((channel, batch[delivered].offset()), lines[written..ends[delivered]].to_vec()));
         }
         for message in &batch[..delivered] {
             self.finished.remove(&(channel, message.offset()));
@@ -115,28 +111,16 @@ impl<W: Write> Printer<W> {
     }
 
     fn finish_torn(&mut self) -> io::Result<()> {
-        let Some(mut torn) = self.torn.take() else { return Ok(()) };
-        let (written, result) = write_counted(&mut self.out, &torn.rest);
-        torn.rest.drain(..written);
-        if torn.rest.is_empty() {
-            self.finished.insert(torn.of);
+        let Some((place, mut rest)) = self.torn.take() else { return Ok(()) };
+        let (written, result) = write_counted(&mut self.out, &rest);
+        rest.drain(..written);
+        if rest.is_empty() {
+            self.finished.insert(place);
         } else {
-            self.torn = Some(torn);
+            self.torn = Some((place, rest));
         }
         result
     }
-}
-
-/// Messages as one run of bytes, and where each of their lines ends in it.
-fn lines<'a>(messages: impl Iterator<Item = &'a Message> + Clone) -> (Vec<u8>, Vec<usize>) {
-    let length = messages.clone().map(|message| message.body().len() + 1).sum();
-    let (mut bytes, mut ends) = (Vec::with_capacity(length), Vec::new());
-    for message in messages {
-        bytes.extend_from_slice(message.body());
-        bytes.push(b'\n');
-        ends.push(bytes.len());
-    }
-    (bytes, ends)
 }
 
 /// As `write_all`, but says how far it came.

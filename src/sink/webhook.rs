@@ -2,19 +2,17 @@
 //!
 //! Follows Standard Webhooks 1.0 (standardwebhooks.com): `webhook-id` is the event's own id, the same at each attempt;
 //! `webhook-timestamp` is the time of the attempt; `webhook-signature` is there where keys are given, one signature a
-//! key. A batch has an id of its own, made of those in it.
+//! key. A batch has an id of its own.
 //!
 //! # Invariants
 //!
 //! * **2xx or it did not arrive.** Redirects are not followed: an event must not go where no operator sent it.
 //! * **In order.** An event is posted after the one before it was answered with 2xx; with several requests at a time that
 //!   holds for the events of one subject.
-//! * **Nothing is sent after a 410.** The endpoint says that it wants no more events. An operator finds out whether that
-//!   was meant, and resumes the sink.
+//! * **Nothing is sent after a 410,** until an operator resumes the sink.
 //! * **Nothing leaks.** Neither the URL (it may carry credentials), nor a key, a header's value or a body shows in an
 //!   error or `Debug`.
-//! * **Bounded.** A request ends within the timeout; of an answer's body at most [`DRAINED`](answer::DRAINED) bytes are
-//!   read, for at most [`DRAINING`](answer::DRAINING), and only so that the connection can be used again.
+//! * **Bounded.** A request by the timeout, an answer's body by its size and by time.
 //!
 //! # Cancellation
 //!
@@ -29,25 +27,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use bytes::Bytes;
 use reqwest::Client;
-use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
-use url::Url;
 
 use super::{Delivery, Sink, SinkError, Undelivered};
 use crate::http::{self, Asked};
-use crate::record::Message;
 use crate::telemetry::trace::traceparent;
 
 mod answer;
-mod batches;
+mod offer;
 mod settings;
 mod signature;
-mod subjects;
 
 use answer::Refusal;
 
-pub use settings::{Batching, Dispatch, WebhookSettings};
-pub use signature::{SecretError, SigningKeys};
+pub use settings::{Dispatch, WebhookSettings};
+pub use signature::SigningKeys;
 
 /// Events offered at once, for each request at a time: after each offer it is recorded what has arrived.
 const AT_ONCE: usize = 8;
@@ -55,22 +49,11 @@ const AT_ONCE: usize = 8;
 /// Posts events to a URL.
 pub struct Webhook {
     client: Client,
-    url: Url,
-    keys: SigningKeys,
-    timeout: Duration,
-    dispatch: Dispatch,
+    settings: WebhookSettings,
     /// Whether the endpoint has asked for a client certificate.
     asked: Asked,
-    has_certificate: bool,
     /// Whether there was an answer: then the endpoint accepts our connections.
     answered: AtomicBool,
-}
-
-/// One request.
-struct Posting {
-    id: String,
-    content_type: &'static str,
-    body: Bytes,
 }
 
 impl Webhook {
@@ -83,21 +66,18 @@ impl Webhook {
             doing: "setting up a webhook's client".to_owned(),
             source: io::Error::other(answer::root_cause(error)),
         };
-        let WebhookSettings { url, keys, headers, connection, timeout, dispatch } = settings;
-        let (client, asked) = http::client_by(&url, &connection).map_err(|error| failed(&error))?;
-        let client = client.timeout(timeout).no_gzip().default_headers(headers);
+        let (client, asked) = http::client_by(&settings.url, &settings.connection).map_err(|error| failed(&error))?;
+        let client = client.timeout(settings.timeout).no_gzip().default_headers(settings.headers.clone());
         let client = client.build().map_err(|error| failed(&error.without_url()))?;
-        let (has_certificate, answered) = (connection.identity.is_some(), AtomicBool::new(false));
-        Ok(Self { client, url, keys, timeout, dispatch, asked, has_certificate, answered })
+        Ok(Self { client, settings, asked, answered: AtomicBool::new(false) })
     }
 
-    async fn post(&self, posting: Posting) -> Result<(), Refusal> {
-        let Posting { id, content_type, body } = posting;
+    async fn post(&self, id: String, content_type: &'static str, body: Bytes) -> Result<(), Refusal> {
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let signature = self.keys.sign(&id, timestamp, &body);
+        let signature = self.settings.keys.sign(&id, timestamp, &body);
         let mut request = self
             .client
-            .post(self.url.clone())
+            .post(self.settings.url.clone())
             .header(CONTENT_TYPE, content_type)
             .header("webhook-id", id)
             .header("webhook-timestamp", timestamp)
@@ -108,84 +88,60 @@ impl Webhook {
         if let Some(signature) = signature {
             request = request.header("webhook-signature", signature);
         }
-        let response = request.send().await.map_err(|error| answer::none(error, self.timeout, self.suspicion()))?;
+        let response = request.send().await.map_err(|error| self.no_answer(error))?;
         self.answered.store(true, Ordering::Relaxed);
         let outcome = answer::outcome(&response);
         answer::drain(response).await;
         outcome
     }
 
-    /// Why the endpoint may refuse our connections, until it has answered once.
-    fn suspicion(&self) -> Option<&'static str> {
-        match (self.asked.so_far() && !self.answered.load(Ordering::Relaxed), self.has_certificate) {
-            (false, _) => None,
-            (true, true) => Some("it asks for a client certificate, and may not accept this one"),
-            (true, false) => Some("it asks for a client certificate, and client_certificate_file is not set"),
-        }
-    }
-
-    async fn one_by_one(&self, batch: &[Message]) -> Result<(), Undelivered> {
-        for (delivered, message) in batch.iter().enumerate() {
-            self.post(Posting::of(message)).await.map_err(|refusal| Undelivered::after(delivered, refusal.error))?;
-        }
-        Ok(())
-    }
-}
-
-impl Posting {
-    fn of(message: &Message) -> Self {
-        Self { id: message.key(), content_type: message.content_type(), body: message.body().clone() }
+    fn no_answer(&self, error: reqwest::Error) -> Refusal {
+        // Why the endpoint may refuse our connections, until it has answered once.
+        let is_suspicious = self.asked.so_far() && !self.answered.load(Ordering::Relaxed);
+        let suspicion = is_suspicious.then_some(match self.settings.connection.identity {
+            Some(_) => "it asks for a client certificate, and may not accept this one",
+            None => "it asks for a client certificate, and client_certificate_file is not set",
+        });
+        answer::none(error, self.settings.timeout, suspicion)
     }
 }
 
 impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhook").field("host", &self.url.host_str()).finish_non_exhaustive()
+        f.debug_struct("Webhook").field("host", &self.settings.url.host_str()).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl Sink for Webhook {
     fn at_once(&self) -> usize {
-        match self.dispatch {
+        match self.settings.dispatch {
             Dispatch::Single { concurrency } => AT_ONCE * concurrency,
-            Dispatch::Batches(batching) => batching.events,
+            Dispatch::Batches { events, .. } => events,
         }
     }
 
     fn linger(&self) -> Duration {
-        match self.dispatch {
+        match self.settings.dispatch {
             Dispatch::Single { .. } => Duration::ZERO,
-            Dispatch::Batches(batching) => batching.wait,
+            Dispatch::Batches { wait, .. } => wait,
         }
     }
 
     /// Sends a HEAD request, which has no effect by its definition.
     async fn probe(&self) -> Result<String, SinkError> {
-        let asked = self.client.head(self.url.clone()).send().await;
-        let response = asked.map_err(|error| answer::none(error, self.timeout, self.suspicion()))?;
-        let status = response.status();
-        if matches!(
-            status,
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED
-        ) {
-            let message =
-                format!("it can be reached, and answers {} to HEAD: does it know who we are?", status.as_u16());
+        let asked = self.client.head(self.settings.url.clone()).send().await;
+        let response = asked.map_err(|error| self.no_answer(error).error)?;
+        let status = response.status().as_u16();
+        if matches!(status, 401 | 403 | 407) {
+            let message = format!("it can be reached, and answers {status} to HEAD: does it know who we are?");
             return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
         }
-        Ok(format!(
-            "it can be reached (HEAD is answered {}); whether it takes events, only one can tell",
-            status.as_u16()
-        ))
+        Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let batch = delivery.messages;
-        match self.dispatch {
-            Dispatch::Single { concurrency: 1 } => self.one_by_one(batch).await,
-            Dispatch::Single { concurrency } => self.by_subject(batch, concurrency).await,
-            Dispatch::Batches(batching) => self.in_batches(batch, batching).await,
-        }
+        self.offer(delivery.messages).await
     }
 }
 

@@ -31,10 +31,12 @@ pub(in crate::channel) enum Work {
     Batch(Arc<Batch>),
     /// An event that was proved after the lane had passed it.
     Late(Arc<Record>),
+    /// The lane has fallen behind, and reads for itself. Never in a queue.
+    CatchUp,
 }
 
 /// A range, with everything that its record needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::channel) struct Batch {
     /// To be delivered, ascending.
     pub(in crate::channel) records: Vec<Arc<Record>>,
@@ -44,10 +46,8 @@ pub(in crate::channel) struct Batch {
     pub(in crate::channel) rejected: Vec<QuarantinedEvent>,
     /// The last offset of the range, whatever became of it.
     pub(in crate::channel) through: Offset,
-    /// Its trace; for a joined batch, that of its last part.
-    trace: Trace,
-    /// For a joined batch, each part's last offset and trace.
-    earlier: Vec<(Offset, Trace)>,
+    /// The last offset and the trace of each part: of one, or of those that were joined.
+    parts: Vec<(Offset, Trace)>,
 }
 
 /// A range, as far as it may be handed on.
@@ -84,34 +84,24 @@ impl Batch {
         Sorted { batch, unconfirmed, held: None, rest: Vec::new() }
     }
 
-    /// Makes one batch of several that follow each other. There is at least one.
-    pub(in crate::channel) fn join(mut batches: Vec<Arc<Self>>) -> Arc<Self> {
-        if let [_] = batches[..] {
-            return batches.remove(0);
-        }
-        let mut joined = Self::through(batches[0].through, batches[0].trace.clone());
-        let mut earlier = Vec::with_capacity(batches.len());
-        for batch in batches {
-            joined.records.extend_from_slice(&batch.records);
-            joined.pending.extend_from_slice(&batch.pending);
-            joined.rejected.extend_from_slice(&batch.rejected);
-            (joined.through, joined.trace) = (batch.through, batch.trace.clone());
-            earlier.push((batch.through, batch.trace.clone()));
-        }
-        joined.earlier = earlier;
-        Arc::new(joined)
-    }
-
-    /// The trace of the event at an offset.
-    pub(in crate::channel) fn trace_at(&self, offset: Offset) -> &Trace {
-        self.earlier.iter().find(|(through, _)| offset <= *through).map_or(&self.trace, |(_, trace)| trace)
+    /// Joins a batch that follows this one to it.
+    pub(in crate::channel) fn join(&mut self, next: &Self) {
+        self.records.extend_from_slice(&next.records);
+        self.pending.extend_from_slice(&next.pending);
+        self.rejected.extend_from_slice(&next.rejected);
+        self.parts.extend_from_slice(&next.parts);
+        self.through = next.through;
     }
 
     /// The last offset and the trace of each part.
     pub(in crate::channel) fn parts(&self) -> impl Iterator<Item = (Offset, &Trace)> {
-        let earlier = self.earlier.iter().map(|(through, trace)| (*through, trace));
-        // A joined batch lists its last part as well.
-        earlier.chain(Some((self.through, &self.trace)).filter(|_| self.earlier.is_empty()))
+        self.parts.iter().map(|(through, trace)| (*through, trace))
+    }
+
+    /// The trace of the event at an offset.
+    pub(in crate::channel) fn trace_at(&self, offset: Offset) -> &Trace {
+        let part = self.parts.iter().find(|(through, _)| offset <= *through);
+        &part.unwrap_or(&self.parts[self.parts.len() - 1]).1
     }
 
     /// How many events it holds.
@@ -125,12 +115,14 @@ impl Batch {
     }
 
     fn through(through: Offset, trace: Trace) -> Self {
-        let (records, pending, rejected, earlier) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { records, pending, rejected, through, trace, earlier }
+        let (records, pending, rejected) = (Vec::new(), Vec::new(), Vec::new());
+        Self { records, pending, rejected, through, parts: vec![(through, trace)] }
     }
 
     fn push(&mut self, outcome: Outcome) {
         self.through = outcome.offset();
+        // A range that is being sorted is one part.
+        self.parts[0].0 = self.through;
         match outcome {
             Outcome::Deliver(record) => self.records.push(Arc::new(record)),
             Outcome::Dropped(_) => {}

@@ -13,10 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{self, OwnedPermit};
+use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -33,46 +31,37 @@ const MAX_WAIT: Duration = Duration::from_millis(250);
 pub(in crate::channel) struct Hub {
     channel: ChannelRef,
     inner: Mutex<Inner>,
-    rejoined: Notify,
+    /// Fires when a lane has been attached, or has taken something from its queue.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     /// The last offset that was handed on.
     position: Option<Offset>,
-    /// By the number of the lane's input. No number is used twice.
-    lanes: BTreeMap<usize, Feed>,
-    next_number: usize,
+    /// By sink.
+    lanes: BTreeMap<Arc<str>, Feed>,
 }
 
 #[derive(Debug)]
 struct Feed {
-    sink: Arc<str>,
     /// `None` once the hub is closed.
     queue: Option<mpsc::Sender<Work>>,
     attached: bool,
-    detached: Arc<Notify>,
 }
 
-/// The lane's end of its feed. Dropping it removes the lane from the hub.
+/// The lane's end of its feed. Without it, the hub forgets the lane.
 #[derive(Debug)]
 pub(in crate::channel) struct LaneInput {
     hub: Arc<Hub>,
-    number: usize,
-    pub(in crate::channel) queue: mpsc::Receiver<Work>,
-    /// The other end of the queue, which knows how full it is.
-    pub(in crate::channel) sender: mpsc::WeakSender<Work>,
-    /// Fires when the lane has been detached.
-    pub(in crate::channel) detached: Arc<Notify>,
+    sink: Arc<str>,
+    queue: mpsc::Receiver<Work>,
 }
-
-/// A lane, and room in its queue.
-type Room = (usize, OwnedPermit<Work>);
 
 impl Hub {
     /// Before the first event, with no lanes.
     pub(in crate::channel) fn new(channel: ChannelRef) -> Self {
-        Self { channel, inner: Mutex::default(), rejoined: Notify::new() }
+        Self { channel, inner: Mutex::default(), changed: Notify::new() }
     }
 
     /// Begins at `position`.
@@ -85,113 +74,82 @@ impl Hub {
         self.lock().position
     }
 
-    /// Adds a lane; it is attached if its cursor is where the hub is.
-    pub(in crate::channel) fn add(self: &Arc<Self>, sink: Arc<str>, cursor: Option<Offset>) -> LaneInput {
+    /// Adds the lane of a sink that has none; it is attached if its cursor is where the hub is. With its input comes the
+    /// other end of the queue, which knows how full it is.
+    pub(in crate::channel) fn add(
+        self: &Arc<Self>,
+        sink: &Arc<str>,
+        cursor: Option<Offset>,
+    ) -> (LaneInput, mpsc::WeakSender<Work>) {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
-        let detached = Arc::new(Notify::new());
-        let weak_sender = sender.downgrade();
+        let length = sender.downgrade();
         let mut inner = self.lock();
         let attached = cursor >= inner.position;
-        if !attached {
-            detached.notify_one();
-        }
-        let number = inner.next_number;
-        inner.next_number += 1;
-        inner.lanes.insert(number, Feed { sink, queue: Some(sender), attached, detached: detached.clone() });
-        if attached {
-            self.rejoined.notify_one();
-        }
-        LaneInput { hub: self.clone(), number, queue, sender: weak_sender, detached }
+        inner.lanes.insert(sink.clone(), Feed { queue: Some(sender), attached });
+        self.changed.notify_one();
+        (LaneInput { hub: self.clone(), sink: sink.clone(), queue }, length)
     }
 
     /// Hands a batch to every attached lane, once one of them has room; `false` where `stop` fired first.
     pub(in crate::channel) async fn hand_on(&self, batch: Batch, stop: &CancellationToken) -> bool {
-        let (mut inner, mut rooms) = loop {
-            let rooms = tokio::select! {
-                biased;
-                () = stop.cancelled() => return false,
-                rooms = self.rooms() => rooms,
-            };
-            let inner = self.lock();
-            // A lane may have ended meanwhile.
-            if rooms.iter().any(|(number, _)| inner.lanes.contains_key(number)) {
-                break (inner, rooms);
-            }
-        };
-        inner.position = Some(batch.through);
-        let (through, trace_id) = (batch.through, batch.trace_at(batch.through).id());
-        let work = Work::Batch(Arc::new(batch));
-        for (number, lane) in inner.lanes.iter_mut().filter(|(_, lane)| lane.attached) {
-            let room = rooms.iter().position(|(of, _)| of == number).map(|at| rooms.swap_remove(at).1);
-            let handed = match room {
-                Some(room) => {
-                    room.send(work.clone());
-                    true
+        // When lanes without room are no longer waited for.
+        let mut give_up = None;
+        while !stop.is_cancelled() {
+            {
+                let mut inner = self.lock();
+                let room = |lane: &Feed| lane.queue.as_ref().is_some_and(|queue| queue.capacity() > 0);
+                let rooms: Vec<_> = inner.attached().map(|(_, lane)| room(lane)).collect();
+                if rooms.contains(&true) {
+                    let give_up = *give_up.get_or_insert_with(|| Instant::now() + MAX_WAIT);
+                    if !rooms.contains(&false) || Instant::now() >= give_up {
+                        self.hand_to_attached(&mut inner, batch);
+                        return true;
+                    }
+                } else {
+                    give_up = None;
                 }
-                // Its queue was full; or it has just rejoined, and has room.
-                None => lane.offer(work.clone()),
-            };
-            if !handed {
-                info!(channel = %self.channel.name, sink = %lane.sink, "lane falls behind: it reads for itself until it has caught up");
-                lane.attached = false;
-                lane.detached.notify_one();
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = self.changed.notified() => {}
+                () = sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => {}
+            }
+        }
+        false
+    }
+
+    /// Hands a batch to the attached lanes that have room, and detaches the others.
+    fn hand_to_attached(&self, inner: &mut Inner, batch: Batch) {
+        let (through, trace_id) = (batch.through, batch.trace_at(batch.through).id());
+        inner.position = Some(through);
+        let work = Work::Batch(Arc::new(batch));
+        for (sink, lane) in inner.attached() {
+            lane.attached = lane.offer(work.clone());
+            if !lane.attached {
+                info!(channel = %self.channel.name, %sink, "lane falls behind: it reads for itself until it has caught up");
             }
         }
         debug!(channel = %self.channel.name, %trace_id, offset = %through, "batch handed on");
-        true
-    }
-
-    /// Room in the queues of the attached lanes: of at least one, and of the others that have room within [`MAX_WAIT`].
-    async fn rooms(&self) -> Vec<Room> {
-        loop {
-            let rejoined = self.rejoined.notified();
-            let mut waiting: FuturesUnordered<_> = self.attached().into_iter().map(room_of).collect();
-            let first = tokio::select! {
-                biased;
-                Some(first) = waiting.next() => first,
-                // There is another lane to wait for.
-                () = rejoined => continue,
-            };
-            // A lane that has ended gives none.
-            let mut rooms: Vec<_> = first.into_iter().collect();
-            let give_up = Instant::now() + MAX_WAIT;
-            while !rooms.is_empty() {
-                tokio::select! {
-                    biased;
-                    next = waiting.next() => match next {
-                        Some(room) => rooms.extend(room),
-                        None => return rooms,
-                    },
-                    () = sleep_until(give_up) => return rooms,
-                }
-            }
-        }
-    }
-
-    fn attached(&self) -> Vec<(usize, mpsc::Sender<Work>)> {
-        let inner = self.lock();
-        let lanes = inner.lanes.iter().filter(|(_, lane)| lane.attached);
-        lanes.filter_map(|(number, lane)| Some((*number, lane.queue.clone()?))).collect()
     }
 
     /// Offers a late event to the attached lanes; `true` where each had room. A detached lane asks for what it is owed when
     /// it rejoins.
     pub(in crate::channel) fn offer_late(&self, record: &Arc<Record>) -> bool {
-        let inner = self.lock();
-        let attached = inner.lanes.values().filter(|lane| lane.attached);
-        attached.filter(|lane| !lane.offer(Work::Late(record.clone()))).count() == 0
+        let mut inner = self.lock();
+        inner.attached().filter(|(_, lane)| !lane.offer(Work::Late(record.clone()))).count() == 0
     }
 
     /// Attaches a lane if it has caught up; whether it had.
-    pub(in crate::channel) fn rejoin(&self, input: &LaneInput, cursor: Option<Offset>) -> bool {
+    pub(in crate::channel) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
         let mut inner = self.lock();
         if cursor < inner.position {
             return false;
         }
-        let Some(lane) = inner.lanes.get_mut(&input.number) else { return false };
+        let Some(lane) = inner.lanes.get_mut(sink) else { return false };
         lane.attached = true;
-        info!(channel = %self.channel.name, sink = %lane.sink, "lane has caught up");
-        self.rejoined.notify_one();
+        info!(channel = %self.channel.name, %sink, "lane has caught up");
+        self.changed.notify_one();
         true
     }
 
@@ -205,9 +163,11 @@ impl Hub {
     }
 }
 
-impl Drop for LaneInput {
-    fn drop(&mut self) {
-        self.hub.lock().lanes.remove(&self.number);
+impl Inner {
+    /// The attached lanes, without those that have ended.
+    fn attached(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut Feed)> {
+        self.lanes.retain(|_, lane| lane.queue.as_ref().is_none_or(|queue| !queue.is_closed()));
+        self.lanes.iter_mut().filter(|(_, lane)| lane.attached)
     }
 }
 
@@ -217,7 +177,30 @@ impl Feed {
     }
 }
 
-/// `None` for a lane that has ended.
-async fn room_of((number, queue): (usize, mpsc::Sender<Work>)) -> Option<Room> {
-    queue.reserve_owned().await.ok().map(|room| (number, room))
+impl LaneInput {
+    /// The next work; `None` once nothing more will come. A lane that is detached has to catch up when its queue is empty:
+    /// the batches in it come before those that the lane has to read for itself.
+    pub(in crate::channel) async fn next(&mut self) -> Option<Work> {
+        // Looked up first: nothing is put into the queue of a lane that is detached.
+        let detached = self.hub.lock().lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
+        match self.try_recv() {
+            Ok(work) => Some(work),
+            Err(TryRecvError::Empty) if detached => Some(Work::CatchUp),
+            Err(_) => self.recv().await,
+        }
+    }
+
+    /// Takes work from the queue, once there is any.
+    pub(super) async fn recv(&mut self) -> Option<Work> {
+        let work = self.queue.recv().await;
+        self.hub.changed.notify_one();
+        work
+    }
+
+    /// Takes work that is in the queue.
+    pub(super) fn try_recv(&mut self) -> Result<Work, TryRecvError> {
+        let work = self.queue.try_recv();
+        self.hub.changed.notify_one();
+        work
+    }
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use tokio::sync::mpsc::{self, error::TryRecvError};
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -28,10 +28,8 @@ use crate::channel::context::RunContext;
 use crate::channel::deliver::batch::{Batch, Work};
 use crate::channel::deliver::hub::LaneInput;
 use crate::channel::settings::Outlet;
-use crate::channel::verify::Awaited;
 use crate::event::Offset;
 use crate::ledger::Cursor;
-use crate::metrics::LaneMetrics;
 use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Delivery, Held, LaneRef, Recorded, Undelivered};
@@ -39,11 +37,10 @@ use crate::telemetry::Chain;
 use crate::telemetry::trace::{Part, TraceId};
 
 mod catch_up;
-mod give_up;
 mod record;
 mod refusal;
 
-use give_up::GiveUpTimer;
+use refusal::GiveUpTimer;
 
 /// The most events that a lane joins into one batch: its filter may leave few of many to offer.
 const MAX_GATHERED: usize = 4_000;
@@ -65,126 +62,102 @@ pub(in crate::channel) struct Lane {
     trace: Option<TraceId>,
     /// The delivery of the events in hand, as a part of their trace.
     delivery: Part,
-    /// Work that was taken from the queue and has not begun.
-    ahead: Option<Work>,
-    metrics: LaneMetrics,
 }
 
-/// Whether the lane goes on.
-#[derive(Debug, PartialEq, Eq)]
-enum Flow {
-    On,
-    Stop,
-}
-
-/// The next work: what was put back, and then what the queue holds. `None` once nothing more will come.
-async fn next(ahead: &mut Option<Work>, queue: &mut mpsc::Receiver<Work>) -> Option<Work> {
-    match ahead.take() {
-        Some(work) => Some(work),
-        None => queue.recv().await,
-    }
-}
+/// Why a lane goes on no more: an error, or `None` where it was told to stop.
+type Halt = Option<ChannelError>;
 
 impl Lane {
     pub(in crate::channel) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> Self {
-        let identity = LaneRef { channel: shared.channel.clone(), sink: outlet.name.clone() };
-        let input = shared.hub.add(outlet.name.clone(), through);
-        shared.handle.board.update(|board| board.lane_begins(&outlet.name, through, input.sender.clone()));
-        let (retry, give_up) = (shared.machine.retry(outlet.retry), GiveUpTimer::new(outlet.gives_up_after));
-        let metrics = shared.metrics.lane(&outlet.name);
+        let (input, queue) = shared.hub.add(&outlet.name, through);
+        shared.handle.board.update(|board| board.lane_begins(&outlet.name, through, queue));
+        shared.metrics.lane_begins(&outlet.name);
         Self {
+            identity: LaneRef { channel: shared.channel.clone(), sink: outlet.name.clone() },
+            retry: shared.machine.retry(outlet.retry),
+            give_up: GiveUpTimer::new(outlet.gives_up_after),
             shared,
-            identity,
             outlet,
             input,
             through,
-            retry,
-            give_up,
             held: BTreeSet::new(),
             held_through: None,
             trace: None,
             delivery: Part::default(),
-            ahead: None,
-            metrics,
         }
     }
 
     /// Delivers until the feed ends or `stop` fires.
     pub(in crate::channel) async fn run(mut self, stop: CancellationToken) -> Result<(), ChannelError> {
-        if self.resume(&stop).await? == Flow::Stop {
-            return Ok(());
-        }
+        self.work(&stop).await.or_else(|halt| halt.map_or(Ok(()), Err))
+    }
+
+    async fn work(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+        self.resume(stop).await?;
         loop {
             let next = tokio::select! {
                 biased;
-                () = stop.cancelled() => return Ok(()),
-                next = next(&mut self.ahead, &mut self.input.queue) => Some(next),
-                // Only when the queue is empty: its batches come before those that the lane has to read for itself.
-                () = self.input.detached.notified() => None,
+                () = stop.cancelled() => return Err(None),
+                next = self.input.next() => next,
             };
-            let flow = match next {
-                Some(Some(Work::Batch(batch))) => match self.gather(batch, &stop).await {
-                    Some(batch) => self.batch(&batch, &stop).await?,
-                    None => Flow::Stop,
-                },
-                Some(Some(Work::Late(record))) => self.late(&record, &stop).await?,
-                Some(None) => return Ok(()),
-                None => self.catch_up(&stop).await?,
-            };
-            if flow == Flow::Stop {
-                return Ok(());
+            match next {
+                Some(Work::Batch(batch)) => {
+                    let (batch, late) = self.gather(batch, stop).await?;
+                    self.batch(&batch, stop).await?;
+                    if let Some(late) = late {
+                        self.late(&late, stop).await?;
+                    }
+                }
+                Some(Work::Late(record)) => self.late(&record, stop).await?,
+                Some(Work::CatchUp) => self.catch_up(stop).await?,
+                None => return Ok(()),
             }
         }
     }
 
     /// Joins further batches to one that offers less than the sink takes at once, so that they share one commit: those that
-    /// came while the sink was at work, and those that come within the sink's linger. `None` where `stop` fired: nothing of
-    /// them has begun.
-    async fn gather(&mut self, first: Arc<Batch>, stop: &CancellationToken) -> Option<Arc<Batch>> {
+    /// came while the sink was at work, and those that come within the sink's linger. A late event ends them, and comes after
+    /// them. Where `stop` fires, nothing of them has begun.
+    async fn gather(
+        &mut self,
+        mut batch: Arc<Batch>,
+        stop: &CancellationToken,
+    ) -> Result<(Arc<Batch>, Option<Arc<Record>>), Halt> {
         let linger = self.outlet.sink.linger();
         let until = Instant::now() + linger;
-        let (mut offered, mut held) = (self.fresh(&first).count(), first.len());
-        let mut batches = vec![first];
-        while offered < self.outlet.sink.at_once() && held < MAX_GATHERED {
-            let next = match self.input.queue.try_recv() {
-                Ok(next) => Some(next),
+        let mut offered = self.fresh(&batch).count();
+        while offered < self.outlet.sink.at_once() && batch.len() < MAX_GATHERED {
+            let next = match self.input.try_recv() {
                 // A batch waits for more only where it has events to offer.
                 Err(TryRecvError::Empty) if offered > 0 && !linger.is_zero() => tokio::select! {
                     biased;
-                    () = stop.cancelled() => return None,
-                    next = self.input.queue.recv() => next,
+                    () = stop.cancelled() => return Err(None),
+                    next = self.input.recv() => next,
                     () = sleep_until(until) => break,
                 },
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+                next => next.ok(),
             };
             match next {
-                Some(Work::Batch(batch)) => {
-                    offered += self.fresh(&batch).count();
-                    held += batch.len();
-                    batches.push(batch);
+                Some(Work::Batch(next)) => {
+                    offered += self.fresh(&next).count();
+                    Arc::make_mut(&mut batch).join(&next);
                 }
-                other => {
-                    self.ahead = other;
-                    break;
-                }
+                Some(Work::Late(late)) => return Ok((batch, Some(late))),
+                Some(Work::CatchUp) | None => break,
             }
         }
-        Some(Batch::join(batches))
+        Ok((batch, None))
     }
 
     /// Asks the sink what it holds beyond the recorded cursor.
-    async fn resume(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+    async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(|(offset, _)| *offset).collect());
-        let epoch = self.shared.claim().lease().epoch;
+        let epoch = self.shared.claim().lease.epoch;
         let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed };
         let held = loop {
             match self.outlet.sink.resume(&recorded).await {
                 Ok(held) => break held,
-                Err(error) => {
-                    if self.refused(error, stop).await? == Flow::Stop {
-                        return Ok(Flow::Stop);
-                    }
-                }
+                Err(error) => self.refused(error, stop).await?,
             }
         };
         self.accepted();
@@ -198,66 +171,50 @@ impl Lane {
                 self.held = offsets.into_iter().filter(|offset| !self.has_passed(*offset)).collect();
             }
         }
-        Ok(Flow::On)
+        Ok(())
     }
 
-    async fn batch(&mut self, batch: &Batch, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        let waiting = self.messages(batch);
+    /// Delivers and records a batch.
+    async fn batch(&mut self, batch: &Batch, stop: &CancellationToken) -> Result<(), Halt> {
+        let mut waiting: Vec<_> = self.fresh(batch).map(|record| Message::new(record, self.outlet.shape)).collect();
         self.delivery = waiting.first().map(|first| self.begin_delivery(batch, first.offset())).unwrap_or_default();
-        let ended = self.deliver(batch, waiting, stop).await;
-        self.delivery = Part::default();
-        ended
-    }
-
-    async fn deliver(
-        &mut self,
-        batch: &Batch,
-        mut waiting: Vec<Message>,
-        stop: &CancellationToken,
-    ) -> Result<Flow, ChannelError> {
         while !waiting.is_empty() {
-            if !self.goes_on(stop).await {
-                return Ok(Flow::Stop);
-            }
+            self.goes_on(stop).await?;
             let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
             self.trace = offered.first().map(|message| batch.trace_at(message.offset()).id());
-            let last = offered[offered.len() - 1].offset();
-            let through = if offered.len() == waiting.len() { batch.through } else { last };
-            match self.offer(offered, through).await {
-                Ok(()) if offered.len() == waiting.len() => break,
-                Ok(()) => {
-                    let count = offered.len();
-                    self.accepted();
-                    self.record(batch, last, None).await?;
-                    waiting.drain(..count);
-                    if stop.is_cancelled() {
-                        return Ok(Flow::Stop);
-                    }
+            let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
+            let through = if count == waiting.len() { batch.through } else { last };
+            let Err(Undelivered { delivered, beyond, error }) = self.offer(offered, through).await else {
+                waiting.drain(..count);
+                if waiting.is_empty() {
+                    break;
                 }
-                Err(Undelivered { delivered, beyond, error }) => {
-                    if let Some(last) = waiting.drain(..delivered).next_back() {
-                        self.record(batch, last.offset(), None).await?;
-                        self.retry.reset();
-                    }
-                    waiting.retain(|message| !beyond.contains(&message.offset()));
-                    if let Some(letter) = waiting.first().and_then(|first| self.dead_letter(first, &error)) {
-                        let first = waiting.remove(0);
-                        let through = if waiting.is_empty() { batch.through } else { first.offset() };
-                        self.record(batch, through, Some(letter)).await?;
-                        if waiting.is_empty() {
-                            return Ok(Flow::On);
-                        }
-                    }
-                    if self.refused(error, stop).await? == Flow::Stop {
-                        return Ok(Flow::Stop);
-                    }
+                self.accepted();
+                self.record(batch, last, None).await?;
+                if stop.is_cancelled() {
+                    return Err(None);
+                }
+                continue;
+            };
+            if let Some(last) = waiting.drain(..delivered).next_back() {
+                self.record(batch, last.offset(), None).await?;
+                self.retry.reset();
+            }
+            waiting.retain(|message| !beyond.contains(&message.offset()));
+            if let Some(letter) = waiting.first().and_then(|first| self.dead_letter(first, &error)) {
+                let given_up = waiting.remove(0).offset();
+                let through = if waiting.is_empty() { batch.through } else { given_up };
+                self.record(batch, through, Some(letter)).await?;
+                if waiting.is_empty() {
+                    self.delivery = Part::default();
+                    return Ok(());
                 }
             }
+            self.refused(error, stop).await?;
         }
         self.accepted();
         self.delivery = Part::default();
-        self.record(batch, batch.through, None).await?;
-        Ok(Flow::On)
+        Ok(self.record(batch, batch.through, None).await?)
     }
 
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
@@ -265,14 +222,14 @@ impl Lane {
         let first = messages.first().and_then(|message| message.record().time());
         self.shared.handle.board.update(|board| board.lane_offers(&self.outlet.name, first));
         let began = std::time::Instant::now();
-        let epoch = self.shared.claim().lease().epoch;
+        let epoch = self.shared.claim().lease.epoch;
         let delivery = Delivery { lane: &self.identity, epoch, through, messages };
         let answer = self.delivery.around(self.outlet.sink.deliver(&delivery)).await;
         let (taken, error) = match &answer {
             Ok(()) => (messages.len(), None),
             Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
         };
-        self.metrics.offered(began.elapsed(), taken, error);
+        self.shared.metrics.offered(&self.outlet.name, began.elapsed(), taken, error);
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));
@@ -293,11 +250,6 @@ impl Lane {
         delivery
     }
 
-    /// The events of a batch that the sink is offered, in its shape.
-    fn messages(&self, batch: &Batch) -> Vec<Message> {
-        self.fresh(batch).map(|record| Message::new(record, self.outlet.shape)).collect()
-    }
-
     /// The records of a batch that the sink does not have yet and its filter takes.
     fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = &'a Arc<Record>> {
         let is_new = |offset| !self.has_passed(offset) && Some(offset) > self.held_through;
@@ -309,41 +261,34 @@ impl Lane {
     }
 
     /// Delivers a late event, if this lane is owed it. A lane that read the event with its proof is not.
-    async fn late(&mut self, record: &Arc<Record>, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+    async fn late(&mut self, record: &Arc<Record>, stop: &CancellationToken) -> Result<(), Halt> {
         let offset = record.offset();
         if !self.shared.look(|ledger| ledger.owes(&self.identity.sink, offset)) {
-            return Ok(Flow::On);
+            return Ok(());
         }
         if !self.has_passed(offset) || !self.held.is_empty() {
             // An operator has put the cursor back: the event comes with its batch or, where the service no longer has it,
             // later. Or the sink holds events that are not recorded, and nothing may be delivered behind them yet.
-            let late = self.shared.look(|ledger| ledger.late().get_key_value(&offset).map(Awaited::from));
-            self.shared.late.insert(late);
-            return Ok(Flow::On);
+            self.shared.late.insert([offset]);
+            return Ok(());
         }
-        let taken = self.takes(record);
         self.trace = None;
-        if taken {
-            if !self.goes_on(stop).await {
-                return Ok(Flow::Stop);
-            }
-            let message = [Message::new(record, self.outlet.shape)];
-            let through = self.through.unwrap_or(offset);
-            while let Err(Undelivered { error, .. }) = self.offer(&message, through).await {
-                if let Some(letter) = self.dead_letter(&message[0], &error) {
-                    return self.settle(offset, None, Some(letter)).await.map(|()| Flow::On);
-                }
-                if self.refused(error, stop).await? == Flow::Stop {
-                    return Ok(Flow::Stop);
-                }
-            }
-            self.accepted();
+        if !self.takes(record) {
+            return Ok(self.settle(offset, Some(record), None).await?);
         }
+        self.goes_on(stop).await?;
+        let message = [Message::new(record, self.outlet.shape)];
+        let through = self.through.unwrap_or(offset);
+        while let Err(Undelivered { error, .. }) = self.offer(&message, through).await {
+            if let Some(letter) = self.dead_letter(&message[0], &error) {
+                return Ok(self.settle(offset, None, Some(letter)).await?);
+            }
+            self.refused(error, stop).await?;
+        }
+        self.accepted();
         self.settle(offset, Some(record), None).await?;
-        if taken {
-            info!(channel = %self.identity.channel.name, sink = %self.identity.sink, %offset, "late event delivered");
-        }
-        Ok(Flow::On)
+        info!(channel = %self.identity.channel.name, sink = %self.identity.sink, %offset, "late event delivered");
+        Ok(())
     }
 
     fn has_passed(&self, offset: Offset) -> bool {

@@ -3,7 +3,7 @@
 use crate::channel::QUEUE_BATCHES;
 use crate::event::Offset;
 use crate::ledger::Ledger;
-use crate::ledger::store::memory::Disk;
+use crate::ledger::tests::memory::Disk;
 
 use super::history::{Damage, EventKind, Forgery, SameId};
 use super::world::{Inner, World};

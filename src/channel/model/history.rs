@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::event::Offset;
-use crate::ledger::store::memory::Write;
+use crate::ledger::tests::memory::Write;
 
 /// Everything that is drawn.
 #[expect(clippy::struct_excessive_bools, reason = "they are independent choices")]

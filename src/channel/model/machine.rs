@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use crate::channel::ChannelError;
 use crate::channel::machine::Machine;
 use crate::channel::read::permits::ReadPermit;
-use crate::channel::verify::assembler::{Assembler, Checked};
+use crate::channel::settings::Settings;
+use crate::channel::verify::Checked;
 use crate::event::RawEvent;
-use crate::ledger::store::memory::{Gate, Write};
+use crate::ledger::tests::memory::{Gate, Write};
 use crate::ledger::{Effects, Key, Lease, Quarantined};
 use crate::record::Lines;
 use crate::retry::{Retry, RetryPolicy};
@@ -29,16 +30,16 @@ impl Machine for World {
     }
 
     fn retry(&self, policy: RetryPolicy) -> Retry {
-        Retry::steady(policy)
+        Retry::with_jitter(policy, 0.0)
     }
 
     async fn permit(&self) -> ReadPermit {
-        ReadPermit::default()
+        None
     }
 
-    async fn check(&self, assembler: &Arc<Assembler>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let mut lines = Lines::of(events.len());
-        Ok(events.into_iter().map(|raw| assembler.assemble(pool::verdict(raw), &mut lines)).collect())
+        Ok(events.into_iter().map(|raw| Checked::new(settings, pool::verdict(raw), &mut lines)).collect())
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 
-use crate::ledger::store::memory::Write;
+use crate::ledger::tests::memory::Write;
 
 use super::history::{
     Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, Run, SameId, SinkPlan, SinkTrouble,

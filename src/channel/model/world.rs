@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;
-use crate::channel::controls::{Controls, Handle};
+use crate::channel::controls::Handle;
 use crate::event::Offset;
-use crate::ledger::store::memory::Write;
+use crate::ledger::tests::memory::Write;
 
 use super::history::{End, Fault, History, Paused, Run};
 use super::reload::reload;
@@ -227,11 +227,11 @@ impl World {
 
     fn pause(&self, handle: &Arc<Handle>, what: Paused, seconds: u64) {
         self.log(|| format!("{what:?} is paused for {seconds} s"));
-        set_paused(&handle.controls, what, true);
+        set_paused(handle, what, true);
         let handle = handle.clone();
         tokio::spawn(async move {
             sleep(Duration::from_secs(seconds)).await;
-            set_paused(&handle.controls, what, false);
+            set_paused(&handle, what, false);
         });
     }
 
@@ -296,11 +296,11 @@ impl World {
     }
 }
 
-fn set_paused(controls: &Controls, what: Paused, paused: bool) {
+fn set_paused(handle: &Handle, what: Paused, paused: bool) {
     match what {
-        Paused::Channel => controls.pause_channel(paused),
-        Paused::Sink(number) if paused => controls.pause_sink(&sink_name(number)),
-        Paused::Sink(number) => controls.resume_sink(&sink_name(number)),
+        Paused::Channel => handle.pause_channel(paused),
+        Paused::Sink(number) if paused => handle.pause_sink(&sink_name(number)),
+        Paused::Sink(number) => handle.resume_sink(&sink_name(number)),
     };
 }
 

@@ -1,29 +1,35 @@
+use tokio::time::advance;
+
 use super::*;
 
-const AT_ONCE: Duration = Duration::ZERO;
+const SECOND: Duration = Duration::from_secs(1);
 
-fn is_late(pace: &Pace) -> bool {
-    std::thread::sleep(Duration::from_millis(2));
-    pace.standstill(AT_ONCE, String::new).is_some()
+/// Whether it is late a moment from now.
+async fn is_late(pace: &Pace) -> bool {
+    advance(SECOND).await;
+    pace.standstill(SECOND / 2, String::new).is_some()
 }
 
-#[test]
-fn what_the_loop_bounds_must_be_over_in_time_and_other_waits_need_not() {
+#[tokio::test(start_paused = true)]
+async fn what_the_loop_bounds_must_be_over_in_time_and_other_waits_need_not() {
     let mut pace = Pace::default();
-    assert!(!is_late(&pace));
-    pace.begin(&Activity::Reading, AT_ONCE, AT_ONCE);
-    assert!(is_late(&pace));
+    assert!(!is_late(&pace).await);
+    pace.begin(&Activity::Reading, Duration::ZERO);
+    assert!(is_late(&pace).await);
     for waits in [Activity::Delivering, Activity::TooManyLate, Activity::QuarantineFull, Activity::Paused] {
-        pace.begin(&waits, AT_ONCE, AT_ONCE);
-        assert!(!is_late(&pace), "{waits:?}");
+        pace.begin(&waits, Duration::ZERO);
+        assert!(!is_late(&pace).await, "{waits:?}");
     }
-    pace.begin(&Activity::Idle, Duration::from_secs(3600), AT_ONCE);
-    assert!(!is_late(&pace), "it waits as long as it said");
-    pace.begin(&Activity::Idle, AT_ONCE, AT_ONCE);
-    assert!(is_late(&pace));
-    pace.moved(Duration::from_secs(3600));
-    assert!(!is_late(&pace), "it has moved");
-    pace.begin(&Activity::Reading, AT_ONCE, AT_ONCE);
+    pace.begin(&Activity::Idle, 3600 * SECOND);
+    assert!(!is_late(&pace).await, "it waits as long as it said");
+    pace.moved();
+    assert!(!is_late(&pace).await, "it still waits as long as it said");
+    pace.begin(&Activity::Idle, Duration::ZERO);
+    assert!(is_late(&pace).await);
+    pace.moved();
+    assert_eq!(pace.standstill(SECOND / 2, String::new), None, "it has moved");
+    assert!(is_late(&pace).await);
+    pace.begin(&Activity::Reading, Duration::ZERO);
     pace.rest();
-    assert!(!is_late(&pace));
+    assert!(!is_late(&pace).await);
 }

@@ -1,8 +1,8 @@
 //! The ranges that come next: requested and checked while the range before is handed on.
 //!
-//! While there is more to read, a task of its own reads on. It has the next range checked as soon as the range has arrived,
+//! A task of its own reads, for as long as there is more to read. It has a range checked as soon as the range has arrived,
 //! so that no processor waits for the last events of the range before. It requests the one after that meanwhile, so that
-//! none waits for the service either. Once there is no more, nothing is read ahead.
+//! none waits for the service either.
 //!
 //! # Invariants
 //!
@@ -11,12 +11,11 @@
 //! * **From where reading really goes on.** Ranges above another offset than the one at which the range before ended are
 //!   thrown away, together with the reader, which has moved on.
 //! * **With a permit.** A channel that is behind requests and checks a range with one of the [`permits`](super::permits). It
-//!   gives the permit back while what it has read is not taken.
+//!   gives the permit back while what it has read is not taken. A channel that has come to the end needs none.
 //!
 //! # Cancellation
 //!
-//! At any point: a range that is read ahead stays in its task until it is taken, or ends with the [`Ahead`]. Any other range
-//! is requested anew.
+//! At any point: what is read stays in the task until it is taken, or ends with the [`Ahead`].
 
 use std::ops::Range as Span;
 use std::sync::Arc;
@@ -27,9 +26,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::channel::ChannelError;
 use crate::channel::context::ReadPlan;
-use crate::channel::read::permits::ReadPermit;
-use crate::channel::read::reader::{Range, ReadError, Reader};
-use crate::channel::verify::assembler::Checked;
+use crate::channel::read::reader::{ReadError, Reader};
+use crate::channel::verify::Checked;
 use crate::event::Offset;
 use crate::tasks::joined;
 
@@ -37,136 +35,80 @@ use crate::tasks::joined;
 #[derive(Debug)]
 pub(in crate::channel) struct Ahead {
     read_plan: Arc<ReadPlan>,
-    /// `None` while a task reads ahead, and after a request that was cancelled.
+    /// `None` while a task reads.
     reader: Option<Reader>,
     task: Option<ReadingTask>,
 }
 
-/// The task that reads ahead.
 #[derive(Debug)]
 struct ReadingTask {
-    task: AbortOnDropHandle<()>,
-    ranges: mpsc::Receiver<ReadAhead>,
+    ranges: mpsc::Receiver<Result<ReadRange, ReadError>>,
     /// The last offset before what arrives next.
     above: Option<Offset>,
+    /// Gives the reader back.
+    task: AbortOnDropHandle<Reader>,
 }
 
-/// What the task has read, and at its end the reader.
+/// A range that has arrived, and is being checked.
 #[derive(Debug)]
-struct ReadAhead(Arrived, Option<Reader>);
-
-/// The answer to one request for a range.
-#[derive(Debug)]
-pub(in crate::channel) struct Arrived {
-    pub(in crate::channel) range: Result<Coming, ReadError>,
-    /// From the first request until the last answer.
-    pub(in crate::channel) took: Span<SystemTime>,
-    /// Whether it was read ahead: whether there is more was true then, and may have changed.
-    pub(in crate::channel) early: bool,
-}
-
-/// A range that is being checked.
-#[derive(Debug)]
-pub(in crate::channel) struct Coming {
+pub(in crate::channel) struct ReadRange {
     /// Its last offset; `None` where it holds nothing.
     pub(in crate::channel) last: Option<Offset>,
     /// Whether to ask for more at once.
     pub(in crate::channel) more: bool,
-    checking: Option<AbortOnDropHandle<Result<Vec<Checked>, ChannelError>>>,
+    /// Whether it was read ahead: whether there is more was true then, and may have changed.
+    pub(in crate::channel) early: bool,
+    /// From the first request until the last answer.
+    pub(in crate::channel) took: Span<SystemTime>,
+    checking: AbortOnDropHandle<Result<Vec<Checked>, ChannelError>>,
 }
 
 impl Ahead {
     pub(in crate::channel) fn new(read_plan: Arc<ReadPlan>) -> Self {
-        Self { reader: Some(read_plan.reader()), read_plan, task: None }
+        Self { read_plan, reader: None, task: None }
     }
 
     /// The next events above `last`, which may be none. `last` is where the range before ended, as far as it was handed on.
-    pub(in crate::channel) async fn next(&mut self, last: Option<Offset>) -> Arrived {
+    pub(in crate::channel) async fn next(&mut self, last: Option<Offset>) -> Result<ReadRange, ReadError> {
         if self.task.as_ref().is_some_and(|task| task.above != last) {
             self.forget();
         }
-        let Some(task) = &mut self.task else { return self.read(last).await };
-        let ReadAhead(arrived, reader) = task.next().await;
-        task.above = arrived.last();
-        if let Some(reader) = reader {
-            (self.task, self.reader) = (None, Some(reader));
+        let task = self.task.get_or_insert_with(|| {
+            let ReadPlan { stage, settings, .. } = &*self.read_plan;
+            let begin = || Reader::new(stage.source.clone(), settings.page_limit);
+            let reader = self.reader.take().unwrap_or_else(begin);
+            let (sender, ranges) = mpsc::channel(1);
+            let task = tokio::spawn(read_on(reader, self.read_plan.clone(), last, sender));
+            ReadingTask { ranges, above: last, task: AbortOnDropHandle::new(task) }
+        });
+        let Some(range) = task.ranges.recv().await else {
+            joined((&mut task.task).await).await;
+            unreachable!("the task ends after a range that does not lead on, and is then forgotten")
+        };
+        task.above = leads_to(&range);
+        if task.above.is_none() {
+            self.reader = Some(joined((&mut task.task).await).await);
+            self.task = None;
         }
-        arrived
+        range
     }
 
     /// Throws away what was read ahead.
     pub(in crate::channel) fn forget(&mut self) {
-        (self.task, self.reader) = (None, Some(self.read_plan.reader()));
-    }
-
-    async fn read(&mut self, last: Option<Offset>) -> Arrived {
-        let mut reader = self.reader.take().unwrap_or_else(|| self.read_plan.reader());
-        let arrived = Arrived::of(request(&mut reader, last, &self.read_plan).await, false, &self.read_plan);
-        if arrived.leads_on() {
-            let (sender, ranges) = mpsc::channel(1);
-            let above = arrived.last();
-            let task = tokio::spawn(read_on(reader, self.read_plan.clone(), above, sender));
-            self.task = Some(ReadingTask { task: AbortOnDropHandle::new(task), ranges, above });
-        } else {
-            self.reader = Some(reader);
-        }
-        arrived
+        (self.task, self.reader) = (None, None);
     }
 }
 
-impl ReadingTask {
-    async fn next(&mut self) -> ReadAhead {
-        if let Some(read) = self.ranges.recv().await {
-            return read;
-        }
-        joined((&mut self.task).await).await;
-        unreachable!("the task gives the reader back with its last range, and is then forgotten")
-    }
-}
-
-impl Arrived {
-    /// Begins to check the range, if there is one.
-    fn of(Requested { range, took, permit }: Requested, early: bool, read_plan: &ReadPlan) -> Self {
-        Self { range: range.map(|range| Coming::new(range, permit, read_plan)), took, early }
-    }
-
-    fn last(&self) -> Option<Offset> {
-        self.range.as_ref().ok()?.last
-    }
-
-    fn leads_on(&self) -> bool {
-        self.range.as_ref().is_ok_and(|range| range.more && range.last.is_some())
-    }
-}
-
-impl Coming {
-    fn new(Range { events, more }: Range, permit: ReadPermit, read_plan: &ReadPlan) -> Self {
-        let last = events.last().map(|event| event.offset);
-        let checking = last.map(|_| {
-            let checking = read_plan.stage.check(events);
-            AbortOnDropHandle::new(tokio::spawn(async move {
-                let checked = checking.await;
-                drop(permit);
-                checked
-            }))
-        });
-        Self { last, more, checking }
-    }
-
+impl ReadRange {
     /// The events, in their order, once all of them are checked.
     pub(in crate::channel) async fn checked(self) -> Result<Vec<Checked>, ChannelError> {
-        match self.checking {
-            None => Ok(Vec::new()),
-            Some(checking) => joined(checking.await).await,
-        }
+        joined(self.checking.await).await
     }
 }
 
-/// A range that was requested, and the permit with which it is checked.
-struct Requested {
-    range: Result<Range, ReadError>,
-    took: Span<SystemTime>,
-    permit: ReadPermit,
+/// The range's end, where there is more to be read above it.
+fn leads_to(range: &Result<ReadRange, ReadError>) -> Option<Offset> {
+    range.as_ref().ok().filter(|range| range.more)?.last
 }
 
 /// Reads on while there is more. A range is checked once the range before has been taken.
@@ -174,33 +116,39 @@ async fn read_on(
     mut reader: Reader,
     read_plan: Arc<ReadPlan>,
     mut last: Option<Offset>,
-    ranges: mpsc::Sender<ReadAhead>,
-) {
+    ranges: mpsc::Sender<Result<ReadRange, ReadError>>,
+) -> Reader {
+    let mut early = false;
     loop {
-        let mut read = request(&mut reader, last, &read_plan).await;
+        let machine = &read_plan.stage.machine;
+        let mut permit = if reader.behind { machine.permit().await } else { None };
+        let began = SystemTime::now();
+        let range = reader.next(last).await;
+        let took = began..SystemTime::now();
         let room = if let Ok(room) = ranges.try_reserve() {
             room
         } else {
             // No permit is held while the range before waits to be taken.
-            read.permit = ReadPermit::default();
-            let Ok(room) = ranges.reserve().await else { return };
-            read.permit = read_plan.stage.permit().await;
+            drop(permit);
+            let Ok(room) = ranges.reserve().await else { return reader };
+            permit = machine.permit().await;
             room
         };
-        let arrived = Arrived::of(read, true, &read_plan);
-        last = arrived.last();
-        if !arrived.leads_on() {
-            room.send(ReadAhead(arrived, Some(reader)));
-            return;
+        let range = range.map(|range| {
+            let (last, more) = (range.events.last().map(|event| event.offset), range.more);
+            let read_plan = read_plan.clone();
+            let checking = tokio::spawn(async move {
+                let checked = read_plan.stage.check(range.events).await;
+                drop(permit);
+                checked
+            });
+            ReadRange { last, more, early, took, checking: AbortOnDropHandle::new(checking) }
+        });
+        let above = leads_to(&range);
+        room.send(range);
+        if above.is_none() {
+            return reader;
         }
-        room.send(ReadAhead(arrived, None));
+        (last, early) = (above, true);
     }
-}
-
-/// Requests a range, with a permit where there may be much to read. A channel that has come to the end needs none.
-async fn request(reader: &mut Reader, last: Option<Offset>, read_plan: &ReadPlan) -> Requested {
-    let permit = if reader.is_behind() { read_plan.stage.permit().await } else { ReadPermit::default() };
-    let began = SystemTime::now();
-    let range = reader.next(last).await;
-    Requested { range, took: began..SystemTime::now(), permit }
 }

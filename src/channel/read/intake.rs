@@ -16,36 +16,36 @@
 //!
 //! # Cancellation
 //!
-//! At any point before a batch is returned: it is read again.
+//! At any point before a batch is returned; the intake is then dropped, and another reads the batch again.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::field::display;
+use tracing::{debug, error, info, warn};
 
 use crate::api::ApiError;
+use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
 use crate::channel::deliver::batch::{Batch, Outcome, Sorted};
-use crate::channel::read::ahead::{Ahead, Arrived};
-use crate::channel::read::reader::{Range, ReadError};
+use crate::channel::read::ahead::Ahead;
+use crate::channel::read::reader::ReadError;
+use crate::channel::read::source::Source;
 use crate::channel::reporter::StatusReporter;
 use crate::channel::status::Activity;
 use crate::channel::trouble::Trouble;
-use crate::channel::verify::{PROOF_TIMEOUT, StageContext};
-use crate::channel::{ChannelError, pause};
-use crate::event::Offset;
-use crate::ledger::{Blocker, Change, Commit, Pending, QUARANTINE, QuarantinedEvent};
-use crate::retry::Retry;
+use crate::channel::verify::{PROOF_RETRY, PROOF_TIMEOUT, StageContext};
+use crate::event::{Offset, RawEvent};
+use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use crate::telemetry::trace::Trace;
 
 /// How often the service is asked for its newest offset while no page shows it: while there is more than a page to read, or
 /// while what was read waits to be taken.
-const LOOK_AHEAD: Duration = Duration::from_secs(10);
+pub(in crate::channel) const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
 /// How long reading waits for that answer. It goes on without.
-const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
+pub(in crate::channel) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(in crate::channel) struct Intake {
     shared: Arc<RunContext>,
@@ -53,6 +53,8 @@ pub(in crate::channel) struct Intake {
     ahead: Ahead,
     /// The last offset of the batch before.
     position: Option<Offset>,
+    /// What is read next is above this: above the position, or above unconfirmed events that follow it.
+    above: Option<Offset>,
     /// Outcomes that are not handed on yet.
     waiting: Vec<Outcome>,
     /// The trace of their range, while any of it waits.
@@ -63,22 +65,8 @@ pub(in crate::channel) struct Intake {
     shown_above: Option<Offset>,
     /// The last page said that there is no more: wait before the next poll.
     caught_up: bool,
-    /// When the channel's newest offset was last known.
-    looked_ahead: Instant,
-    retry: Retry,
     trouble: Trouble,
     reporter: StatusReporter,
-}
-
-/// The next step of an intake.
-#[derive(Debug)]
-pub(in crate::channel) enum Taken {
-    /// The next batch.
-    Batch(Batch),
-    /// There is no more, for now.
-    Nothing,
-    /// `stop` fired.
-    Stopped,
 }
 
 impl Intake {
@@ -92,100 +80,93 @@ impl Intake {
         Self {
             ahead: Ahead::new(read_plan.clone()),
             position,
+            above: position,
             waiting: Vec::new(),
             trace: None,
             held: None,
             shown_above: None,
             caught_up: false,
-            looked_ahead: Instant::now(),
-            retry: shared.machine.retry(read_plan.settings.retry),
-            trouble: Trouble::new(&shared.channel, &reporter),
+            trouble: Trouble::new(&shared.channel, &reporter, None, shared.machine.retry(read_plan.settings.retry)),
             reporter,
             shared,
             read_plan,
         }
     }
 
-    /// The next batch. Errors of the service are waited out.
-    pub(in crate::channel) async fn next(&mut self, stop: &CancellationToken) -> Result<Taken, ChannelError> {
+    /// The next batch; `None` where there is no more, for now. Errors of the service are waited out.
+    pub(in crate::channel) async fn next(&mut self) -> Result<Option<Batch>, ChannelError> {
         self.reporter.says(Activity::Reading);
-        let taken = self.take(stop).await?;
-        if let Taken::Nothing = taken {
-            self.reporter.has_read_all();
-            self.reporter.waits(Activity::Idle, self.read_plan.settings.idle_wait);
-        } else {
-            self.reporter.says(Activity::Delivering);
-        }
-        Ok(taken)
-    }
-
-    async fn take(&mut self, stop: &CancellationToken) -> Result<Taken, ChannelError> {
         loop {
             if let Some(pending) = self.held.take() {
-                let Some(settled) = self.hold(pending, stop).await? else { return Ok(Taken::Stopped) };
+                let settled = self.hold(pending).await?;
                 self.waiting.insert(0, settled);
             }
-            if !self.waiting.is_empty() {
-                if self.waiting.iter().any(Outcome::is_rejected) && !self.room(stop).await {
-                    return Ok(Taken::Stopped);
-                }
-                let top = self.waiting.last().map(Outcome::offset);
-                if let Some(batch) = self.sort().await? {
-                    return Ok(Taken::Batch(batch));
-                }
-                if self.held.is_none() && (self.caught_up || !self.look_above(top, stop).await?) {
-                    // Unconfirmed events alone: the next poll shows them again.
-                    return Ok(Taken::Nothing);
+            if self.waiting.is_empty() {
+                if std::mem::take(&mut self.caught_up) || !self.read().await? {
+                    // Unconfirmed events that nothing confirmed follows are shown again by the next poll.
+                    self.above = self.position;
+                    self.reporter.has_read_all();
+                    self.reporter.waits(Activity::Idle, self.read_plan.settings.idle_wait);
+                    return Ok(None);
                 }
                 continue;
             }
-            if std::mem::take(&mut self.caught_up) {
-                return Ok(Taken::Nothing);
+            if self.waiting.iter().any(Outcome::is_rejected) {
+                self.room().await;
             }
-            match self.read(stop).await? {
-                Read::Again => {}
-                Read::Nothing => return Ok(Taken::Nothing),
-                Read::Stopped => return Ok(Taken::Stopped),
+            if let Some(batch) = self.sort().await? {
+                self.reporter.says(Activity::Delivering);
+                return Ok(Some(batch));
             }
         }
     }
 
-    /// In strict ordering, waits for the proof of an event; `None` where `stop` fired first.
-    async fn hold(&self, mut pending: Pending, stop: &CancellationToken) -> Result<Option<Outcome>, ChannelError> {
-        let offset = pending.offset;
+    /// In strict ordering, waits for the proof of an event. Nothing after the event is handed on meanwhile.
+    async fn hold(&self, pending: Pending) -> Result<Outcome, ChannelError> {
+        let Pending { offset, event_id, mut first_seen, json } = pending;
         let (quarantined, blocker) =
             self.shared.look(|ledger| (ledger.quarantined().get(&offset).cloned(), ledger.blocker()));
         if let Some(facts) = quarantined.filter(|facts| facts.reason == PROOF_TIMEOUT) {
             // Another intake has waited for it already.
-            return Ok(Some(Outcome::Rejected(QuarantinedEvent { facts, json: pending.json })));
+            return Ok(Outcome::Rejected(QuarantinedEvent { facts, json }));
         }
         if let Some(known) = blocker.filter(|known| known.offset == offset) {
-            pending.first_seen = known.first_seen;
+            first_seen = known.first_seen;
         } else {
-            let blocker = Change::Block(Blocker { offset, first_seen: pending.first_seen });
-            self.shared.claim().commit(Commit(vec![blocker])).await?;
+            self.shared.commit(vec![Change::Block(Blocker { offset, first_seen })]).await?;
         }
-        self.read_plan.stage.hold(pending, self.context(self.trace.as_ref(), stop)).await
+        let (stage, context) = (&self.read_plan.stage, self.context(self.trace.as_ref()));
+        let trace_id = context.trace.map(display);
+        warn!(channel = %self.shared.channel.name, trace_id, %offset, "proof pending: later events wait for it");
+        let mut retry = self.shared.machine.retry(PROOF_RETRY);
+        loop {
+            self.reporter.waits(Activity::AwaitingProof { offset }, PROOF_RETRY.max_wait);
+            // Its time may have run out while it waited behind another event. Its proof may be there: ask before rejecting.
+            if !stage.is_timed_out(first_seen) {
+                sleep(retry.next_wait(None)).await;
+            }
+            match stage.ask_for_proof(offset, event_id, context).await? {
+                None | Some(Outcome::Pending(_)) if stage.is_timed_out(first_seen) => {
+                    let raw = RawEvent { offset, id: event_id, json };
+                    return Ok(Outcome::Rejected(stage.proof_timeout(raw, context.trace)));
+                }
+                None | Some(Outcome::Pending(_)) => {}
+                Some(outcome) => return Ok(outcome),
+            }
+        }
     }
 
-    /// Waits until the quarantine has room; `false` where `stop` fired first.
-    async fn room(&self, stop: &CancellationToken) -> bool {
-        let taken = self.shared.look(crate::ledger::Ledger::quarantine_room);
+    /// Waits until the quarantine has room.
+    async fn room(&self) {
+        let taken = self.shared.look(Ledger::quarantine_room);
         if !taken.is_full(QUARANTINE) {
-            return true;
+            return;
         }
         self.reporter.says(Activity::QuarantineFull);
         let (channel, events, bytes) = (&self.shared.channel.name, taken.events, taken.bytes);
         error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; look at them with `channeld quarantine list`, then retry or drop them");
-        let room = tokio::select! {
-            biased;
-            () = stop.cancelled() => false,
-            () = self.shared.claim().until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)) => true,
-        };
-        if room {
-            info!(%channel, "quarantine has room again: reading goes on");
-        }
-        room
+        self.shared.claim().until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
+        info!(%channel, "quarantine has room again: reading goes on");
     }
 
     /// Sorts the waiting outcomes, as far as they may be handed on.
@@ -200,163 +181,82 @@ impl Intake {
         }
         // The trace ends with the range's last outcome.
         self.trace = Some(trace).filter(|_| self.held.is_some() || !self.waiting.is_empty());
-        self.quarantine(unconfirmed).await?;
+        if !unconfirmed.is_empty() {
+            self.shared.commit(unconfirmed.into_iter().map(Change::Quarantine).collect()).await?;
+        }
         if let Some(batch) = &batch {
-            self.position = Some(batch.through);
+            (self.position, self.above) = (Some(batch.through), Some(batch.through));
+        } else if self.held.is_none() {
+            // Reading looks above them for a confirmed event.
+            self.above = top;
         }
         Ok(batch)
     }
 
-    async fn quarantine(&self, unconfirmed: Vec<QuarantinedEvent>) -> Result<(), ChannelError> {
-        if unconfirmed.is_empty() {
-            return Ok(());
-        }
-        let quarantined = unconfirmed.into_iter().map(Change::Quarantine).collect();
-        Ok(self.shared.claim().commit(Commit(quarantined)).await?)
-    }
-
-    /// Whether a confirmed event is above a range that holds unconfirmed events only: the range is then read again.
-    /// Unconfirmed events that are found on the way are quarantined too.
-    async fn look_above(&mut self, top: Option<Offset>, stop: &CancellationToken) -> Result<bool, ChannelError> {
-        let mut reader = self.read_plan.reader();
-        let mut above = top;
-        loop {
-            let began = SystemTime::now();
-            let range = tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(false),
-                range = reader.next(above) => range,
-            };
-            let Range { events, more } = match range {
-                Ok(range) => range,
-                Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
-                // The error is reported when the range itself is read.
-                Err(_) => return Ok(false),
-            };
-            let trace = self.begin(began);
-            let checked = self.read_plan.stage.check(events).await?;
-            let Some(outcomes) = self.read_plan.stage.page(checked, self.context(Some(&trace), stop)).await? else {
-                return Ok(false);
-            };
-            if outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Unconfirmed(_))) {
-                self.shown_above = above;
-                // What was read ahead is older than what was seen above.
-                self.ahead.forget();
+    /// Reads the next range; `false` where there is no more, for now.
+    async fn read(&mut self) -> Result<bool, ChannelError> {
+        let range = match self.ahead.next(self.above).await {
+            Ok(range) => range,
+            Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
+            Err(error) => {
+                self.trouble.wait_out("reading events", error).await;
                 return Ok(true);
             }
-            above = outcomes.last().map(Outcome::offset).or(above);
-            if !outcomes.is_empty() {
-                if !self.room(stop).await {
-                    return Ok(false);
-                }
-                self.quarantine(Batch::sort(&self.read_plan.settings, &trace, outcomes).unconfirmed).await?;
-            }
-            if !more {
-                return Ok(false);
-            }
+        };
+        self.trouble.over();
+        let more = range.more || range.early;
+        if range.last.is_none() {
+            return Ok(more);
         }
+        let trace = self.shared.traces.begin(&self.shared.channel, range.took.start);
+        trace.past("poll", range.took.clone());
+        let verifying = trace.part("verify");
+        let outcomes = self.read_plan.stage.page(range.checked().await?, self.context(Some(&trace))).await?;
+        drop(verifying);
+        let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
+        if self.above != self.position && confirmed {
+            // The unconfirmed events are passed, once the range that they are in was read again. What was read ahead is older
+            // than what was seen above.
+            (self.shown_above, self.above) = (self.above, self.position);
+            self.ahead.forget();
+            return Ok(true);
+        }
+        self.caught_up = !more;
+        self.log_verified(&trace, &outcomes);
+        (self.waiting, self.trace) = (outcomes, Some(trace));
+        Ok(true)
     }
 
-    fn begin(&self, since: SystemTime) -> Trace {
-        self.shared.traces.begin(&self.shared.channel, since)
-    }
-
-    fn context<'a>(&'a self, trace: Option<&Trace>, stop: &'a CancellationToken) -> StageContext<'a> {
-        StageContext { reporter: &self.reporter, stop, trace: trace.map(Trace::id) }
+    fn context(&self, trace: Option<&Trace>) -> StageContext<'_> {
+        StageContext { reporter: &self.reporter, trace: trace.map(Trace::id) }
     }
 
     fn log_verified(&self, trace: &Trace, outcomes: &[Outcome]) {
-        let [Some(first), Some(last)] = [outcomes.first(), outcomes.last()].map(|at| at.map(Outcome::offset)) else {
-            return;
-        };
+        let (Some(first), Some(last)) = (outcomes.first(), outcomes.last()) else { return };
+        let (first, last) = (first.offset(), last.offset());
         let (channel, trace_id, events) = (&self.shared.channel.name, trace.id(), outcomes.len());
         debug!(%channel, %trace_id, %first, %last, events, "batch verified");
         trace.note(|| {
-            let of = |counts: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| counts(outcome)).count();
-            let counts = [
-                ("events", events),
-                ("pending", of(|outcome| matches!(outcome, Outcome::Pending(_)))),
-                ("rejected", of(Outcome::is_rejected)),
-            ];
-            let counts = counts.map(|(name, count)| (name, i64::try_from(count).unwrap_or(i64::MAX)));
-            counts.into_iter().chain([("first_offset", first.get()), ("last_offset", last.get())]).collect()
+            let count = |counts: fn(&Outcome) -> bool| {
+                i64::try_from(outcomes.iter().filter(|outcome| counts(outcome)).count()).unwrap_or(i64::MAX)
+            };
+            vec![
+                ("events", count(|_| true)),
+                ("pending", count(|outcome| matches!(outcome, Outcome::Pending(_)))),
+                ("rejected", count(Outcome::is_rejected)),
+                ("first_offset", first.get()),
+                ("last_offset", last.get()),
+            ]
         });
-    }
-
-    /// Waits for what may take long. Asks the service for the newest offset now and then meanwhile.
-    pub(in crate::channel) async fn meanwhile<T>(&self, doing: impl Future<Output = T>) -> T {
-        let source = self.read_plan.stage.source();
-        let looking = async {
-            let mut wait = LOOK_AHEAD;
-            loop {
-                sleep(wait).await;
-                let retry_after = source.poll(None, 1).await.err().and_then(|error| error.retry_after());
-                wait = LOOK_AHEAD.max(retry_after.unwrap_or_default());
-            }
-        };
-        tokio::select! { biased; done = doing => done, never = looking => never }
-    }
-
-    /// Asks for the newest offset, if no page has shown it for a while; `false` where `stop` fired first.
-    async fn look_ahead(&mut self, stop: &CancellationToken) -> bool {
-        if self.caught_up {
-            self.looked_ahead = Instant::now();
-        }
-        if !self.reporter.reads_first() || self.looked_ahead.elapsed() < LOOK_AHEAD {
-            return true;
-        }
-        self.looked_ahead = Instant::now();
-        let source = self.read_plan.stage.source();
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => false,
-            // The source puts the answer on the board. An error is reported when it concerns what is read.
-            _ = timeout(LOOK_AHEAD_TIMEOUT, source.poll(None, 1)) => true,
-        }
-    }
-
-    async fn read(&mut self, stop: &CancellationToken) -> Result<Read, ChannelError> {
-        let Arrived { range, took, early } = tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(Read::Stopped),
-            arrived = self.ahead.next(self.position) => arrived,
-        };
-        let error = match range {
-            Ok(range) => {
-                self.retry.reset();
-                self.trouble.over();
-                if range.last.is_none() {
-                    return Ok(if range.more || early { Read::Again } else { Read::Nothing });
-                }
-                let trace = self.begin(took.start);
-                trace.past("poll", took);
-                self.caught_up = !range.more && !early;
-                if !self.look_ahead(stop).await {
-                    return Ok(Read::Stopped);
-                }
-                let verifying = trace.part("verify");
-                let context = self.context(Some(&trace), stop);
-                let Some(outcomes) = self.read_plan.stage.page(range.checked().await?, context).await? else {
-                    return Ok(Read::Stopped);
-                };
-                drop(verifying);
-                self.log_verified(&trace, &outcomes);
-                (self.waiting, self.trace) = (outcomes, Some(trace));
-                return Ok(Read::Again);
-            }
-            Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
-            Err(error) => error,
-        };
-        let wait = self.retry.next_wait(error.retry_after());
-        self.trouble.report("reading events", &error, wait);
-        Ok(if pause(wait, stop).await { Read::Again } else { Read::Stopped })
     }
 }
 
-/// What follows a request for a range.
-enum Read {
-    /// There are outcomes, or the wait after an error is over.
-    Again,
-    Nothing,
-    Stopped,
+/// Asks for the newest offset at `next`, and sets the time for asking again. The source puts the answer on the board; an
+/// error is reported when it concerns what is read.
+pub(in crate::channel) async fn look_ahead(source: &dyn Source, next: &mut Instant) {
+    sleep_until(*next).await;
+    *next = Instant::now() + LOOK_AHEAD;
+    if let Err(error) = source.poll(None, 1).await {
+        *next += error.retry_after().unwrap_or_default();
+    }
 }

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Permits for each processor: enough that some ranges are checked while the service is asked for others.
-const FOR_EACH_PROCESSOR: usize = 8;
+pub(in crate::channel) const FOR_EACH_PROCESSOR: usize = 8;
 
 /// The longest wait for a permit. Well below what would look like a hang.
 const MAX_WAIT: Duration = Duration::from_secs(20);
@@ -26,27 +26,18 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub(in crate::channel) struct ReadPermits(Arc<Semaphore>);
 
-/// A permit, held until it is dropped. The default is none: a channel that proceeds without one.
-#[derive(Debug, Default)]
-pub(in crate::channel) struct ReadPermit {
-    _permit: Option<OwnedSemaphorePermit>,
-}
+/// A permit, held until it is dropped; `None` for a channel that proceeds without one.
+pub(in crate::channel) type ReadPermit = Option<OwnedSemaphorePermit>;
 
 impl ReadPermits {
-    /// Enough for a machine with that many processors.
-    pub(in crate::channel) fn new(processors: usize) -> Self {
-        Self::of(FOR_EACH_PROCESSOR * processors)
-    }
-
-    /// Exactly that many.
-    pub(in crate::channel) fn of(permits: usize) -> Self {
+    pub(in crate::channel) fn new(permits: usize) -> Self {
         Self(Arc::new(Semaphore::new(permits)))
     }
 
     /// Waits for a permit, at most [`MAX_WAIT`].
     pub(in crate::channel) async fn next(&self) -> ReadPermit {
-        let permit = timeout(MAX_WAIT, self.0.clone().acquire_owned()).await;
-        ReadPermit { _permit: permit.ok().map(|permit| permit.expect("the semaphore is never closed")) }
+        let permit = timeout(MAX_WAIT, self.0.clone().acquire_owned()).await.ok();
+        permit.map(|permit| permit.expect("the semaphore is never closed"))
     }
 }
 

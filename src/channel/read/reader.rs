@@ -20,7 +20,6 @@
 //! and closes itself; when there is not, it starts at the last offset read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::{ApiError, Page};
 use crate::channel::read::source::Source;
@@ -36,7 +35,8 @@ const SMALLEST_PAGE: u16 = 3;
 pub(in crate::channel) struct Reader {
     source: Arc<dyn Source>,
     limit: u16,
-    behind: bool,
+    /// There may be much to read: there was more, or nothing has been read yet.
+    pub(in crate::channel) behind: bool,
     /// The service was seen to leave out older events: a probe for the lowest of them is in vain.
     shows_newest: bool,
     walk: Option<Walk>,
@@ -79,14 +79,6 @@ impl ReadError {
         }
     }
 
-    /// How long the service asked to wait.
-    pub(in crate::channel) fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Api(error) => error.retry_after(),
-            Self::InDoubt { .. } => None,
-        }
-    }
-
     /// Whether it is expected to heal by itself.
     pub(in crate::channel) fn heals(&self) -> bool {
         match self {
@@ -101,11 +93,6 @@ impl Reader {
         Self { source, limit: page_limit.max(SMALLEST_PAGE), behind: true, shows_newest: false, walk: None }
     }
 
-    /// Whether there may be much to read: there was more, or nothing has been read yet.
-    pub(in crate::channel) fn is_behind(&self) -> bool {
-        self.behind
-    }
-
     /// The next events above `last`, which may be none. `last` is where the range before ended.
     ///
     /// # Errors
@@ -118,83 +105,62 @@ impl Reader {
             self.walk = None;
             self.shows_newest = false;
         }
-        match self.closed_page(last).await? {
-            Ok(range) => {
-                self.behind = range.more;
-                Ok(range)
-            }
-            Err(lowest) => {
-                self.walk = Some(Walk::begin(&*self.source, last, lowest).await?);
-                self.behind = true;
-                Ok(Range { events: Vec::new(), more: true })
-            }
-        }
-    }
-
-    /// A page without a gap below it; where there is none, the lowest offset that polling shows.
-    async fn closed_page(&mut self, last: Option<Offset>) -> Result<Result<Range, Offset>, ReadError> {
         let early = last.map_or(Offset::ZERO, |last| last.before().unwrap_or(last));
         let from = if self.behind { early } else { last.unwrap_or(Offset::ZERO) };
-        let mut page = self.poll(from, last).await?;
-        if last.is_none() {
-            self.add_what_is_below(&mut page).await?;
-        }
-        let mut closed = self.is_closed(&page, from, last).await?;
+        let (mut range, mut closed) = self.page(from, last).await?;
         if !closed && from != early {
-            page = self.poll(early, last).await?;
-            closed = self.is_closed(&page, early, last).await?;
+            (range, closed) = self.page(early, last).await?;
         }
-        Ok(match page.range.events.first() {
-            Some(lowest) if !closed => Err(lowest.offset),
-            _ => Ok(page.range),
-        })
+        if let Some(lowest) = range.events.first().filter(|_| !closed) {
+            self.walk = Some(Walk::begin(&*self.source, last, lowest.offset).await?);
+            range = Range { events: Vec::new(), more: true };
+        }
+        self.behind = range.more;
+        Ok(range)
     }
 
-    async fn poll(&self, from: Offset, last: Option<Offset>) -> Result<Polled, ReadError> {
-        let Page { events, has_more } = self.source.poll(Some(from), self.limit).await?;
-        let full = events.len() >= usize::from(self.limit);
-        let (known, mut new): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| Some(event.offset) <= last);
-        new.reverse();
-        let more = !new.is_empty() && (full || has_more);
-        Ok(Polled { range: Range { events: new, more }, reaches_down: !known.is_empty() })
+    /// The part of a page above `last`, and whether nothing can lie between the two.
+    async fn page(&mut self, from: Offset, last: Option<Offset>) -> Result<(Range, bool), ReadError> {
+        let Page { mut events, has_more } = self.source.poll(Some(from), self.limit).await?;
+        let shown = events.len();
+        events.retain(|event| Some(event.offset) > last);
+        let reaches_down = events.len() < shown;
+        let more = !events.is_empty() && (shown >= usize::from(self.limit) || has_more);
+        events.reverse();
+        if last.is_none() {
+            self.add_what_is_below(&mut events).await?;
+        }
+        let closed = reaches_down || self.is_closed(&events, from, last).await?;
+        Ok((Range { events, more }, closed))
     }
 
     /// Adds the events below the first page of a channel. Where `offset` excludes its own event, an offset of 0 excludes the
     /// event 0. A poll without an offset gives the latest events, which are all events as long as one page holds them.
-    async fn add_what_is_below(&self, first: &mut Polled) -> Result<(), ReadError> {
+    async fn add_what_is_below(&self, first: &mut Vec<RawEvent>) -> Result<(), ReadError> {
         let latest = self.source.poll(None, self.limit).await?;
         if latest.events.len() >= usize::from(self.limit) || latest.has_more {
             return Ok(());
         }
-        let lowest = first.range.events.first().map(|event| event.offset);
+        let lowest = first.first().map(|event| event.offset);
         let below = latest.events.into_iter().rev().filter(|event| lowest.is_none_or(|lowest| event.offset < lowest));
-        first.range.events.splice(..0, below);
+        first.splice(..0, below);
         Ok(())
     }
 
     /// Whether nothing can lie between `last` and the lowest event of a page that was requested with `from`.
-    async fn is_closed(&mut self, page: &Polled, from: Offset, last: Option<Offset>) -> Result<bool, ReadError> {
-        let [lowest, rest @ ..] = &*page.range.events else { return Ok(true) };
+    async fn is_closed(&mut self, page: &[RawEvent], from: Offset, last: Option<Offset>) -> Result<bool, ReadError> {
+        let [lowest, rest @ ..] = page else { return Ok(true) };
         // A page with room for more than its only event holds all there is.
-        if page.reaches_down || lowest.offset.before() == last || rest.is_empty() {
+        if lowest.offset.before() == last || rest.is_empty() {
             return Ok(true);
         }
         if self.shows_newest {
             return Ok(false);
         }
         let probe = self.source.poll(Some(from), 1).await?;
-        let closed = probe.events.first().is_some_and(|first| first.offset == lowest.offset);
-        self.shows_newest = !closed;
-        Ok(closed)
+        self.shows_newest = probe.events.first().is_none_or(|first| first.offset != lowest.offset);
+        Ok(!self.shows_newest)
     }
-}
-
-/// The part of a page above the last offset read.
-#[derive(Debug)]
-struct Polled {
-    range: Range,
-    /// Whether the page also held events that were read already.
-    reaches_down: bool,
 }
 
 #[cfg(test)]

@@ -19,31 +19,15 @@ use crate::event::ChannelId;
 /// The slots between two polls.
 const SLOTS: u32 = 50;
 
-/// The times at which one channel polls, equally far apart.
-#[derive(Debug)]
-pub(in crate::channel) struct PollSchedule {
-    every: Duration,
-    origin: Instant,
-    /// How long before the origin a poll would have been due.
-    shift: Duration,
-}
-
-impl PollSchedule {
-    /// A channel's slot follows from its id, which spreads channels as well as chance does, and is the same in each run.
-    /// Slots are counted from `origin`.
-    pub(in crate::channel) fn of(channel: ChannelId, origin: Instant, every: Duration) -> Self {
-        // The last bytes: in some kinds of id the first ones are a time.
-        let [.., a, b, c, d] = channel.0.into_bytes();
-        let slot = u32::from_be_bytes([a, b, c, d]) % SLOTS;
-        Self { every, origin, shift: every * slot / SLOTS }
-    }
-
-    /// How long it is until the next poll.
-    pub(in crate::channel) fn wait(&self) -> Duration {
-        let passed = self.origin.elapsed() + self.shift;
-        let since = passed.as_nanos().checked_rem(self.every.as_nanos()).unwrap_or_default();
-        self.every.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(u64::MAX)))
-    }
+/// How long it is until the next poll of a channel that polls `every` so often. Its slot follows from its id, which spreads
+/// channels as well as chance does, and is the same in each run. Slots are counted from `origin`.
+pub(in crate::channel) fn until_next_poll(channel: ChannelId, origin: Instant, every: Duration) -> Duration {
+    // The last bytes: in some kinds of id the first ones are a time.
+    let [.., a, b, c, d] = channel.0.into_bytes();
+    let slot = u32::from_be_bytes([a, b, c, d]) % SLOTS;
+    let passed = origin.elapsed() + every * slot / SLOTS;
+    let since = passed.as_nanos().checked_rem(every.as_nanos()).unwrap_or_default();
+    every.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(u64::MAX)))
 }
 
 #[cfg(test)]

@@ -30,27 +30,16 @@ pub(in crate::channel) trait Source: Any + Send + Sync + fmt::Debug {
     fn equals(&self, other: &dyn Source) -> bool;
 }
 
-/// The service itself.
+/// The service itself. Requests are counted, and their answers shown on the channel's board.
 #[derive(Debug)]
 pub(in crate::channel) struct Service {
-    api: Client,
-    channel: ChannelId,
-    /// `None` where no channel runs.
-    observer: Option<Observer>,
-}
-
-/// Where requests and their answers are counted and shown.
-#[derive(Debug)]
-pub(in crate::channel) struct Observer {
+    pub(in crate::channel) api: Client,
+    pub(in crate::channel) channel: ChannelId,
     pub(in crate::channel) handle: Arc<Handle>,
     pub(in crate::channel) metrics: Arc<ChannelMetrics>,
 }
 
 impl Service {
-    pub(in crate::channel) fn new(api: Client, channel: ChannelId, observer: Option<Observer>) -> Self {
-        Self { api, channel, observer }
-    }
-
     async fn counted<T>(
         &self,
         endpoint: Endpoint,
@@ -58,9 +47,7 @@ impl Service {
     ) -> Result<T, ApiError> {
         let began = Instant::now();
         let answer = request.await;
-        if let Some(observer) = &self.observer {
-            observer.metrics.asked(endpoint, began.elapsed(), answer.as_ref().err().map(ApiError::kind));
-        }
+        self.metrics.asked(endpoint, began.elapsed(), answer.as_ref().err().map(ApiError::kind));
         answer
     }
 }
@@ -69,9 +56,7 @@ impl Service {
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
         let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await?;
-        if let Some(observer) = &self.observer {
-            observer.handle.board.polled(page.events.iter().map(|event| event.offset));
-        }
+        self.handle.board.polled(page.events.iter().map(|event| event.offset));
         Ok(page)
     }
 
@@ -79,9 +64,7 @@ impl Source for Service {
         let created = Created { gt: after, lte: Some(through), ..Created::default() };
         let filter = Filter { created, ..Filter::default() };
         let page = self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await?;
-        if let Some(observer) = &self.observer {
-            observer.handle.board.answered();
-        }
+        self.handle.board.answered();
         Ok(page)
     }
 
@@ -89,7 +72,7 @@ impl Source for Service {
         self.counted(Endpoint::Event, self.api.event(self.channel, id)).await
     }
 
-    /// The observer is always the channel's own.
+    /// The board and the metrics are always the channel's own.
     fn equals(&self, other: &dyn Source) -> bool {
         let other: Option<&Self> = (other as &dyn Any).downcast_ref();
         other.is_some_and(|other| (&self.api, self.channel) == (&other.api, other.channel))

@@ -6,89 +6,61 @@
 
 use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
-
-use crate::api::{ApiError, Page};
+use crate::api::ApiError;
+use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::read::reader::ReadError;
-use crate::channel::reporter::StatusReporter;
+use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::settings::{Outlet, Start};
 use crate::channel::trouble::Trouble;
-use crate::channel::{ChannelError, pause};
-use crate::ledger::{Change, Commit, Cursor};
+use crate::event::Offset;
+use crate::ledger::{Change, Cursor};
 
-/// The cursors of all lanes; the hub begins at the highest of them. `None` where `stop` fired first.
+/// The cursors of all lanes; the hub begins at the highest of them.
 pub(in crate::channel) async fn positions(
     shared: &RunContext,
     outlets: &[Outlet],
-    stop: &CancellationToken,
-) -> Result<Option<Vec<Cursor>>, ChannelError> {
+) -> Result<Vec<Cursor>, ChannelError> {
     let mut positions = Vec::with_capacity(outlets.len());
     for outlet in outlets {
-        let Some(position) = position(shared, &outlet.name, stop).await? else { return Ok(None) };
-        positions.push(position);
+        positions.push(position(shared, &outlet.name).await?);
     }
     shared.hub.begin_at(positions.iter().filter_map(|position| position.through).max());
-    Ok(Some(positions))
+    Ok(positions)
 }
 
-/// A lane's cursor. Without one, `start` is applied and recorded. `None` where `stop` fired first.
-pub(in crate::channel) async fn position(
-    shared: &RunContext,
-    sink: &Arc<str>,
-    stop: &CancellationToken,
-) -> Result<Option<Cursor>, ChannelError> {
+/// A lane's cursor. Without one, `start` is applied and recorded.
+pub(in crate::channel) async fn position(shared: &RunContext, sink: &Arc<str>) -> Result<Cursor, ChannelError> {
     if let Some(cursor) = shared.look(|ledger| ledger.cursor(sink)) {
-        return Ok(Some(cursor));
+        return Ok(cursor);
     }
-    let Some(cursor) = start(shared, stop).await? else { return Ok(None) };
-    shared.claim().commit(Commit(vec![Change::Advance { sink: sink.clone(), to: cursor }])).await?;
-    Ok(Some(cursor))
-}
-
-/// The cursor that `start` means; `None` where `stop` fired before the service gave its latest event.
-async fn start(shared: &RunContext, stop: &CancellationToken) -> Result<Option<Cursor>, ChannelError> {
-    loop {
+    let through = loop {
         let read_plan = shared.read_plan();
-        let through = match read_plan.settings.start {
-            Start::Earliest => None,
-            Start::Offset(first) => first.before(),
-            Start::Latest => tokio::select! {
-                biased;
-                latest = latest(shared, &read_plan, stop) => match latest? {
-                    None => return Ok(None),
-                    Some(page) => page.events.first().map(|event| event.offset),
-                },
-                () = read_plan.over() => continue,
-            },
-        };
-        return Ok(Some(Cursor { through }));
-    }
+        tokio::select! {
+            biased;
+            through = start(shared, &read_plan) => break through?,
+            () = read_plan.over() => {}
+        }
+    };
+    let to = Cursor { through };
+    shared.commit(vec![Change::Advance { sink: sink.clone(), to }]).await?;
+    Ok(to)
 }
 
-/// Asks the service for its latest event until it answers; `None` where `stop` fired first.
-async fn latest(
-    shared: &RunContext,
-    read_plan: &ReadPlan,
-    stop: &CancellationToken,
-) -> Result<Option<Page>, ChannelError> {
-    let mut trouble = Trouble::new(&shared.channel, &StatusReporter::channel(&shared.handle));
-    let (source, mut retry) = (read_plan.stage.source(), shared.machine.retry(read_plan.settings.retry));
+/// The last offset before where a plan starts. While the service does not answer, it waits.
+async fn start(shared: &RunContext, read_plan: &ReadPlan) -> Result<Option<Offset>, ChannelError> {
+    match read_plan.settings.start {
+        Start::Earliest => return Ok(None),
+        Start::Offset(first) => return Ok(first.before()),
+        Start::Latest => {}
+    }
+    let retry = shared.machine.retry(read_plan.settings.retry);
+    let reporter = StatusReporter::new(&shared.handle, Part::Channel);
+    let mut trouble = Trouble::new(&shared.channel, &reporter, None, retry);
     loop {
-        let answer = tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(None),
-            answer = source.poll(None, 1) => answer,
-        };
-        let error = match answer {
-            Ok(page) => return Ok(Some(page)),
+        match read_plan.stage.source.poll(None, 1).await {
+            Ok(page) => return Ok(page.events.first().map(|event| event.offset)),
             Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
-            Err(error) => error,
-        };
-        let wait = retry.next_wait(error.retry_after());
-        trouble.report("asking for the latest event", &ReadError::Api(error), wait);
-        if !pause(wait, stop).await {
-            return Ok(None);
+            Err(error) => trouble.wait_out("asking for the latest event", error).await,
         }
     }
 }

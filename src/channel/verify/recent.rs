@@ -49,7 +49,7 @@ pub struct RecentEvents {
 
 /// Why an event whose proof holds, or that needs none, is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::channel) enum Alarm {
+pub(crate) enum Alarm {
     #[error("its proof was shown before, at {0}")]
     DuplicateProof(Place),
     #[error("another event, or other content of it, was shown before at {0}")]
@@ -65,9 +65,13 @@ pub(in crate::channel) struct Admitted {
     pub(in crate::channel) is_news: bool,
 }
 
+/// The part of a proof's digest by which it is found in memory. A digest is a hash: its parts are as good as chance.
+type Print = u64;
+
 #[derive(Debug, Default)]
 struct Index {
-    proofs: HashMap<Digest, Place>,
+    /// Not a `HashMap`: one that is full and whose entries come and go takes three times the memory.
+    proofs: BTreeMap<Print, Place>,
     channels: HashMap<ChannelId, Recent>,
 }
 
@@ -76,7 +80,7 @@ struct Index {
 struct Recent {
     contents: BTreeMap<Offset, Content>,
     /// Oldest first.
-    proofs: VecDeque<Digest>,
+    proofs: VecDeque<Print>,
 }
 
 /// An event's id and content, by 32 bits of a hash each: enough to tell, at one offset, that something has changed.
@@ -112,9 +116,10 @@ impl RecentEvents {
         let mut shown_elsewhere = Vec::new();
         for proof in proofs {
             let place = Place { channel_id: channel, offset: proof.offset };
-            match index.proofs.get(&proof.digest) {
+            let print = print_of(&proof.digest);
+            match index.proofs.get(&print) {
                 Some(known) if known.channel_id != channel => shown_elsewhere.push((proof.offset, *known)),
-                _ => index.add_proof(proof.digest, place, capacity),
+                _ => index.add_proof(print, place, capacity),
             }
         }
         shown_elsewhere
@@ -128,7 +133,7 @@ impl RecentEvents {
         proof: &Proof,
     ) -> Result<Admitted, Alarm> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
-        self.lock().admit(place(channel, event), content, Some(digest_of(&proof.digest)), self.proofs_each())
+        self.lock().admit(place(channel, event), content, Some(print_of(&proof.digest.0)), self.proofs_each())
     }
 
     /// Admits and remembers a notice, or gives an alarm.
@@ -139,13 +144,8 @@ impl RecentEvents {
     }
 
     /// The original of a verified event's proof; `None` where the proof is not known, or the event is the original itself.
-    pub(in crate::channel) fn duplicate_of(
-        &self,
-        channel: ChannelId,
-        event: &RawEvent,
-        proof: &Proof,
-    ) -> Option<Place> {
-        let known = self.lock().proofs.get(&digest_of(&proof.digest)).copied();
+    pub(crate) fn duplicate_of(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<Place> {
+        let known = self.lock().proofs.get(&print_of(&proof.digest.0)).copied();
         known.filter(|known| is_duplicate(place(channel, event), *known))
     }
 
@@ -158,7 +158,11 @@ impl RecentEvents {
     }
 }
 
-/// The part of a proof's digest by which it is remembered.
+fn print_of(digest: &[u8]) -> Print {
+    Print::from_be_bytes(*digest.first_chunk().expect("a digest is longer"))
+}
+
+/// The part of a proof's digest that a ledger keeps.
 pub(in crate::channel) fn digest_of(digest: &Hash256) -> Digest {
     *digest.0.first_chunk().expect("a hash is longer")
 }
@@ -181,7 +185,7 @@ impl Index {
         &mut self,
         place: Place,
         content: Content,
-        proof: Option<Digest>,
+        proof: Option<Print>,
         capacity: usize,
     ) -> Result<Admitted, Alarm> {
         let elsewhere = proof.and_then(|proof| self.proofs.get(&proof).copied()).filter(|known| *known != place);
@@ -203,11 +207,11 @@ impl Index {
         Ok(Admitted { duplicate_at: elsewhere, is_news: known != Some(content) })
     }
 
-    fn add_proof(&mut self, digest: Digest, place: Place, capacity: usize) {
-        let known = self.proofs.insert(digest, place);
+    fn add_proof(&mut self, print: Print, place: Place, capacity: usize) {
+        let known = self.proofs.insert(print, place);
         let recent = self.channels.entry(place.channel_id).or_default();
         if known.is_none() {
-            recent.proofs.push_back(digest);
+            recent.proofs.push_back(print);
         }
         while recent.proofs.len() > capacity
             && let Some(oldest) = recent.proofs.pop_front()
@@ -229,11 +233,11 @@ impl Content {
 }
 
 impl Alarm {
-    pub(in crate::channel) const DUPLICATE_PROOF: &str = "duplicate-proof";
-    pub(in crate::channel) const CONTRADICTION: &str = "contradiction";
+    pub(crate) const DUPLICATE_PROOF: &str = "duplicate-proof";
+    pub(crate) const CONTRADICTION: &str = "contradiction";
 
     /// A short constant name, beside those of [`Reason`](crate::verify::Reason).
-    pub(in crate::channel) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::DuplicateProof(_) => Self::DUPLICATE_PROOF,
             Self::Contradiction(_) => Self::CONTRADICTION,

@@ -11,7 +11,7 @@ use std::fmt;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
-use crate::api::{ApiError, Client, Page};
+use crate::api::{ApiError, Page};
 use crate::cli::shown::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
@@ -35,10 +35,8 @@ pub(super) struct Asked {
 
 impl Asked {
     fn new(what: &'static str, name: &str, answer: Result<String, String>) -> Self {
-        let (ok, message) = match answer {
-            Ok(message) => (true, message),
-            Err(message) => (false, message),
-        };
+        let ok = answer.is_ok();
+        let message = answer.unwrap_or_else(|message| message);
         Self { what, name: name.to_owned(), ok, message: printable(&message) }
     }
 }
@@ -59,20 +57,25 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
     };
     let health = client.health().await.map(|()| "it is there and well".to_owned());
     let mut asked = vec![Asked::new("service", url, health.map_err(|error| advised(&error)))];
-    let channels = stream::iter(&config.channels).map(|channel| ask_channel(&client, channel));
+    let channels = stream::iter(&config.channels).map(async |channel| {
+        let page = client.poll(channel.channel.id, None, SAMPLE).await.map_err(|error| advised(&error));
+        let answer = match page {
+            Ok(page) => verify(channel, page).await,
+            Err(advised) => Err(advised),
+        };
+        Asked::new("channel", &channel.channel.name, answer)
+    });
     asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
-    let used = |name: &&String| config.channels.iter().any(|channel| channel.sinks.contains(name));
-    let sinks = stream::iter(config.sinks.keys().filter(used)).map(|name| ask_sink(config, name));
+    let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
+    let sinks = stream::iter(used).map(async |(name, sink)| {
+        let probed = match sink.settings.build() {
+            Ok(sink) => sink.probe().await,
+            Err(error) => Err(error),
+        };
+        Asked::new("sink", name, probed.map_err(|error| Chain(&error).to_string()))
+    });
     asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
     asked
-}
-
-async fn ask_channel(client: &Client, channel: &config::Channel) -> Asked {
-    let answer = match client.poll(channel.channel.id, None, SAMPLE).await {
-        Ok(page) => verify(channel, page).await,
-        Err(error) => Err(advised(&error)),
-    };
-    Asked::new("channel", &channel.channel.name, answer)
 }
 
 /// Verifies the newest events, which shows whether signers and owner are right.
@@ -98,7 +101,7 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
     let each: Vec<_> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
     let said = format!("the newest event is at offset {newest}; of the newest {}: {}", verdicts.len(), each.join(", "));
     match (counts.contains_key("rejected"), counts.contains_key("verified")) {
-        (true, false) => Err(format!("{said}{}", advice.map(|advice| format!(": {advice}")).unwrap_or_default())),
+        (true, false) => Err(format!("{said}{}", advice.unwrap_or_default())),
         (true, true) => Ok(format!("{said} (they would be quarantined)")),
         (false, _) => Ok(said),
     }
@@ -111,15 +114,7 @@ fn advice_on(reason: &Reason) -> Option<String> {
         Reason::TooFewSignatures { .. } => "valid_signers and min_required_signatures",
         _ => return None,
     };
-    Some(format!("{reason}; check verification.{keys} of this channel"))
-}
-
-async fn ask_sink(config: &Config, name: &str) -> Asked {
-    let built = match config.sinks[name].settings.build() {
-        Ok(sink) => sink.probe().await,
-        Err(error) => Err(error),
-    };
-    Asked::new("sink", name, built.map_err(|error| Chain(&error).to_string()))
+    Some(format!(": {reason}; check verification.{keys} of this channel"))
 }
 
 /// An error of the service, and what to do about it.

@@ -4,47 +4,39 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::scripted::Scripted;
-use crate::verify::SignerSet;
-
-const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
+use crate::cli::verify::tests::{recorded, verifier};
+use crate::record::ChannelRef;
 
 /// What `get` writes where the service answers so.
 async fn got(status: u16, body: String, json: bool) -> Result<String, Failure> {
-    let recorded: Value = serde_json::from_str(RECORDED).unwrap();
-    let signers = recorded["signers"].as_array().unwrap().iter().map(|each| each.as_str().unwrap().parse().unwrap());
-    let signers = SignerSet::new(signers.collect(), 2).unwrap();
-    let verifier = Verifier::new(signers, recorded["workflow_owner"].as_str().unwrap().parse().unwrap());
+    let verifier = verifier();
     let event_id = "be42ae95-8ad4-4b3b-b7b4-ed874b111111".parse().unwrap();
     let channel = ChannelRef { name: "test".into(), id: "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap() };
     let service = Scripted::start(move |_| Response::builder().status(status).body(Body::from(body.clone())).unwrap());
     let (client, _service) = service.await.client_and_server();
     let mut out = Vec::new();
     let args = Args { channel: channel.name.to_string(), event_id, json };
-    run(&args, &client, &channel, &verifier, &mut out).await?;
+    run(&args, &Connection { client, channel, verifier }, &mut out).await?;
     Ok(String::from_utf8(out).unwrap())
-}
-
-fn recorded_event() -> Value {
-    serde_json::from_str::<Value>(RECORDED).unwrap()["event"].clone()
 }
 
 #[tokio::test]
 async fn an_event_is_shown_with_its_verdict() {
-    let shown = got(200, recorded_event().to_string(), false).await.unwrap();
+    let shown = got(200, recorded().event.to_string(), false).await.unwrap();
     assert!(shown.contains("2025-05-28T21:15:20Z  watcher.event     verified"), "{shown}");
     assert!(shown.contains("(2 required)"), "{shown}");
 
-    let json: Value = serde_json::from_str(&got(200, recorded_event().to_string(), true).await.unwrap()).unwrap();
-    assert_eq!((&json["verification"]["status"], &json["event"]), (&"verified".into(), &recorded_event()));
+    let json: Value = serde_json::from_str(&got(200, recorded().event.to_string(), true).await.unwrap()).unwrap();
+    assert_eq!((&json["verification"]["status"], &json["event"]), (&"verified".into(), &recorded().event));
 }
 
 #[tokio::test]
 async fn a_rejected_event_is_shown_with_the_reason_and_without_control_characters() {
-    let mut event = recorded_event();
+    let mut event = recorded().event;
     event["headers"]["type"] = "\u{1b}[2Jodd.type".into();
     let shown = got(200, event.to_string(), false).await.unwrap();
     assert!(shown.contains("\u{fffd}[2Jodd.type") && !shown.contains('\u{1b}'), "{shown:?}");
-    let mut event = recorded_event();
+    let mut event = recorded().event;
     event["payload"]["verifiable_event"] = "eyJ9".into();
     let shown = got(200, event.to_string(), false).await.unwrap();
     assert!(shown.contains("rejected:event-hash-mismatch"), "{shown}");

@@ -4,121 +4,88 @@ use std::io;
 
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-use super::{MANUAL, date, see_also, source};
+use super::{MANUAL, SOURCE, date, see_also};
 use crate::config::DEFAULTS;
 
 /// The paragraphs at the head of the file that are of the file alone.
 const ABOUT_THE_FILE: usize = 2;
 
-/// A line of the file, by what it is.
-enum Line<'a> {
-    /// Between paragraphs.
-    Empty,
-    /// What explains the keys, or the table, that follow.
-    Text(&'a str),
-    /// The head of a table.
-    Table(&'a str),
-    /// A key with its value.
-    Key(Key<'a>),
-    /// A value that goes on, or its end.
-    More(&'a str),
-}
-
-/// A key, and what its value is: the text to show.
-struct Key<'a> {
-    name: &'a str,
-    value: Inline,
-}
-
-impl<'a> Line<'a> {
-    fn of(line: &'a str) -> Self {
-        if let Some(text) = line.strip_prefix("# ") {
-            return Self::Text(text);
-        }
-        // A comment without a space is a key without a default.
-        let (shown, line): (fn(&str) -> Inline, _) = match line.strip_prefix('#') {
-            Some(line) => (|example| italic(example), line),
-            None => (|default| roman(default), line),
-        };
-        match (line.trim(), line.split_once(" = ")) {
-            ("", _) => Self::Empty,
-            (_, Some((name, value))) => Self::Key(Key { name, value: shown(value) }),
-            (more, None) if more.starts_with('[') => Self::Table(more),
-            (more, None) => Self::More(more),
-        }
-    }
-}
-
-/// What of the file has not found its place yet.
-#[derive(Default)]
-struct Pending<'a> {
-    text: Vec<&'a str>,
-    keys: Vec<Key<'a>>,
-    more: Vec<&'a str>,
-}
-
 pub(super) fn page() -> io::Result<Vec<u8>> {
     let mut roff = Roff::new();
-    roff.control("TH", ["channeld.toml", "5", &date(), &source(), MANUAL]);
+    roff.control("TH", ["channeld.toml", "5", &date(), SOURCE, MANUAL]);
     roff.control("SH", ["NAME"]).text([roman("channeld.toml - configuration of channeld")]);
     roff.control("SH", ["DESCRIPTION"]).text([
         roman("A TOML file. Every key stands here with its default or, "),
         italic("in this type"),
         roman(", with an example. NAME stands for a name of your choice."),
     ]);
-    body(&mut roff);
+    let keys = DEFAULTS.splitn(ABOUT_THE_FILE + 1, "\n#\n").last().unwrap_or_default();
+    let mut paragraph = Paragraph::default();
+    for line in keys.lines() {
+        paragraph.add(line, &mut roff);
+    }
+    paragraph.put(&mut roff);
     let mut text = Vec::new();
     roff.to_writer(&mut text)?;
     see_also("channeld(1), channeld-check(1)").to_writer(&mut text)?;
     Ok(text)
 }
 
-fn body(roff: &mut Roff) {
-    let mut pending = Pending::default();
-    let paragraphs = DEFAULTS.splitn(ABOUT_THE_FILE + 1, "\n#\n").last().unwrap_or_default();
-    for line in paragraphs.lines() {
-        match Line::of(line) {
-            Line::Empty => pending.put(roff),
-            Line::Text(text) => {
-                if !pending.keys.is_empty() {
-                    pending.put(roff);
-                }
-                pending.text.push(text);
-            }
-            Line::Table(name) => {
-                let about = std::mem::take(&mut pending.text).join("\n");
-                pending.put(roff);
-                roff.control("SH", [name]);
-                if !about.is_empty() {
-                    roff.text(marked(&about));
-                }
-            }
-            Line::Key(key) => pending.keys.push(key),
-            Line::More(more) => pending.more.push(more),
-        }
-    }
-    pending.put(roff);
+/// What of the file has not found its place yet.
+#[derive(Default)]
+struct Paragraph<'a> {
+    /// What explains the keys, or the table, that follow.
+    text: Vec<&'a str>,
+    /// Keys with their values.
+    keys: Vec<Vec<Inline>>,
+    /// The lines of a value that goes on.
+    more: Vec<&'a str>,
 }
 
-impl Pending<'_> {
-    /// Puts a paragraph, or keys with what explains them.
+impl<'a> Paragraph<'a> {
+    fn add(&mut self, line: &'a str, roff: &mut Roff) {
+        if let Some(text) = line.strip_prefix("# ") {
+            if !self.keys.is_empty() {
+                self.put(roff);
+            }
+            self.text.push(text);
+            return;
+        }
+        // A comment without a space is a key without a default: its value is an example.
+        let (line, is_example) = line.strip_prefix('#').map_or((line, false), |line| (line, true));
+        if let Some((name, value)) = line.split_once(" = ") {
+            let shown = if is_example { italic(value) } else { roman(value) };
+            self.keys.push(if value == "[" { vec![bold(name)] } else { vec![bold(name), roman(" = "), shown] });
+        } else if line.starts_with('[') {
+            let about = std::mem::take(&mut self.text);
+            self.put(roff);
+            roff.control("SH", [line]);
+            if !about.is_empty() {
+                roff.text(marked(&about));
+            }
+        } else if line.is_empty() {
+            self.put(roff);
+        } else if line != "]" {
+            self.more.push(line.trim());
+        }
+    }
+
+    /// Puts text, or keys with what explains them.
     fn put(&mut self, roff: &mut Roff) {
         let Self { text, keys, more } = std::mem::take(self);
         if keys.is_empty() && !text.is_empty() {
             roff.control("PP", []);
         }
-        let last = keys.len().checked_sub(1);
-        for (number, Key { name, value }) in keys.into_iter().enumerate() {
+        for (number, key) in keys.into_iter().enumerate() {
             roff.control(if number == 0 { "TP" } else { "TQ" }, []);
-            let goes_on = !more.is_empty() && Some(number) == last;
-            roff.text(if goes_on { vec![bold(name)] } else { vec![bold(name), roman(" = "), value] });
+            roff.text(key);
         }
         if !text.is_empty() {
-            roff.text(marked(&text.join("\n")));
+            roff.text(marked(&text));
         }
         if !more.is_empty() {
             roff.control("RS", []).control("PP", []).control("nf", []);
-            for line in more.into_iter().filter(|line| *line != "]") {
+            for line in more {
                 roff.text([roman(line)]);
             }
             roff.control("fi", []).control("RE", []);
@@ -127,7 +94,8 @@ impl Pending<'_> {
 }
 
 /// What stands between backticks is bold.
-fn marked(text: &str) -> Vec<Inline> {
+fn marked(lines: &[&str]) -> Vec<Inline> {
+    let text = lines.join("\n");
     let parts = text.split('`').enumerate();
     parts.map(|(number, part)| if number % 2 == 1 { bold(part) } else { roman(part) }).collect()
 }

@@ -4,7 +4,8 @@ use clap::Parser;
 
 use super::*;
 use crate::api::scripted::Scripted;
-use crate::verify::SignerSet;
+use crate::record::ChannelRef;
+use crate::verify::{Address, SignerSet, Verifier};
 
 #[derive(Debug, Parser)]
 struct Line {
@@ -61,15 +62,20 @@ impl Fake {
 /// What a search writes, how it ends, and how many requests it took.
 async fn searched(fake: Fake, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>, usize) {
     let service = Scripted::start(move |path| fake.answer(path)).await;
+    let (ended, offsets) = found(&service, flags).await;
+    (ended, offsets, service.asked().len())
+}
+
+async fn found(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>) {
     let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
     let channel = ChannelRef { name: "test".into(), id: id.parse().unwrap() };
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
     let Line { args } = Line::try_parse_from(["search", "test"].iter().chain(flags)).unwrap();
     let mut out = Vec::new();
-    let ended = run(&args, &service.client(), &channel, &verifier, &mut out).await;
+    let ended = run(&args, &Connection { client: service.client(), channel, verifier }, &mut out).await;
     let out = String::from_utf8(out).unwrap();
     let offsets = out.lines().map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
-    (ended, offsets, service.asked().len())
+    (ended, offsets)
 }
 
 fn down_from(offset: i64) -> Vec<i64> {
@@ -170,17 +176,15 @@ async fn a_failure_on_the_way_says_down_to_where_the_search_is_complete() {
             FAKE.answer(path)
         }
     });
-    let (client, _service) = service.await.client_and_server();
-    let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
-    let mut pages = Pages::new(&client, id, Filter::default(), 200);
-    assert_eq!(pages.next().await.unwrap().unwrap().len(), 200);
-    let failure = pages.next().await.unwrap_err();
+    let (ended, offsets) = found(&service.await, &["--all"]).await;
+    assert_eq!(offsets.len(), 200);
+    let failure = ended.unwrap_err();
     assert_eq!(failure.to_string(), "the search stopped after offset 801, down to which it is complete");
     assert_eq!(failure.exit(), Exit::Unavailable);
 }
 
-#[test]
-fn what_the_service_would_refuse_is_refused_before_it_is_asked() {
+#[tokio::test]
+async fn what_the_service_would_refuse_is_refused_before_it_is_asked() {
     for flags in [
         &["--limit", "0"][..],
         &["--limit", "201"],
@@ -211,8 +215,7 @@ fn what_the_service_would_refuse_is_refused_before_it_is_asked() {
         ("wallet.status", ["--watcher-id", "7c9e6679-7425-40de-944b-e07fc1f90ae7"]),
         ("watcher.event", ["--wallet-id", "7c9e6679-7425-40de-944b-e07fc1f90ae7"]),
     ] {
-        let line = ["search", "test", "--type", kind].into_iter().chain(flags);
-        let failure = Line::try_parse_from(line).unwrap().args.filter.filter().unwrap_err();
-        assert_eq!(failure.exit(), Exit::Usage, "{kind} {flags:?}");
+        let (ended, _, asked) = searched(FAKE, &[&["--type", kind], &flags[..]].concat()).await;
+        assert_eq!((ended.unwrap_err().exit(), asked), (Exit::Usage, 0), "{kind} {flags:?}");
     }
 }

@@ -1,14 +1,16 @@
-use super::*;
 use clap::Parser;
+
+use super::*;
+use crate::simulator::{HasMore, Window};
 
 #[derive(Parser)]
 struct Command {
     #[command(flatten)]
-    args: Args,
+    options: Options,
 }
 
 fn parse(line: &str) -> Result<Options, clap::Error> {
-    Command::try_parse_from(line.split(' ')).map(|command| command.args.into())
+    Command::try_parse_from(line.split(' ')).map(|command| command.options)
 }
 
 #[test]
@@ -42,7 +44,7 @@ fn what_is_out_of_range_is_a_usage_error() {
 
 #[test]
 fn the_key_follows_from_the_seed() {
-    let key = |line| parse(line).expect("valid").api_key;
+    let key = |line| parse(line).expect("valid").api_key();
     assert!(key("simulate --seed 1").starts_with("sim-"));
     assert_eq!(key("simulate --seed 1"), key("simulate --seed 1"));
     assert_ne!(key("simulate --seed 1"), key("simulate --seed 2"));

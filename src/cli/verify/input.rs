@@ -3,30 +3,24 @@
 //! JSON lines, one array, an array a line and one object over many lines are all read alike: objects with punctuation between
 //! them. Anything else is garbage up to the end of its line, or of its place in an array.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use bytes::Bytes;
-
-use super::scan::{Scan, Step};
+use serde::de::IgnoredAny;
+use serde_json::Deserializer;
 
 /// No object is longer than this.
 const MAX_OBJECT: usize = 64 * 1024 * 1024;
 
-/// An object over several lines is nested no deeper than this where a line ends. It bounds how often a line is scanned again
+/// An object over several lines is nested no deeper than this where a line ends. It bounds how often a line is read again
 /// after an object turned out to be broken.
 const MAX_DEPTH_OVER_LINES: usize = 128;
 
-/// The mark that some editors put before UTF-8.
-const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+/// No more of a line than this is read at once.
+const AT_ONCE: u64 = 64 * 1024;
 
-/// One thing to verify.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Input {
-    /// The bytes of a closed object.
-    Object(Bytes),
-    /// Something else.
-    Garbage,
-}
+/// The mark that some editors put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads inputs from a file. Holds one object at a time.
 pub(super) struct Inputs<R> {
@@ -36,17 +30,20 @@ pub(super) struct Inputs<R> {
     start: usize,
     /// How many arrays are open around the next input.
     arrays: usize,
-    at_beginning: bool,
 }
 
 impl<R: BufRead> Inputs<R> {
-    pub(super) fn new(reader: R) -> Self {
-        Self { reader, buffer: Vec::new(), start: 0, arrays: 0, at_beginning: true }
+    pub(super) fn new(reader: R) -> io::Result<Self> {
+        let mut inputs = Self { reader, buffer: Vec::new(), start: 0, arrays: 0 };
+        inputs.byte(BYTE_ORDER_MARK.len() - 1)?;
+        if inputs.buffer.starts_with(BYTE_ORDER_MARK) {
+            inputs.start = BYTE_ORDER_MARK.len();
+        }
+        Ok(inputs)
     }
 
-    /// The next input; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Input>> {
-        self.skip_byte_order_mark()?;
+    /// The bytes of the next object, or none for garbage; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<Bytes>> {
         while let Some(byte) = self.byte(0)? {
             match byte {
                 b'{' => return self.object().map(Some),
@@ -59,71 +56,73 @@ impl<R: BufRead> Inputs<R> {
             self.start += 1;
         }
         // The file ends inside an array.
-        Ok((std::mem::take(&mut self.arrays) > 0).then_some(Input::Garbage))
+        Ok((std::mem::take(&mut self.arrays) > 0).then(Bytes::new))
     }
 
-    fn object(&mut self) -> io::Result<Input> {
-        let mut scan = Scan::new();
-        let mut length = 0;
-        while let Some(byte) = self.byte(length)? {
-            length += 1;
-            let too_deep = byte == b'\n' && scan.depth() > MAX_DEPTH_OVER_LINES;
-            match scan.push(byte) {
-                Step::Open if !too_deep && length < MAX_OBJECT => {}
-                Step::Complete => {
-                    let object = Bytes::copy_from_slice(&self.buffer[self.start..self.start + length]);
-                    self.start += length;
-                    return Ok(Input::Object(object));
-                }
-                Step::Open | Step::Broken => break,
+    fn object(&mut self) -> io::Result<Bytes> {
+        let ahead = Ahead { inputs: self, read: 0, depth: 0, in_text: false, escaped: false };
+        let mut objects = Deserializer::from_reader(ahead).into_iter::<IgnoredAny>();
+        let (found, length) = (objects.next(), objects.byte_offset());
+        match found {
+            Some(Ok(_)) => {
+                let object = Bytes::copy_from_slice(&self.buffer[self.start..self.start + length]);
+                self.start += length;
+                Ok(object)
             }
+            Some(Err(error)) if error.is_io() => Err(error.into()),
+            _ => self.garbage(false),
         }
-        self.garbage(false)
     }
 
     /// Skips the rest of the line or, for a plain value in an array, up to the next item.
-    fn garbage(&mut self, in_array: bool) -> io::Result<Input> {
+    fn garbage(&mut self, in_array: bool) -> io::Result<Bytes> {
         while let Some(byte) = self.byte(0)? {
             if byte == b'\n' || (in_array && matches!(byte, b',' | b']')) {
                 break;
             }
             self.start += 1;
         }
-        Ok(Input::Garbage)
-    }
-
-    fn skip_byte_order_mark(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.at_beginning) {
-            self.byte(BYTE_ORDER_MARK.len() - 1)?;
-            if self.buffer.starts_with(&BYTE_ORDER_MARK) {
-                self.start = BYTE_ORDER_MARK.len();
-            }
-        }
-        Ok(())
+        Ok(Bytes::new())
     }
 
     /// The byte that many places ahead; `None` beyond the end of the file.
     fn byte(&mut self, ahead: usize) -> io::Result<Option<u8>> {
         while self.start + ahead >= self.buffer.len() {
-            if !self.read_more()? {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+            if self.reader.by_ref().take(AT_ONCE).read_until(b'\n', &mut self.buffer)? == 0 {
                 return Ok(None);
             }
         }
         Ok(Some(self.buffer[self.start + ahead]))
     }
+}
 
-    fn read_more(&mut self) -> io::Result<bool> {
-        self.buffer.drain(..self.start);
-        self.start = 0;
-        let more = loop {
-            match self.reader.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read?,
-            }
-        };
-        let length = more.len();
-        self.buffer.extend_from_slice(more);
-        self.reader.consume(length);
-        Ok(length > 0)
+/// What follows in the file, without taking it; it ends where an object would be too long or too deep.
+struct Ahead<'a, R> {
+    inputs: &'a mut Inputs<R>,
+    read: usize,
+    /// How many objects and arrays are open.
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl<R: BufRead> Read for Ahead<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let (Some(first), true) = (out.first_mut(), self.read < MAX_OBJECT) else { return Ok(0) };
+        let Some(byte) = self.inputs.byte(self.read)? else { return Ok(0) };
+        match byte {
+            _ if self.escaped => self.escaped = false,
+            b'\\' if self.in_text => self.escaped = true,
+            b'"' => self.in_text = !self.in_text,
+            b'{' | b'[' if !self.in_text => self.depth += 1,
+            b'}' | b']' if !self.in_text => self.depth = self.depth.saturating_sub(1),
+            b'\n' if self.depth > MAX_DEPTH_OVER_LINES => return Ok(0),
+            _ => {}
+        }
+        self.read += 1;
+        *first = byte;
+        Ok(1)
     }
 }

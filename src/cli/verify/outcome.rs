@@ -1,16 +1,13 @@
 //! The outcome of one input of `verify`.
 
-use std::fmt;
-use std::io::{self, Write};
-
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use uuid::Uuid;
 
 use super::same::same;
-use crate::cli::shown::{self, Format};
-use crate::event::{Event, EventId, Object, Offset, Proofs, RawEvent};
-use crate::record;
+use crate::cli::shown;
+use crate::event::{ChannelId, EventId, Malformed, Object, Proofs, RawEvent};
+use crate::record::{self, ChannelRef};
 use crate::verify::{Address, Verdict, Verifier};
 
 /// The reason for a record whose own fields differ from its event.
@@ -20,7 +17,7 @@ const MISMATCH: &str = "record-mismatch";
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Outcome {
     event_id: Option<EventId>,
-    status: &'static str,
+    pub(super) status: &'static str,
     reason: Option<&'static str>,
     signers: Vec<Address>,
 }
@@ -31,153 +28,83 @@ impl Outcome {
     /// An object with a member `event` is taken for a record, whatever else it has: a consumer would read that member. So is
     /// the `data` of one with a `specversion`.
     pub(super) fn of(json: &Bytes, verifier: &Verifier) -> Self {
-        let Ok(object) = Object::read(json) else { return Self::malformed(None) };
-        match (object.raw("specversion"), object.raw("data")) {
-            (Ok(Some(_)), Ok(Some(data))) => of_cloud_event(&object, &json.slice_ref(data.get().as_bytes()), verifier),
-            (Ok(_), Ok(_)) => Self::of_record(&object, json, verifier),
-            _ => Self::malformed(None),
-        }
-    }
-
-    fn of_record(object: &Object<'_>, json: &Bytes, verifier: &Verifier) -> Self {
-        match object.raw("event") {
-            Ok(None) => verify(json, verifier).1,
-            Ok(Some(event)) => of_record(object, &json.slice_ref(event.get().as_bytes()), verifier),
-            Err(_) => Self::malformed(None),
-        }
-    }
-
-    /// The outcome of text that is no event, or of an event whose offset cannot be read.
-    pub(super) fn malformed(event_id: Option<EventId>) -> Self {
-        Self::rejected(event_id, "malformed")
+        of_object(json, verifier).unwrap_or_else(|_| Self::rejected(None, "malformed"))
     }
 
     fn rejected(event_id: Option<EventId>, reason: &'static str) -> Self {
         Self { event_id, status: "rejected", reason: Some(reason), signers: Vec::new() }
     }
 
-    fn judged(event_id: Option<EventId>, verdict: &Verdict) -> Self {
-        let (reason, signers) = match verdict {
-            Verdict::Verified(verified) => (None, verified.proof().signers.clone()),
-            Verdict::Rejected(_, reason) => (Some(reason.name()), Vec::new()),
-            Verdict::Unsigned(_) | Verdict::Pending(_) => (None, Vec::new()),
-        };
-        Self { event_id, status: verdict.name(), reason, signers }
-    }
-
-    /// Writes one line; `number` is the input's place, from one.
-    pub(super) fn write(&self, out: &mut impl Write, format: Format, number: u64) -> io::Result<()> {
-        if format == Format::Json {
-            let line = serde_json::to_string(self).expect("an outcome has text keys and no value that can fail");
-            return writeln!(out, "{line}");
-        }
-        let id = shown::id(self.event_id);
-        match self.reason {
-            Some(reason) => writeln!(out, "{number:>8}  {:8}  {id:36}  {reason}", self.status),
-            None => writeln!(out, "{number:>8}  {:8}  {id:36}  {} signers", self.status, self.signers.len()),
-        }
+    /// The outcome as a line for people.
+    pub(super) fn line(&self) -> String {
+        let said = self.reason.map_or_else(|| format!("{} signers", self.signers.len()), str::to_owned);
+        format!("{:8}  {:36}  {said}", self.status, shown::id(self.event_id))
     }
 }
 
-/// The verdict on a raw event, where its offset can be read, and the outcome.
-fn verify(json: &Bytes, verifier: &Verifier) -> (Option<Verdict>, Outcome) {
-    let Some(raw) = RawEvent::locate(json.clone()) else {
-        let id = Object::read(json).ok().and_then(|object| object.get("event_id").ok().flatten());
-        return (None, Outcome::malformed(id));
-    };
-    let id = raw.id;
-    let verdict = verifier.judge(raw);
-    let outcome = Outcome::judged(id, &verdict);
-    (Some(verdict), outcome)
+fn of_object(json: &Bytes, verifier: &Verifier) -> Result<Outcome, Malformed> {
+    let object = Object::read(json)?;
+    match (object.raw("specversion")?, object.raw("data")?) {
+        (Some(_), Some(data)) => of_cloud_event(&object, &json.slice_ref(data.get().as_bytes()), verifier),
+        _ => of_record(&object, json, verifier),
+    }
 }
 
 /// Verifies the record inside a CloudEvents event, and compares it with the event's own attributes.
-fn of_cloud_event(envelope: &Object<'_>, data: &Bytes, verifier: &Verifier) -> Outcome {
-    let Ok(record) = Object::read(data) else { return Outcome::malformed(None) };
-    let outcome = Outcome::of_record(&record, data, verifier);
-    let same = |name| {
-        let (outer, inner) = (envelope.get::<String>(name), record.get::<String>(name));
-        outer.is_ok() && (outer == Ok(None) || outer == inner)
-    };
+fn of_cloud_event(envelope: &Object<'_>, data: &Bytes, verifier: &Verifier) -> Result<Outcome, Malformed> {
+    let record = Object::read(data)?;
+    let outcome = of_record(&record, data, verifier)?;
     let id = envelope.get::<String>("id");
     let same_id = id.is_ok_and(|id| outcome.event_id.is_none() || id == outcome.event_id.map(|id| id.to_string()));
-    if same("type") && same("time") && same_id { outcome } else { Outcome::rejected(outcome.event_id, MISMATCH) }
+    let same = same_id && agrees(envelope, &record, "type") && agrees(envelope, &record, "time");
+    Ok(if same { outcome } else { Outcome::rejected(outcome.event_id, MISMATCH) })
 }
 
-/// Verifies the event inside a record, and compares it with the record's own fields.
-fn of_record(record: &Object<'_>, event: &Bytes, verifier: &Verifier) -> Outcome {
-    let (verdict, outcome) = verify(event, verifier);
-    let contradicted = match &verdict {
-        Some(Verdict::Verified(proved)) => contradicts(record, proved.event(), proved.event().signed()),
-        Some(Verdict::Unsigned(unsigned)) => contradicts(record, unsigned.event(), None),
-        Some(Verdict::Pending(raw)) => {
-            Event::parse(raw.json.clone()).is_ok_and(|event| contradicts(record, &event, None))
-        }
-        Some(Verdict::Rejected(..)) | None => false,
+/// Verifies an event, or the event inside a record, and compares that with the record's own fields.
+fn of_record(object: &Object<'_>, json: &Bytes, verifier: &Verifier) -> Result<Outcome, Malformed> {
+    let inside = object.raw("event")?;
+    let json = inside.map_or_else(|| json.clone(), |event| json.slice_ref(event.get().as_bytes()));
+    let Some(raw) = RawEvent::locate(json.clone()) else {
+        let id = Object::read(&json).and_then(|event| event.get("event_id"));
+        return Ok(Outcome::rejected(id.unwrap_or_default(), "malformed"));
     };
-    if contradicted { Outcome::rejected(outcome.event_id, MISMATCH) } else { outcome }
+    let (event_id, verdict) = (raw.id, verifier.judge(raw));
+    let signers = match &verdict {
+        Verdict::Verified(verified) => verified.proof().signers.clone(),
+        Verdict::Unsigned(_) | Verdict::Pending(_) => Vec::new(),
+        Verdict::Rejected(_, reason) => return Ok(Outcome::rejected(event_id, reason.name())),
+    };
+    if inside.is_some() && contradicts(object, &verdict) {
+        return Ok(Outcome::rejected(event_id, MISMATCH));
+    }
+    Ok(Outcome { event_id, status: verdict.name(), reason: None, signers })
 }
 
-/// Whether a field that the record repeats from its event differs from it. An absent field does not differ.
-fn contradicts(record: &Object<'_>, event: &Event, proved: Option<&str>) -> bool {
-    let offset = record.get::<Offset>("offset").map(|offset| offset.is_none_or(|offset| offset == event.offset()));
-    let id = record.get::<EventId>("event_id").map(|id| id.is_none() || id == event.id());
-    let kind = record.get::<String>("type").map(|kind| kind.is_none_or(|kind| kind == event.kind().as_str()));
-    let time = record.get::<String>("time");
-    let time = time.map(|time| time.is_none() || time == event.timestamp().and_then(record::rfc3339));
-    let decoded =
-        record.raw("decoded").map(|decoded| decoded.is_none_or(|decoded| is_what_was_signed(decoded, proved)));
-    let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, event)));
-    ![offset, id, kind, time, decoded, proof].into_iter().all(|agrees| agrees == Ok(true))
+/// Whether a field that the record repeats from its event differs from what would be written of it. An absent field does
+/// not differ. A record may have been printed anew on its way.
+fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
+    let channel = ChannelRef { name: "".into(), id: ChannelId(Uuid::nil()) };
+    let expected = record::shown(&channel, verdict);
+    let Ok(expected) = Object::read(expected.as_bytes()) else { return true };
+    let fields = ["offset", "event_id", "type", "time", "decoded"];
+    let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, verdict)));
+    !fields.into_iter().all(|name| agrees(record, &expected, name)) || proof != Ok(true)
+}
+
+/// Whether a member that is there means what another object has under that name.
+fn agrees(repeating: &Object<'_>, repeated: &Object<'_>, name: &'static str) -> bool {
+    match (repeating.raw(name), repeated.raw(name)) {
+        (Ok(None), _) => true,
+        (Ok(Some(one)), Ok(Some(other))) => same(one.get(), other.get()),
+        _ => false,
+    }
 }
 
 /// Whether a proof that stands beside an event is the one in it.
-fn is_its_proof(beside: &Object<'_>, event: &Event) -> bool {
+fn is_its_proof(beside: &Object<'_>, verdict: &Verdict) -> bool {
+    let (_, Some(event)) = shown::parts(verdict) else { return false };
     let Proofs::One(ocr) = event.proofs() else { return false };
     let text = |name, of: &str| beside.get::<String>(name).is_ok_and(|text| text.as_deref() == Some(of));
     let signatures = beside.get::<Vec<Option<Box<str>>>>("signatures");
     text("report", &ocr.report) && text("context", &ocr.context) && signatures == Ok(Some(ocr.signatures.clone()))
-}
-
-/// Whether `decoded` means the same as the JSON inside the signed text: a record may have been printed anew on its way.
-fn is_what_was_signed(decoded: &RawValue, signed: Option<&str>) -> bool {
-    let signed = signed.and_then(record::decode);
-    signed.is_some_and(|signed| same(decoded.get(), signed.get()))
-}
-
-/// How many of each there were.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Summary {
-    verified: u64,
-    unsigned: u64,
-    pending: u64,
-    rejected: u64,
-}
-
-impl Summary {
-    pub(super) fn count(&mut self, outcome: &Outcome) {
-        match outcome.status {
-            "verified" => self.verified += 1,
-            "unsigned" => self.unsigned += 1,
-            "pending" => self.pending += 1,
-            _ => self.rejected += 1,
-        }
-    }
-
-    pub(super) fn events(&self) -> u64 {
-        self.verified + self.unsigned + self.pending + self.rejected
-    }
-
-    /// True without any input too.
-    pub(super) fn all_verified(&self) -> bool {
-        self.verified == self.events()
-    }
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verified, unsigned, pending, rejected } = self;
-        let events = self.events();
-        write!(f, "{events} events: {verified} verified, {unsigned} unsigned, {pending} pending, {rejected} rejected")
-    }
 }

@@ -11,39 +11,39 @@ use crate::event::Object;
 /// Texts nested deeper than this are taken for different.
 const MAX_DEPTH: usize = 128;
 
+/// What a JSON text says, as far as all readers agree on it.
+#[derive(PartialEq)]
+enum Meaning<'a> {
+    /// The members by name.
+    Object(Vec<(String, Meaning<'a>)>),
+    Array(Vec<Meaning<'a>>),
+    Text(String),
+    /// A number or a word, as it is written.
+    Plain(&'a str),
+}
+
 /// Compares two JSON texts without space around them.
 pub(super) fn same(one: &str, other: &str) -> bool {
-    one == other || same_at(one, other, MAX_DEPTH)
+    one == other || meaning(one, MAX_DEPTH).is_some_and(|one| Some(one) == meaning(other, MAX_DEPTH))
 }
 
-fn same_at(one: &str, other: &str, depth: usize) -> bool {
-    let Some(depth) = depth.checked_sub(1) else { return false };
-    match (one.as_bytes().first(), other.as_bytes().first()) {
-        (Some(b'{'), Some(b'{')) => same_members(one, other, depth).unwrap_or(false),
-        (Some(b'['), Some(b'[')) => same_items(one, other, depth).unwrap_or(false),
-        (Some(b'"'), Some(b'"')) => text(one).is_some_and(|text_of_one| Some(text_of_one) == text(other)),
-        _ => one == other,
-    }
-}
-
-fn same_members(one: &str, other: &str, depth: usize) -> Option<bool> {
-    let (one, other) = (Object::read(one.as_bytes()).ok()?, Object::read(other.as_bytes()).ok()?);
-    let (one, other) = (one.sorted(), other.sorted());
-    let mut pairs = one.iter().zip(&other);
-    let same = pairs.all(|((name, value), (other_name, other_value))| {
-        name == other_name && same_at(value.get(), other_value.get(), depth)
-    });
-    Some(one.len() == other.len() && same)
-}
-
-fn same_items(one: &str, other: &str, depth: usize) -> Option<bool> {
-    let items = |text| serde_json::from_str::<Vec<&RawValue>>(text).ok();
-    let (one, other) = (items(one)?, items(other)?);
-    Some(one.len() == other.len() && one.iter().zip(&other).all(|(one, other)| same_at(one.get(), other.get(), depth)))
-}
-
-fn text(json: &str) -> Option<String> {
-    serde_json::from_str(json).ok()
+/// `None` where it is no JSON, or nested deeper than `depth`.
+fn meaning(json: &str, depth: usize) -> Option<Meaning<'_>> {
+    let depth = depth.checked_sub(1)?;
+    Some(match json.as_bytes().first()? {
+        b'{' => {
+            let object = Object::read(json.as_bytes()).ok()?;
+            let members = object.sorted().into_iter();
+            let members = members.map(|(name, value)| Some((name.to_owned(), meaning(value.get(), depth)?)));
+            Meaning::Object(members.collect::<Option<_>>()?)
+        }
+        b'[' => {
+            let items = serde_json::from_str::<Vec<&RawValue>>(json).ok()?;
+            Meaning::Array(items.into_iter().map(|item| meaning(item.get(), depth)).collect::<Option<_>>()?)
+        }
+        b'"' => Meaning::Text(serde_json::from_str(json).ok()?),
+        _ => Meaning::Plain(json),
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::event::{EventId, RawEvent};
-use crate::record::{ChannelRef, Format as RecordFormat, Lines, Message, Record, Shape};
+use crate::record::{ChannelRef, Format, Lines, Message, Record, Shape};
 use crate::verify::{SignerSet, Verdict};
 
 const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
@@ -19,15 +19,16 @@ struct Line {
     args: Args,
 }
 
+/// An event with its proof, and what verifies it.
 #[derive(Deserialize)]
-struct Recorded {
+pub(in crate::cli) struct Recorded {
     signers: Vec<String>,
     min_required: usize,
     workflow_owner: String,
-    event: Value,
+    pub(in crate::cli) event: Value,
 }
 
-fn recorded() -> Recorded {
+pub(in crate::cli) fn recorded() -> Recorded {
     serde_json::from_str(RECORDED).unwrap()
 }
 
@@ -37,14 +38,14 @@ fn flags(recorded: &Recorded) -> Vec<String> {
     flags.into_iter().chain(["--workflow-owner", &recorded.workflow_owner]).map(str::to_owned).collect()
 }
 
-fn verifier() -> Verifier {
+pub(in crate::cli) fn verifier() -> Verifier {
     Line::try_parse_from(flags(&recorded())).unwrap().args.verifier(None).unwrap()
 }
 
 /// What is said of each input, and the exit.
 fn verified_as(input: impl AsRef<[u8]>, verifier: &Verifier) -> (Vec<(Option<EventId>, String)>, Exit) {
     let mut out = Vec::new();
-    let exit = verify(input.as_ref(), "test", verifier, Format::Json, &mut out).unwrap();
+    let exit = verify(input.as_ref(), "test", verifier, true, &mut out).unwrap();
     let outcome = |line: &str| {
         let outcome: Value = serde_json::from_str(line).unwrap();
         let word = |name: &str| outcome[name].as_str().map(str::to_owned);
@@ -85,7 +86,7 @@ fn delivered_as(event: &Value, verifier: &Verifier, shape: Shape) -> Value {
 fn the_recorded_proof_verifies_and_the_line_has_exactly_the_documented_fields() {
     let recorded = recorded();
     let mut out = Vec::new();
-    let exit = verify(recorded.event.to_string().as_bytes(), "test", &verifier(), Format::Json, &mut out).unwrap();
+    let exit = verify(recorded.event.to_string().as_bytes(), "test", &verifier(), true, &mut out).unwrap();
     let signers: Vec<String> = recorded.signers.iter().map(|signer| signer.to_lowercase()).collect();
     let mut outcome: Value = serde_json::from_slice(&out).unwrap();
     outcome["signers"].as_array_mut().unwrap().sort_by_key(|signer| signers.iter().position(|known| signer == known));
@@ -153,8 +154,8 @@ fn a_record_in_any_shape_is_verified_and_held_against_what_is_inside_it() {
     let (event, verifier) = decodable();
     let word = |record: &Value| verified_as(record.to_string(), &verifier).0[0].1.clone();
     let shaped = |format, include_proof| delivered_as(&event, &verifier, Shape { format, include_proof });
-    let (cloud, proving) = (shaped(RecordFormat::CloudEvents, true), shaped(RecordFormat::Json, true));
-    for record in [&cloud, &proving, &shaped(RecordFormat::Raw, false)] {
+    let (cloud, proving) = (shaped(Format::CloudEvents, true), shaped(Format::Json, true));
+    for record in [&cloud, &proving, &shaped(Format::Raw, false)] {
         assert_eq!(word(record), "verified");
     }
     for attribute in ["id", "type", "time"] {
@@ -222,7 +223,7 @@ fn an_unsigned_record_with_decoded_content_is_a_forgery() {
 fn a_person_reads_a_line_an_event_and_a_summary() {
     let mut out = Vec::new();
     let input = format!("{}\nnonsense\n", recorded().event);
-    verify(input.as_bytes(), "test", &verifier(), Format::Readable, &mut out).unwrap();
+    verify(input.as_bytes(), "test", &verifier(), false, &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = out.lines().map(str::trim).collect();
     assert_eq!(lines[0], format!("1  verified  {ID}  2 signers"));
@@ -258,7 +259,8 @@ fn the_help_says_what_the_exit_code_means() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_a_failure() {
-    let args = Line::try_parse_from(["verify", "/nowhere/at/all"]).unwrap().args;
-    let failure = run(&args, &verifier(), &mut Vec::new()).unwrap_err();
+    let by_org = ["verify", "--org-id", "crec-test-org", "/nowhere/at/all"];
+    let args = Line::try_parse_from(by_org).unwrap().args;
+    let failure = run(&args, None, &mut Vec::new()).unwrap_err();
     assert_eq!((failure.to_string().as_str(), failure.exit()), ("/nowhere/at/all could not be read", Exit::Failed));
 }

@@ -5,7 +5,11 @@ use axum::body::Body;
 use axum::response::Response;
 
 use super::*;
+use crate::api::Client;
 use crate::api::scripted::Scripted;
+use crate::event::ChannelId;
+use crate::record::ChannelRef;
+use crate::verify::{Address, SignerSet, Verifier};
 
 /// Answers with each of these in turn, and with the last one from then on.
 async fn telling(script: &'static [(u16, &'static str)]) -> Scripted {
@@ -18,20 +22,29 @@ async fn telling(script: &'static [(u16, &'static str)]) -> Scripted {
     .await
 }
 
-async fn waiting(service: &Scripted, until: Until) -> Result<Watcher, Ended> {
-    let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
-    wait(&service.client(), ChannelId(id), id, until, Duration::from_millis(1), Duration::from_secs(10)).await
+/// How a wait of at most `timeout` ends.
+async fn ended(client: Client, until: Until, timeout: Duration) -> Result<String, Failure> {
+    let id: Uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
+    let channel = ChannelRef { name: "test".into(), id: ChannelId(id) };
+    let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
+    let connection = Connection { client, channel, verifier };
+    let args = Args { channel: "test".to_owned(), watcher_id: id, until, interval: Duration::from_millis(1), timeout };
+    let mut out = Vec::new();
+    assert_eq!(run(&args, &connection, &mut out).await?, Exit::Done);
+    Ok(String::from_utf8(out).unwrap())
+}
+
+async fn waiting(service: &Scripted, until: Until) -> Result<String, Failure> {
+    ended(service.client(), until, Duration::from_secs(10)).await
 }
 
 #[tokio::test]
 async fn the_state_is_waited_for_through_everything_that_passes() {
     for (until, reached) in [(Until::Active, "active"), (Until::Archived, "archived")] {
         let service = telling(&[(200, "pending"), (429, ""), (500, ""), (503, "<html>"), (200, "new_state")]).await;
-        let id: Uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
-        let short = Duration::from_millis(100);
-        let ended = wait(&service.client(), ChannelId(id), id, until, Duration::from_millis(1), short).await;
-        let Err(Ended::TimedOut { status, .. }) = ended else { panic!("{ended:?}") };
-        assert_eq!(status.as_deref(), Some("new_state"));
+        let failure = ended(service.client(), until, Duration::from_millis(100)).await.unwrap_err();
+        let expected = format!("the watcher did not become {until} within 0.1s; it was last new_state");
+        assert_eq!((failure.to_string(), failure.exit()), (expected, Exit::Failed));
 
         let script: &'static [_] = if until == Until::Active {
             &[(502, ""), (200, "pending"), (200, "active")]
@@ -39,7 +52,8 @@ async fn the_state_is_waited_for_through_everything_that_passes() {
             &[(200, "active"), (200, "archiving"), (200, "archived")]
         };
         let service = telling(script).await;
-        assert_eq!(waiting(&service, until).await.unwrap().status, reached);
+        let said = waiting(&service, until).await.unwrap();
+        assert_eq!(said, format!("watcher 7c9e6679-7425-40de-944b-e07fc1f90ae7 is {reached}\n"));
         assert_eq!(service.asked().len(), 3);
     }
 }
@@ -57,9 +71,9 @@ async fn a_state_that_leads_nowhere_ends_the_wait_and_is_named() {
             let body = format!(r#"{{"status":"{status}","status_reason":"no\u001b funds"}}"#);
             Response::new(Body::from(body))
         });
-        let ended = waiting(&service.await, until).await.unwrap_err();
+        let failure = waiting(&service.await, until).await.unwrap_err();
         assert_eq!(
-            ended.to_string(),
+            failure.to_string(),
             format!("the watcher is {status} (no\u{fffd} funds) and will not become {until}")
         );
     }
@@ -78,7 +92,7 @@ async fn what_does_not_pass_ends_the_wait() {
         let service =
             Scripted::start(move |_| Response::builder().status(status).body(Body::from(body)).unwrap()).await;
         match waiting(&service, Until::Active).await {
-            Err(Ended::Api(error)) => assert_eq!(error.kind(), kind, "{status}"),
+            Err(Failure::Api { source, .. }) => assert_eq!(source.kind(), kind, "{status}"),
             other => panic!("{status}: {other:?}"),
         }
         assert_eq!(service.asked().len(), 1, "{status}");
@@ -90,11 +104,9 @@ async fn a_service_that_cannot_be_reached_is_waited_for_and_the_end_says_so() {
     let service = telling(&[(200, "active")]).await;
     let client = service.client();
     drop(service);
-    let id: Uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
-    let (interval, timeout) = (Duration::from_millis(1), Duration::from_millis(50));
-    let ended = wait(&client, ChannelId(id), id, Until::Active, interval, timeout).await.unwrap_err();
-    assert_eq!(ended.to_string(), "the watcher did not become active within 0.05s; the service never told its state");
-    assert_eq!(Failure::from(ended).exit(), Exit::Unavailable);
+    let failure = ended(client, Until::Active, Duration::from_millis(50)).await.unwrap_err();
+    assert_eq!(failure.to_string(), "the watcher did not become active within 0.05s; the service never told its state");
+    assert_eq!(failure.exit(), Exit::Unavailable);
 }
 
 #[test]

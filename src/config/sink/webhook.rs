@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 
 use crate::config::section::{Reported, Section};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
-use crate::sink::{Batching, Dispatch, SigningKeys, WebhookSettings};
+use crate::sink::{Dispatch, SigningKeys, WebhookSettings};
 
 mod connection;
 mod headers;
@@ -33,7 +33,7 @@ const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
     let url = sink.required("url", http_url);
-    let keys = sink.secret("secret", |text| SigningKeys::parse(text).map_err(|error| error.to_string()));
+    let keys = sink.secret("secret", SigningKeys::parse);
     let headers = headers::read(sink);
     let connection = connection::read(sink, url.as_ref().ok());
     let dispatch = read_dispatch(sink);
@@ -68,7 +68,7 @@ fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
         sink.wrong("concurrency", message);
     }
     let bytes = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);
-    Ok(Dispatch::Batches(Batching { events, bytes, wait }))
+    Ok(Dispatch::Batches { events, bytes, wait })
 }
 
 fn wait(text: &str) -> Result<Duration, String> {

@@ -106,7 +106,7 @@ fn headers_for_the_collector_of_traces_are_read_as_opentelemetry_writes_them() {
     let otlp = config.otlp.expect("it is named");
     let headers = ["x-tenant", "authorization"].map(|name| otlp.headers[name].to_str().expect("visible ASCII"));
     assert_eq!(headers, ["treasury", "Basic aHVudGVyMg=="]);
-    let shown = format!("{otlp:?}");
+    let shown = format!("{otlp:?} {otlp:#?}");
     assert!(!shown.contains("treasury") && !shown.contains("aHVudGVyMg"), "{shown}");
     assert_eq!(good(&[]).otlp, None);
     let error = load(GOOD, &[("CHANNELD_LOG__OTLP_ENDPOINT", "127.0.0.1:4318")]).expect_err("no URL");

@@ -175,6 +175,6 @@ fn batches_and_concurrency_are_read() {
     assert_eq!(webhook(&loaded("")).dispatch, Dispatch::Single { concurrency: 1 });
     assert_eq!(webhook(&loaded("concurrency = 8")).dispatch, Dispatch::Single { concurrency: 8 });
     let config = loaded("batch_events = 100\nbatch_bytes = '512KiB'\nbatch_wait = '2s'");
-    let Dispatch::Batches(batching) = webhook(&config).dispatch else { panic!("{config:?}") };
-    assert_eq!((batching.events, batching.bytes, batching.wait), (100, 512 * 1024, Duration::from_secs(2)));
+    let batches = Dispatch::Batches { events: 100, bytes: 512 * 1024, wait: Duration::from_secs(2) };
+    assert_eq!(webhook(&config).dispatch, batches);
 }

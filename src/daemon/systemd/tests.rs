@@ -38,9 +38,9 @@ fn a_status_is_one_short_line_and_told_once() {
 fn a_rejected_configuration_is_told_of_until_one_is_in_force() {
     let (_directory, socket, notifier) = manager();
     notifier.status("ready");
-    notifier.rejected();
+    notifier.enter(Phase::Rejected);
     notifier.status("not ready");
-    notifier.ready();
+    notifier.enter(Phase::Running);
     let rejected = "the configuration read last was rejected: see the log";
     let expected = [
         "STATUS=ready".to_owned(),
@@ -54,12 +54,12 @@ fn a_rejected_configuration_is_told_of_until_one_is_in_force() {
 #[test]
 fn a_stop_may_take_its_grace_and_no_status_hides_it() {
     let (_directory, socket, notifier) = manager();
-    notifier.stopping(Duration::from_secs(5));
+    notifier.enter(Phase::Stopping(Duration::from_secs(5)));
     notifier.status("2 channels, ready");
     let stopping = "STATUS=stopping: the batch in hand is finished and recorded first";
     assert_eq!(told(&socket), [format!("STOPPING=1\nEXTEND_TIMEOUT_USEC=15000000\n{stopping}")]);
 
-    notifier.stopping(Duration::MAX);
+    notifier.enter(Phase::Stopping(Duration::MAX));
     assert!(told(&socket)[0].contains("EXTEND_TIMEOUT_USEC=4294967295\n"), "the longest that can be told");
 }
 

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::ledger::Effects;
-use crate::ledger::store::memory::{Disk, Gate, Write};
+use crate::ledger::tests::memory::{Disk, Gate, Write};
 use crate::ledger::tests::{advance, at};
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(1));

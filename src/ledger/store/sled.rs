@@ -3,7 +3,6 @@
 //! # Invariants
 //!
 //! * **On disk before it counts.** A commit is answered after the database's files, and then the mirror, have been synced.
-//!   sled's own flush ends in `sync_file_range`, which is no durability barrier.
 //! * **One process.** The directory is locked as long as the store lives.
 //! * **A failed write is final.** What a failed sync left on disk is unknown, and sled refuses to go on: the daemon ends,
 //!   and the next start reads what is there. What was not recorded is read again from the service.
@@ -15,10 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use super::{Lease, Lost, Outcome, Store};
 use crate::event::ChannelId;
-use crate::ledger::{Effects, Key, StateError, Value};
+use crate::ledger::{Effects, Entries, Key, StateError};
 
 mod database;
 mod directory;
@@ -28,30 +28,19 @@ mod recovery;
 mod tests;
 
 use database::Database;
-use directory::{DatabaseFiles, Directory};
-use mirror::{Contents, Mirror};
+use directory::Directory;
+use mirror::Mirror;
 
-/// The open state directory.
+/// The open state directory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Sled {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    database: Database,
-    disk: Mutex<Disk>,
-    directory: Directory,
-}
-
-/// What has to be synced for a commit to be on disk.
-#[derive(Debug)]
-struct Disk {
-    files: DatabaseFiles,
-    mirror: Mirror,
-    contents: Contents,
-    /// The write that failed: it was the last.
-    failed: Option<StateError>,
+    database: Arc<Database>,
+    /// As it was written last. Locked while a commit is written.
+    mirror: Arc<Mutex<Mirror>>,
+    /// What the mirror says is lost. Apart from it, because reading it must not wait for a disk.
+    lost: watch::Sender<Option<Lost>>,
+    /// The last field: it is locked until the database is closed.
+    directory: Arc<Directory>,
 }
 
 impl Sled {
@@ -62,94 +51,77 @@ impl Sled {
     /// [`StateError`]: nothing is started on a state that is not known to be right.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let directory = Directory::lock(path)?;
-        let (database, contents) = recovery::open(&directory)?;
-        let (files, mirror) = (directory.database_files(), directory.mirror());
+        let (database, mirror) = recovery::open(&directory)?;
         // So that there is one from the first moment on.
-        mirror.write(&contents).inspect_err(|_| database.abandon())?;
-        let disk = Mutex::new(Disk { files, mirror, contents, failed: None });
-        Ok(Self { inner: Arc::new(Inner { database, disk, directory }) })
+        mirror.write(path).inspect_err(|_| database.abandon())?;
+        let lost = watch::Sender::new(mirror.lost.clone());
+        let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror)));
+        Ok(Self { database, mirror, lost, directory: Arc::new(directory) })
     }
 
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, StateError> + Send + 'static,
+        work: impl FnOnce(&Self) -> Result<T, StateError> + Send + 'static,
     ) -> Result<T, StateError> {
-        let inner = self.inner.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&inner)).await;
+        let sled = self.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&sled)).await;
         worked.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
+    }
+
+    /// Writes effects to the database, and then to the mirror: it is never ahead.
+    fn write(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
+        let mut mirror = self.lock_mirror();
+        self.database.apply(group)?;
+        for (lease, effects) in group {
+            mirror.channels.insert(lease.channel, effects.summary.clone());
+        }
+        mirror.write(&self.directory.path).inspect_err(|_| self.database.abandon())
+    }
+
+    fn lock_mirror(&self) -> MutexGuard<'_, Mirror> {
+        self.mirror.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
 impl Store for Sled {
-    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Vec<(Key, Value)>)>, StateError> {
-        let entries = self.blocking(move |inner| inner.database.entries(channel)).await?;
+    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
+        let entries = self.blocking(move |sled| sled.database.entries(channel)).await?;
         Ok(Some((Lease::for_ever(channel), entries)))
     }
 
-    async fn commit(&self, group: Arc<[(Lease, Effects)]>) -> Vec<Outcome> {
+    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
         let channels = group.len();
-        match self.blocking(move |inner| inner.write(&group)).await {
+        match self.blocking(move |sled| sled.write(&group)).await {
             Ok(()) => vec![Outcome::Ok; channels],
             Err(error) => vec![Outcome::Fatal(error); channels],
         }
     }
 
     async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError> {
-        self.blocking(move |inner| inner.database.get(channel, &key)).await
+        self.blocking(move |sled| sled.database.get(channel, &key)).await
     }
 
-    async fn release(&self, _: Lease) {}
-
     async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {
-        self.blocking(|inner| inner.database.channels()).await
+        self.blocking(|sled| sled.database.channels()).await
     }
 
     async fn check(&self) -> Result<(), StateError> {
-        self.blocking(|inner| inner.directory.check()).await
+        self.blocking(|sled| sled.directory.check()).await
     }
 
     fn lost(&self) -> Option<Lost> {
-        self.inner.disk().contents.lost.clone()
+        self.lost.borrow().clone()
     }
 
     async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
-        self.blocking(|inner| {
-            let mut disk = inner.disk();
-            let lost = disk.contents.lost.take();
-            disk.mirror.write(&disk.contents)?;
-            Ok(lost)
+        self.blocking(|sled| {
+            let mut mirror = sled.lock_mirror();
+            let acknowledged = Mirror { lost: None, ..mirror.clone() };
+            acknowledged.write(&sled.directory.path)?;
+            *mirror = acknowledged;
+            Ok(sled.lost.send_replace(None))
         })
         .await
-    }
-}
-
-impl Inner {
-    /// Writes effects and syncs them. Nothing follows a failure: neither the mirror, which would be ahead of the database,
-    /// nor another commit.
-    fn write(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
-        let mut disk = self.disk();
-        if let Some(failed) = &disk.failed {
-            return Err(failed.clone());
-        }
-        let written = self.database.apply(group).and_then(|()| disk.sync(group));
-        written.inspect_err(|error| {
-            disk.failed = Some(error.clone());
-            self.database.abandon();
-        })
-    }
-
-    fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Disk {
-    fn sync(&mut self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
-        self.files.sync()?;
-        for (lease, effects) in group {
-            self.contents.channels.insert(lease.channel, effects.summary.clone());
-        }
-        self.mirror.write(&self.contents)
     }
 }

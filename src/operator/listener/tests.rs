@@ -40,7 +40,7 @@ fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
     let liveness = sources.liveness.clone();
     let listener = Listener::start("127.0.0.1:0".parse().unwrap(), sources).unwrap();
     runtime.spawn(liveness.beat());
-    assert_eq!(until(listener.address(), "/livez", "ok\n"), "HTTP/1.1 200 OK");
+    assert_eq!(until(listener.address, "/livez", "ok\n"), "HTTP/1.1 200 OK");
 
     let plugs: Vec<_> = (0..WORKERS)
         .map(|_| {
@@ -53,10 +53,10 @@ fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
         })
         .collect();
     let stuck = "the async runtime has not turned for ";
-    assert_eq!(until(listener.address(), "/livez", stuck), "HTTP/1.1 503 Service Unavailable");
-    let (status, scrape) = get(listener.address(), "/metrics");
+    assert_eq!(until(listener.address, "/livez", stuck), "HTTP/1.1 503 Service Unavailable");
+    let (status, scrape) = get(listener.address, "/metrics");
     assert!(status.ends_with(" 200 OK") && scrape.contains("\nchanneld_live 0\n"), "{status}\n{scrape}");
-    assert_eq!(get(listener.address(), "/readyz").1, "no daemon runs\n");
+    assert_eq!(get(listener.address, "/readyz").1, "no daemon runs\n");
     drop(plugs);
-    assert_eq!(until(listener.address(), "/livez", "ok\n"), "HTTP/1.1 200 OK");
+    assert_eq!(until(listener.address, "/livez", "ok\n"), "HTTP/1.1 200 OK");
 }

@@ -1,4 +1,5 @@
 use axum::body::Body;
+use axum::http::Request;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
@@ -11,14 +12,15 @@ use crate::operator::request::ALL;
 /// What a daemon that reads nothing answers with.
 pub(in crate::operator) fn sources(state: &std::path::Path) -> Sources {
     let ledgers = Arc::new(Ledgers::over(Arc::new(Sled::open(state).unwrap())));
-    let liveness = Liveness::hasty(Arc::default(), ledgers.writes());
-    let operations = watch::Sender::new(Arc::new(Operations::offline(ledgers, []))).subscribe();
+    let liveness = Liveness::hasty(Arc::default(), ledgers.writes.clone());
+    let (handles, recent) = (Arc::default(), Arc::default());
+    let operations = Operations { ledgers, handles, recent, daemon: None, reloads: None, channels: Vec::new() };
+    let operations = watch::Sender::new(Arc::new(operations)).subscribe();
     Sources { liveness, operations, metrics: Metrics::default() }
 }
 
 async fn ask(router: &Router, method: &Method, path: &str) -> StatusCode {
-    let path = path.replace("{channel}", "c").replace("{sink}", "s").replace("{offset}", "1");
-    let request = extract::Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
     let answer = TowerToHyperService::new(router.clone()).call(request.body(Body::from("{}")).unwrap()).await;
     answer.unwrap().status()
 }

@@ -9,8 +9,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-const BOUNDS: Bounds =
-    Bounds { clients: 1, body: 10, ask: Duration::from_millis(200), answer: Duration::from_millis(200) };
+const BOUNDS: Bounds = Bounds { clients: 1, body: 10, each_step: Duration::from_millis(200) };
 
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
@@ -30,7 +29,7 @@ async fn served(test: impl AsyncFnOnce(Client)) {
     let done = worked.clone();
     // Longer than a client may take.
     let work = async move || {
-        sleep(2 * BOUNDS.ask).await;
+        sleep(2 * BOUNDS.each_step).await;
         done.notify_one();
     };
     let answer = async |Path(size): Path<usize>| vec![b'x'; size];

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use super::compression::{Compression, reader};
 use super::index::Index;
 use super::name::{ClosedName, KEEP, UNFINISHED, closing_time};
-use super::opening::{failed, if_there};
+use super::opening::{Doing, if_there};
 use crate::event::Offset;
 use crate::sink::SinkError;
 
@@ -48,20 +48,11 @@ impl Closed {
     pub(super) fn packed(&self) -> Option<Compression> {
         self.forms.keys().find_map(|form| *form)
     }
-
-    /// The bytes of all its forms.
-    pub(super) fn size(&self) -> u64 {
-        self.forms.values().sum()
-    }
 }
 
 impl ClosedFiles {
     /// The files that stand there now, the oldest first.
     pub(super) fn list(&self) -> Result<Vec<Closed>, SinkError> {
-        self.try_list().map_err(failed("reading", self.directory()))
-    }
-
-    fn try_list(&self) -> io::Result<Vec<Closed>> {
         let entries = self.entries()?;
         let marks = entries.iter().filter_map(|entry| entry.strip_suffix(KEEP));
         let marks: BTreeSet<&str> = marks.map(|marked| Compression::split(marked).0).collect();
@@ -69,7 +60,8 @@ impl ClosedFiles {
         for entry in &entries {
             let (name, form) = Compression::split(entry);
             let Some(time) = self.name.read(name) else { continue };
-            let metadata = if_there(fs::symlink_metadata(self.directory().join(entry)))?;
+            let path = self.directory().join(entry);
+            let metadata = if_there(fs::symlink_metadata(&path)).doing("reading", &path)?;
             let Some(metadata) = metadata.filter(fs::Metadata::is_file) else { continue };
             let closed = found.entry((time, name)).or_insert_with(|| Closed {
                 time,
@@ -88,17 +80,14 @@ impl ClosedFiles {
             let packed = entry.strip_prefix('.').and_then(|entry| entry.strip_suffix(UNFINISHED));
             packed.map(Compression::split).is_some_and(|(name, form)| form.is_some() && self.name.read(name).is_some())
         };
-        let entries = self.entries().map_err(failed("reading", self.directory()))?;
-        Ok(entries.into_iter().filter(is_unfinished).map(|entry| self.directory().join(entry)).collect())
+        Ok(self.entries()?.into_iter().filter(is_unfinished).map(|entry| self.directory().join(entry)).collect())
     }
 
-    fn entries(&self) -> io::Result<Vec<String>> {
-        let mut entries = Vec::new();
-        for entry in fs::read_dir(self.directory())? {
-            // A name that is not UTF-8 is none of the sink's.
-            entries.extend(entry?.file_name().into_string().ok());
-        }
-        Ok(entries)
+    /// The names in the directory. One that is not UTF-8 is none of the sink's.
+    fn entries(&self) -> Result<Vec<String>, SinkError> {
+        let entries = fs::read_dir(self.directory()).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let entries = entries.doing("reading", self.directory())?;
+        Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
 
     /// The path for a file that is closed now.
@@ -128,15 +117,15 @@ impl ClosedFiles {
         self.directory().join(format!("{name}{}", form.map_or("", Compression::ending)))
     }
 
-    /// Where a compressed form is made.
-    pub(super) fn unfinished_path(&self, name: &str, compression: Compression) -> PathBuf {
-        self.directory().join(format!(".{name}{}{UNFINISHED}", compression.ending()))
-    }
-
-    /// Where it is noted which of the files hold what.
+    /// Where the [`Index`] stands.
     pub(super) fn index_path(&self) -> PathBuf {
         self.directory().join(format!(".{}.index", file_name(&self.active)))
     }
+}
+
+/// Where a file is made before it is renamed to `path`.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{}{UNFINISHED}", file_name(path)))
 }
 
 /// The name that a path ends with.

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **The plain file goes last.** It is read into an unfinished file beside it, which is synced and then renamed. The
-//!   plain one is removed only after the compressed one has been read back and holds the same. A crash leaves, before the
-//!   renaming, an unfinished file, which is removed and made again; after it, both files, which are compared.
+//! * **The plain file goes last.** The compressed one is made under another name, synced and then renamed. The plain one is
+//!   removed only after it has been compared with that. A crash leaves, before the renaming, an unfinished file, which is
+//!   removed and made again; after it, both files, which are compared.
 //! * **No other file is replaced.** A file that already has the name of the compressed one stays.
 //!
 //! # Cancellation
@@ -12,16 +12,15 @@
 //! `stop` is looked at between chunks. What was not finished is removed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
-use flate2::write::GzEncoder;
+use flate2::bufread::{GzEncoder, MultiGzDecoder};
 use strum::{EnumString, IntoStaticStr};
 use tokio_util::sync::CancellationToken;
 
-use super::closed::ClosedFiles;
+use super::closed::unfinished;
 use super::opening::{lock, rename_new, sync_directory};
 
 /// Read or written at once.
@@ -54,55 +53,41 @@ impl Compression {
     }
 }
 
-/// Compresses a closed file, and leaves the plain one beside it.
-///
-/// # Errors
-/// `AlreadyExists` where there is such a compressed file, `TimedOut` where `stop` has fired; whatever the system says.
-pub(super) fn pack(
-    files: &ClosedFiles,
-    name: &str,
-    compression: Compression,
-    stop: &CancellationToken,
-) -> io::Result<()> {
-    let (plain, packed) = (files.path(name, None), files.path(name, Some(compression)));
-    let unfinished = files.unfinished_path(name, compression);
-    let written = write(compression, &plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, &packed));
-    if let Err(error) = written {
+/// Compresses a closed file, and leaves the plain one beside it. Where there is a file of that name, the error is
+/// `AlreadyExists`; where `stop` has fired, `TimedOut`.
+pub(super) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: &CancellationToken) -> io::Result<()> {
+    let unfinished = unfinished(packed);
+    if let Err(error) = write(compression, plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, packed)) {
         // Where it cannot be removed now, it is when closed files are looked after again.
         let _ = fs::remove_file(unfinished);
         return Err(error);
     }
-    sync_directory(&packed)
+    sync_directory(packed)
 }
 
 fn write(compression: Compression, plain: &Path, unfinished: &Path, stop: &CancellationToken) -> io::Result<()> {
     let plain = File::open(plain)?;
-    let packed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
+    let mut packed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
     lock(&packed)?;
-    let packed = match compression {
-        Compression::Gzip => {
-            let mut encoder = GzEncoder::new(packed, flate2::Compression::default());
-            copy(&plain, &mut encoder, stop)?;
-            encoder.finish()?
-        }
+    let read = BufReader::with_capacity(CHUNK, &plain);
+    let mut packing: Box<dyn Read + '_> = match compression {
+        Compression::Gzip => Box::new(GzEncoder::new(read, flate2::Compression::default())),
         Compression::Zstd => {
-            let mut encoder = zstd::Encoder::new(packed, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-            encoder.include_checksum(true)?;
-            copy(&plain, &mut encoder, stop)?;
-            encoder.finish()?
+            let mut packing = zstd::stream::read::Encoder::with_buffer(read, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+            packing.include_checksum(true)?;
+            Box::new(packing)
         }
     };
-    inherit(&plain, &packed)?;
-    packed.sync_all()
-}
-
-/// Gives a compressed file the permissions and the owner of the plain one.
-fn inherit(plain: &File, packed: &File) -> io::Result<()> {
+    while io::copy(&mut packing.by_ref().take(CHUNK as u64), &mut packed)? > 0 {
+        require_running(stop)?;
+    }
+    // The permissions and the owner are those of the plain file.
     let (from, to) = (plain.metadata()?, packed.metadata()?);
     if (from.uid(), from.gid()) != (to.uid(), to.gid()) {
-        fchown(packed, Some(from.uid()), Some(from.gid()))?;
+        fchown(&packed, Some(from.uid()), Some(from.gid()))?;
     }
-    packed.set_permissions(from.permissions())
+    packed.set_permissions(from.permissions())?;
+    packed.sync_all()
 }
 
 /// What a file holds, decompressed where it is not plain.
@@ -115,18 +100,14 @@ pub(super) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<d
     })
 }
 
-/// Whether a compressed file holds what the plain one does.
-///
-/// # Errors
-/// As [`pack`]; whatever the decoder says of a file that cannot be read to its end.
+/// Whether a compressed file holds what the plain one does. Where `stop` has fired, the error is `TimedOut`.
 pub(super) fn is_same(
-    files: &ClosedFiles,
-    name: &str,
+    plain: &Path,
+    packed: &Path,
     compression: Compression,
     stop: &CancellationToken,
 ) -> io::Result<bool> {
-    let mut plain = reader(&files.path(name, None), None)?;
-    let mut packed = reader(&files.path(name, Some(compression)), Some(compression))?;
+    let (mut plain, mut packed) = (reader(plain, None)?, reader(packed, Some(compression))?);
     loop {
         require_running(stop)?;
         let (left, right) = (plain.fill_buf()?, packed.fill_buf()?);
@@ -139,20 +120,6 @@ pub(super) fn is_same(
         }
         plain.consume(length);
         packed.consume(length);
-    }
-}
-
-fn copy(plain: &File, to: &mut impl Write, stop: &CancellationToken) -> io::Result<()> {
-    let mut plain = BufReader::with_capacity(CHUNK, plain);
-    loop {
-        require_running(stop)?;
-        let chunk = plain.fill_buf()?;
-        let length = chunk.len();
-        if length == 0 {
-            return Ok(());
-        }
-        to.write_all(chunk)?;
-        plain.consume(length);
     }
 }
 

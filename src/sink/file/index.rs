@@ -10,17 +10,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::closed::ClosedFiles;
-use super::lines::{each_line, place};
-use super::name::UNFINISHED;
-use super::opening::{failed, if_there};
+use super::closed::{ClosedFiles, unfinished};
+use super::lines::{lines, place};
+use super::opening::{Doing, if_there};
 use crate::event::ChannelId;
 use crate::sink::SinkError;
 
@@ -40,7 +39,7 @@ impl Index {
     /// What was noted last; nothing, where that cannot be understood.
     pub(super) fn load(files: &ClosedFiles) -> Result<Self, SinkError> {
         let path = files.index_path();
-        let json = if_there(fs::read(&path)).map_err(failed("reading", &path))?;
+        let json = if_there(fs::read(&path)).doing("reading", &path)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
     }
 
@@ -52,15 +51,20 @@ impl Index {
             if stop.is_cancelled() {
                 return Ok(());
             }
-            let channels = files.reader(&closed.name).and_then(|reader| reader.map(channels).transpose());
-            let channels = channels.map_err(failed("reading", &files.path(&closed.name, None)))?;
-            index.add(closed.time, &channels.unwrap_or_default());
-            index.store(&path).map_err(failed("writing", &path))?;
+            // A file that was removed meanwhile holds nothing.
+            let mut channels = BTreeSet::new();
+            let plain = files.path(&closed.name, None);
+            for line in files.reader(&closed.name).doing("reading", &plain)?.into_iter().flat_map(lines) {
+                channels.extend(place(&line.doing("reading", &plain)?).map(|place| place.channel));
+            }
+            index.add(closed.time, &channels);
+            index.store(&path).doing("writing", &path)?;
         }
         Ok(())
     }
 
-    /// Notes which channels have lines in a file. Files are added in the order in which they were closed.
+    /// Notes which channels have lines in a file, with `None` for lines that do not name theirs. Files are added in the order
+    /// in which they were closed.
     fn add(&mut self, time: Timestamp, channels: &BTreeSet<Option<ChannelId>>) {
         for channel in channels {
             let range = match channel {
@@ -73,8 +77,7 @@ impl Index {
     }
 
     fn store(&self, path: &Path) -> io::Result<()> {
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(UNFINISHED);
+        let unfinished = unfinished(path);
         let mut file = File::create(&unfinished)?;
         serde_json::to_writer(&mut file, self)?;
         file.write_all(b"\n")?;
@@ -87,13 +90,6 @@ impl Index {
         let mut ranges = self.channels.get(&channel).into_iter().chain(&self.unnamed);
         Some(time) > self.seen || ranges.any(|(first, last)| (first..=last).contains(&&time))
     }
-}
-
-/// The channels whose lines a file holds; `None` stands for lines that do not name theirs.
-fn channels(reader: Box<dyn BufRead>) -> io::Result<BTreeSet<Option<ChannelId>>> {
-    let mut found = BTreeSet::new();
-    each_line(reader, |line| found.extend(place(line).map(|place| place.channel)))?;
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -1,15 +1,11 @@
-//! The files of a file sink, without a runtime: appending, closing, and finding what they hold.
+//! The files of a file sink, without a runtime: appending to the active one, closing it, and passing over what is there.
 //!
 //! # Invariants
 //!
 //! * **What is passed over is on the disk.** The active file is synced when it is opened, and before it is closed.
-//! * **No event goes to a file that the path does not lead to.** Before each batch the path is looked up. If another file
-//!   (or none) stands there, the sink goes on in that one. A file that was deleted while a batch was written does not
-//!   count as written.
-//! * **Closed files are searched too.** The lines of a lane that was stopped for long may be many files back: the search
-//!   goes on, the newest file first, until it meets a line of the channel that is recorded. A file that retention has
-//!   deleted is not searched, and its events cannot be there twice.
-//! * **A file is closed between two batches,** so that no batch is torn over two files. An empty file is never closed.
+//! * **No event goes to a file that the path does not lead to.** Before each batch the path is looked up. A file that was
+//!   deleted while a batch was written does not count as written.
+//! * **A file is closed between two batches.** An empty file is never closed.
 //!
 //! A crash may come between any two steps of closing, and leaves:
 //!
@@ -30,7 +26,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -38,7 +33,7 @@ use tokio::sync::Notify;
 
 use super::closed::ClosedFiles;
 use super::lines::ends;
-use super::opening::{self, failed, if_there, rename_new, sync_directory};
+use super::opening::{self, Doing, if_there, rename_new, sync_directory};
 use super::read_back::{Snapshot, Unrecorded};
 use super::settings::{FileSettings, Rotation};
 use super::tail::{Tail, release};
@@ -56,27 +51,25 @@ pub(super) struct Journal {
     /// What files hold though it is not recorded: passed over when it is offered.
     unrecorded: HashMap<ChannelId, Unrecorded>,
     /// Notified when a file was opened: another one may have been closed.
-    opened: Arc<Notify>,
+    pub(super) opened: Arc<Notify>,
 }
 
 /// The file at the path.
 #[derive(Debug)]
 struct Active {
     tail: Tail<fs::File>,
-    identity: Identity,
+    identity: (u64, u64),
     files: ClosedFiles,
 }
 
 /// A file's device and its number there: which file it is, whatever its name.
-type Identity = (u64, u64);
-
-fn identity(metadata: &fs::Metadata) -> Identity {
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
 impl Journal {
-    pub(super) fn new(settings: FileSettings, opened: Arc<Notify>) -> Self {
-        Self { settings, active: None, unrecorded: HashMap::new(), opened }
+    pub(super) fn new(settings: FileSettings) -> Self {
+        Self { settings, active: None, unrecorded: HashMap::new(), opened: Arc::default() }
     }
 
     /// Opens the file that stands at the path now, unless it is open.
@@ -87,10 +80,10 @@ impl Journal {
     fn active(&mut self) -> Result<&mut Active, SinkError> {
         let path = &*self.settings.path;
         if let Some(active) = &mut self.active {
-            let there = if_there(fs::metadata(path)).map_err(failed("looking at", path))?;
+            let there = if_there(fs::metadata(path)).doing("looking at", path)?;
             if there.as_ref().map(identity) != Some(active.identity) {
                 // What failed in the file that was moved away is offered again and must not be left there.
-                active.tail.settle().map_err(failed("cutting back what was moved away from", path))?;
+                active.tail.settle().doing("cutting back what was moved away from", path)?;
                 tracing::info!(path = %path.display(), "file was moved or removed, going on in a new one");
                 self.active = None;
             }
@@ -108,12 +101,10 @@ impl Journal {
     /// The files as they are now.
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {
         let path = self.settings.path.clone();
-        let active = self.active()?;
-        let length = active.tail.settle().map_err(failed("cutting back", &path))?;
-        let file = active.tail.disk.try_clone().map_err(failed("reading", &path))?;
-        let files = active.files.clone();
-        let closed = files.list()?;
-        Ok(Snapshot { active: file, length, path, files, closed })
+        let Active { tail, files, .. } = self.active()?;
+        let length = tail.settle().doing("cutting back", &path)?;
+        let active = tail.disk.try_clone().doing("reading", &path)?;
+        Ok(Snapshot { active, length, files: files.clone() })
     }
 
     /// Passes over these events of a channel when they are offered, each of them once.
@@ -131,19 +122,15 @@ impl Journal {
         let fresh = batch.iter().filter(|message| !holds(unrecorded, message));
         let lines: Vec<_> = fresh.flat_map(|message| [message.body(), LINE_BREAK]).collect();
         if !lines.is_empty() {
-            self.write(&lines)?;
+            self.close_if_due(lines.iter().map(|piece| piece.len() as u64).sum())?;
+            let appended = self.active()?.append(&lines);
+            appended.doing("appending to", &self.settings.path)?;
         }
         let unrecorded = self.unrecorded.entry(channel).or_default();
         for message in batch {
             unrecorded.remove(&message.offset());
         }
         Ok(())
-    }
-
-    fn write(&mut self, lines: &[&[u8]]) -> Result<(), SinkError> {
-        self.close_if_due(lines.iter().map(|piece| piece.len() as u64).sum())?;
-        let appended = self.active()?.append(lines);
-        appended.map_err(failed("appending to", &self.settings.path))
     }
 
     /// Closes the file if its time has come without a batch. `None` where none is open.
@@ -159,13 +146,16 @@ impl Journal {
         self.open()?;
         let (Some(rotation), Some(active)) = (&self.settings.rotation, &mut self.active) else { return Ok(()) };
         let path = &*self.settings.path;
-        let length = active.tail.settle().map_err(failed("cutting back", path))?;
-        let metadata = active.tail.disk.metadata().map_err(failed("looking at", path))?;
-        let written = metadata.modified().map_err(failed("looking at", path))?;
+        let length = active.tail.settle().doing("cutting back", path)?;
+        let file = &active.tail.disk;
+        let written = file.metadata().and_then(|metadata| metadata.modified()).doing("looking at", path)?;
         if !is_due(rotation, length, more, written, SystemTime::now()) {
             return Ok(());
         }
-        let closed = active.close(length, path)?;
+        let ends = file.sync_data().and_then(|()| ends(file, length));
+        let (first, last) = ends.doing("closing", path)?;
+        let closed = active.files.next(first, last)?;
+        rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed)).doing("closing", path)?;
         self.active = None;
         self.open()?;
         tracing::info!(path = %closed.display(), bytes = length, "file closed, going on in a new one");
@@ -181,10 +171,9 @@ fn holds(unrecorded: &Unrecorded, message: &Message) -> bool {
 
 impl Active {
     fn open(settings: &FileSettings) -> Result<Self, SinkError> {
-        let looking = || failed("looking at", &settings.path);
         let file = opening::open(&settings.path, settings.access)?;
-        let active = fs::canonicalize(&settings.path).map_err(looking())?;
-        let identity = identity(&file.metadata().map_err(looking())?);
+        let active = fs::canonicalize(&settings.path).doing("looking at", &settings.path)?;
+        let identity = identity(&file.metadata().doing("looking at", &settings.path)?);
         Ok(Self { tail: Tail::new(file), identity, files: ClosedFiles { active, name: settings.closed_name() } })
     }
 
@@ -196,18 +185,6 @@ impl Active {
         }
         release(&self.tail.disk, before..metadata.len());
         Ok(())
-    }
-
-    /// Closes the file of this length: everything but making the next one. Returns its new path.
-    fn close(&mut self, length: u64, path: &Path) -> Result<PathBuf, SinkError> {
-        let closing = || failed("closing", path);
-        let file = &self.tail.disk;
-        file.sync_data().map_err(closing())?;
-        let has_offsets = self.files.name.has_offsets();
-        let (first, last) = if has_offsets { ends(file, length).map_err(closing())? } else { (None, None) };
-        let closed = self.files.next(first, last)?;
-        rename_new(&self.files.active, &closed).and_then(|()| sync_directory(&closed)).map_err(closing())?;
-        Ok(closed)
     }
 }
 

@@ -9,9 +9,8 @@
 //! * **Remains are never records.** What parses as a JSON object is whole (no beginning of an object is one) and is never
 //!   taken for remains. Neither is readable text that does not begin like a record.
 
-use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::ops::Range;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
@@ -20,31 +19,12 @@ use serde::de::IgnoredAny;
 
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 
-/// How much is read at once; doubled while a line does not end.
-const CHUNK: u64 = 64 * 1024;
+/// How much of a file's end is looked at first, and how many times more whenever that was not enough.
+const FIRST_LOOK: u64 = 64 * 1024;
+const GROWTH: u64 = 8;
 
 /// A line longer than this was not written here: an event is a small part of one bounded answer of the service.
 const MAX_LINE: u64 = 256 * 1024 * 1024;
-
-/// The lines of a file's first bytes, last line first.
-pub(super) struct Backwards<'a> {
-    file: &'a fs::File,
-    /// Where `unread` stands in the file.
-    start: u64,
-    /// What has been read from the disk and not been returned.
-    unread: Vec<u8>,
-}
-
-/// A line, or the last one's beginning.
-#[derive(Debug)]
-pub(super) struct Line {
-    /// Where it begins.
-    pub(super) start: u64,
-    /// Without the line break.
-    pub(super) bytes: Vec<u8>,
-    /// Whether there is a line break at its end.
-    pub(super) ended: bool,
-}
 
 /// Which event a line holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,88 +53,76 @@ struct CloudEvent {
     data: Record,
 }
 
-impl<'a> Backwards<'a> {
-    /// Reads the first `length` bytes of `file`.
-    pub(super) fn new(file: &'a fs::File, length: u64) -> Self {
-        Self { file, start: length, unread: Vec::new() }
-    }
-
-    /// The line before the one returned last; `None` at the beginning of the file.
-    pub(super) fn next(&mut self) -> io::Result<Option<Line>> {
-        let mut chunk = CHUNK;
-        loop {
-            let (text, ended) = match self.unread.split_last() {
-                Some((b'\n', text)) => (text, true),
-                _ => (&*self.unread, false),
-            };
-            let before = text.iter().rposition(|&byte| byte == b'\n').map(|at| at + 1);
-            let Some(begin) = before.or((self.start == 0).then_some(0)) else {
-                self.read_more(chunk)?;
-                chunk *= 2;
-                continue;
-            };
-            if self.unread.is_empty() {
-                return Ok(None);
+/// The lines that a reader gives, without their line breaks.
+pub(super) fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        match reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) => return None,
+            Ok(_) if line.last() == Some(&b'\n') => drop(line.pop()),
+            Ok(read) if read as u64 == MAX_LINE => {
+                let message = "it holds a line that is too long for an event";
+                return Some(Err(io::Error::new(io::ErrorKind::InvalidData, message)));
             }
-            let mut bytes = self.unread.split_off(begin);
-            bytes.truncate(bytes.len() - usize::from(ended));
-            return Ok(Some(Line { start: self.start + begin as u64, bytes, ended }));
+            Ok(_) => {}
+            Err(error) => return Some(Err(error)),
         }
-    }
+        Some(Ok(line))
+    })
+}
 
-    fn read_more(&mut self, chunk: u64) -> io::Result<()> {
-        if chunk > MAX_LINE {
-            return Err(too_long());
+/// Shows `look` the last lines of a file's first `length` bytes, and where the first of them begins: more and more of them,
+/// until it says that this is enough.
+pub(super) fn look_back(
+    file: &File,
+    length: u64,
+    mut look: impl FnMut(u64, &mut dyn Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<bool>,
+) -> io::Result<()> {
+    let mut looked_at = FIRST_LOOK;
+    loop {
+        let mut start = length.saturating_sub(looked_at);
+        let mut reader = BufReader::new(Cursor { file, at: start }.take(length - start));
+        if start > 0 {
+            start += reader.skip_until(b'\n')? as u64;
         }
-        let Range { start, end } = self.start.saturating_sub(chunk)..self.start;
-        let mut read = vec![0; usize::try_from(end - start).expect("a chunk is far smaller than the address space")];
-        self.file.read_exact_at(&mut read, start)?;
-        read.append(&mut self.unread);
-        (self.start, self.unread) = (start, read);
-        Ok(())
+        if look(start, &mut lines(reader))? || looked_at >= length {
+            return Ok(());
+        }
+        looked_at = looked_at.saturating_mul(GROWTH);
     }
-}
-
-/// Calls `each` with the lines that a reader gives, first line first, without their line breaks.
-pub(super) fn each_line(mut reader: impl BufRead, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    let mut line = Vec::new();
-    while next_line(&mut reader, &mut line)? {
-        each(&line);
-    }
-    Ok(())
-}
-
-/// Reads a line without its line break; `false` at the end.
-fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
-    line.clear();
-    let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', line)?;
-    if line.last() == Some(&b'\n') {
-        line.pop();
-    } else if read as u64 == MAX_LINE {
-        return Err(too_long());
-    }
-    Ok(read > 0)
-}
-
-fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it holds a line that is too long for an event")
 }
 
 /// The offsets of the first and the last event in a file of `length` bytes.
-pub(super) fn ends(mut file: &fs::File, length: u64) -> io::Result<(Option<Offset>, Option<Offset>)> {
-    let offset = |line: &[u8]| place(line).map(|place| place.offset);
-    let (mut first, mut last, mut backwards) = (None, None, Backwards::new(file, length));
-    while last.is_none() {
-        let Some(line) = backwards.next()? else { return Ok((None, None)) };
-        last = offset(&line.bytes);
-    }
-    // Where a file is read has no effect on where it is appended to.
-    file.seek(SeekFrom::Start(0))?;
-    let (mut forwards, mut line) = (BufReader::new(file), Vec::new());
-    while first.is_none() && next_line(&mut forwards, &mut line)? {
-        first = offset(&line);
+pub(super) fn ends(file: &File, length: u64) -> io::Result<(Option<Offset>, Option<Offset>)> {
+    let offset = |line: io::Result<Vec<u8>>| Ok::<_, io::Error>(place(&line?).map(|place| place.offset));
+    let (mut first, mut last) = (None, None);
+    look_back(file, length, |_, lines| {
+        for line in lines {
+            last = offset(line)?.or(last);
+        }
+        Ok(last.is_some())
+    })?;
+    for line in lines(BufReader::new(Cursor { file, at: 0 })) {
+        first = offset(line)?;
+        if first.is_some() {
+            break;
+        }
     }
     Ok((first, last))
+}
+
+/// Reads a file from here on, wherever others that share it read.
+struct Cursor<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for Cursor<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
 }
 
 /// Which event a line holds; `None` where it holds none.

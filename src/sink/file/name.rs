@@ -101,11 +101,6 @@ impl ClosedName {
         self.read(Compression::split(name).0).is_some()
     }
 
-    /// Whether it has `{first}` or `{last}`.
-    pub(super) fn has_offsets(&self) -> bool {
-        self.after.contains("{first}") || self.after.contains("{last}")
-    }
-
     /// The name of a file that was closed at `time`, with these first and last events.
     pub(super) fn write(&self, time: Timestamp, first: Option<Offset>, last: Option<Offset>) -> String {
         let number = |offset: Option<Offset>| offset.unwrap_or(Offset::ZERO).to_string();

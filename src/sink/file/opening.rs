@@ -6,11 +6,9 @@
 //!   cannot vanish with what has been synced into it.
 //! * **Mode and owner are set before an event is written.** They are given to every file that is empty: one that was made
 //!   now, before a crash, or by a program that rotates. A file that holds something keeps what it has.
-//! * **Looked at before opened.** What is no regular file is refused before it is opened: opening a pipe or a device can
-//!   have effects of its own, and neither can be synced.
-//! * **Only remains are cut.** A lane delivers, syncs, records, and only then goes on, and batches do not overlap: all
-//!   that is recorded lies before the first byte that a crash can have torn. A line that parses is never cut, not even
-//!   behind torn ones: it may be another program's.
+//! * **Looked at before opened.** Opening a pipe or a device can have effects of its own, and neither can be synced.
+//! * **Only remains are cut.** All that is recorded lies before the first byte that a crash can have torn, because a lane
+//!   records a batch before the next. A line that parses is never cut: it may be another program's.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -20,7 +18,7 @@ use std::path::Path;
 use rustix::fs::{CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 
-use super::lines::{Backwards, Line, is_remains};
+use super::lines::{is_remains, look_back};
 use super::settings::Access;
 use crate::sink::SinkError;
 
@@ -29,23 +27,27 @@ const MODE: u32 = 0o640;
 
 /// Opens the file, or creates it; locks it, mends its end, and makes its name durable.
 pub(super) fn open(path: &Path, access: Access) -> Result<File, SinkError> {
-    let failed = |doing: &str| failed(doing, path);
-    let file = open_lines(path).map_err(failed("opening"))?;
-    let metadata = file.metadata().map_err(failed("looking at"))?;
+    let file = open_lines(path).doing("opening", path)?;
+    let metadata = file.metadata().doing("looking at", path)?;
     if metadata.len() == 0 {
-        give(access, &file, &metadata).map_err(failed("setting the mode and owner of"))?;
+        give(access, &file, &metadata).doing("setting the mode and owner of", path)?;
     }
-    sync_directory(path).map_err(failed("syncing the directory of"))?;
-    mend(&file, path).map_err(failed("mending the end of"))?;
+    sync_directory(path).doing("syncing the directory of", path)?;
+    mend(&file, path).doing("mending the end of", path)?;
     // A process that was killed may have left whole lines that were never synced.
-    file.sync_data().map_err(failed("syncing"))?;
+    file.sync_data().doing("syncing", path)?;
     Ok(file)
 }
 
-/// An error of the system, with what was being done to the file.
-pub(super) fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> SinkError + use<> {
-    let doing = format!("{doing} {}", path.display());
-    |source| SinkError::Io { doing, source }
+/// Says of an error of the system what was being done, and to which file.
+pub(super) trait Doing<T> {
+    fn doing(self, what: &str, path: &Path) -> Result<T, SinkError>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: &str, path: &Path) -> Result<T, SinkError> {
+        self.map_err(|source| SinkError::Io { doing: format!("{what} {}", path.display()), source })
+    }
 }
 
 /// `None` where there is no such file.
@@ -62,6 +64,7 @@ fn open_lines(path: &Path) -> io::Result<File> {
     }
     let mut options = OpenOptions::new();
     options.read(true).append(true).mode(MODE);
+    // In a sticky directory the system may refuse to create what is there and belongs to another user.
     let file = match if_there(options.open(path))? {
         Some(file) => file,
         None => if_there(options.create(true).open(path))?
@@ -69,7 +72,13 @@ fn open_lines(path: &Path) -> io::Result<File> {
     };
     require_regular(&file.metadata()?)?;
     lock(&file).map_err(|error| io::Error::new(error.kind(), format!("it cannot be locked: {error}")))?;
-    require_json_lines(&file)?;
+    // A mistyped path must not cost the operator a file of something else. What a crash leaves begins with a record, or
+    // with the zeros of one that never reached the disk.
+    let mut first = [b'{'];
+    file.read_at(&mut first, 0)?;
+    if !matches!(first, [b'{' | 0]) {
+        return Err(invalid("it holds something other than lines of JSON".to_owned()));
+    }
     Ok(file)
 }
 
@@ -79,17 +88,6 @@ fn require_regular(metadata: &Metadata) -> io::Result<()> {
     }
     let what = if metadata.is_dir() { "a directory" } else { "a pipe, a socket or a device" };
     Err(invalid(format!("it is no regular file but {what}: name a regular file, or use a sink of type stdout")))
-}
-
-/// A mistyped path must not cost the operator a file of something else. What a crash leaves begins with a record, or
-/// with the zeros of one that never reached the disk.
-fn require_json_lines(file: &File) -> io::Result<()> {
-    let mut first = [b'{'];
-    file.read_at(&mut first, 0)?;
-    match first {
-        [b'{' | 0] => Ok(()),
-        _ => Err(invalid("it holds something other than lines of JSON".to_owned())),
-    }
 }
 
 /// Sets what was chosen and is not so already.
@@ -112,20 +110,21 @@ fn give(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
 /// Cuts off what a crash has left at the end, and ends the last line where only its line break is missing.
 fn mend(mut file: &File, path: &Path) -> io::Result<()> {
     let length = file.metadata()?.len();
-    let mut lines = Backwards::new(file, length);
-    let (mut end, mut unended) = (length, false);
-    while let Some(Line { start, bytes, ended }) = lines.next()? {
-        if !is_remains(&bytes) {
-            unended = !ended;
-            break;
+    // Where the last line ends that is not torn.
+    let mut end = 0;
+    look_back(file, length, |mut at, lines| {
+        for line in lines {
+            let line = line?;
+            at += line.len() as u64 + 1;
+            end = if is_remains(&line) { end } else { at };
         }
-        end = start;
-    }
+        Ok(end > 0)
+    })?;
     if end < length {
         tracing::warn!(path = %path.display(), bytes = length - end, "cutting off what a crash left of a batch");
         file.set_len(end)?;
     }
-    if unended { file.write_all(b"\n") } else { Ok(()) }
+    if end > length { file.write_all(b"\n") } else { Ok(()) }
 }
 
 /// Two writers would cut off each other's lines.
@@ -137,10 +136,7 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Renames a file, and never onto another.
-///
-/// # Errors
-/// `AlreadyExists` where there is a file of that name; whatever the system says.
+/// Renames a file. Where there is another of that name, the error is `AlreadyExists`.
 pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Some network file systems do not know this. No other program makes files of such names.
@@ -166,14 +162,12 @@ fn invalid(message: String) -> io::Error {
 pub(super) fn probe(path: &Path) -> Result<String, SinkError> {
     use rustix::fs::Access;
     let may = |path: &Path, how| access(path, how).map_err(io::Error::from);
-    let looking = || failed("looking at", path);
-    if let Some(metadata) = if_there(fs::metadata(path)).map_err(looking())? {
-        require_regular(&metadata).map_err(looking())?;
-        may(path, Access::READ_OK | Access::WRITE_OK).map_err(failed("this user may not read and write", path))?;
+    if let Some(metadata) = if_there(fs::metadata(path)).doing("looking at", path)? {
+        require_regular(&metadata).doing("looking at", path)?;
+        may(path, Access::READ_OK | Access::WRITE_OK).doing("this user may not read and write", path)?;
         return Ok(format!("{} bytes are in it, and this user may write more", metadata.len()));
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let makes = may(directory, Access::WRITE_OK | Access::EXEC_OK);
-    makes.map_err(failed("no file can be made in", directory))?;
+    may(directory, Access::WRITE_OK | Access::EXEC_OK).doing("no file can be made in", directory)?;
     Ok(format!("it will be made in {}", directory.display()))
 }

@@ -2,21 +2,19 @@
 //!
 //! # Invariants
 //!
-//! * **The last recorded line ends the search.** A lane appends in order and records each batch before the next. What it
-//!   finds here it records, or offers again, before it appends anything behind it. So every line of a channel that
-//!   stands before a recorded one is recorded.
+//! * **The last recorded line ends the search,** which begins with the newest file. A lane records each batch, or offers it
+//!   again, before it appends the next: every line of a channel that stands before a recorded one is recorded.
 //! * **A few bytes an event.** After a crash that is one batch. After an operator has put a cursor back, it is everything
 //!   since: lines that are in the files are not written again, unless the files are moved away first.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead};
-use std::path::PathBuf;
+use std::io;
 
-use super::closed::{Closed, ClosedFiles};
+use super::closed::ClosedFiles;
 use super::index::Index;
-use super::lines::{Backwards, Place, each_line, place};
-use super::opening::{failed, if_there};
+use super::lines::{Place, lines, look_back, place};
+use super::opening::{Doing, if_there};
 use crate::event::{EventId, Offset};
 use crate::sink::{Recorded, SinkError};
 
@@ -24,82 +22,68 @@ use crate::sink::{Recorded, SinkError};
 /// channel: then only an event of that id is the same.
 pub(super) type Unrecorded = BTreeMap<Offset, Option<EventId>>;
 
-/// The files at some moment. Lines that are appended later do not show.
+/// The files at some moment. Lines that are appended later to the active one do not show.
 pub(super) struct Snapshot {
     pub(super) active: File,
     pub(super) length: u64,
-    pub(super) path: PathBuf,
     pub(super) files: ClosedFiles,
-    /// The oldest first.
-    pub(super) closed: Vec<Closed>,
 }
 
 impl Snapshot {
     /// The events of a channel that are not recorded. Reads the newest file first.
     pub(super) fn unrecorded(&self, recorded: &Recorded) -> Result<Unrecorded, SinkError> {
-        let mut search = Search { recorded, found: Unrecorded::new(), ended: false };
-        search.backwards(&self.active, self.length).map_err(failed("reading", &self.path))?;
+        let searched = back(&self.active, self.length, recorded);
+        let (mut found, mut ended) = searched.doing("reading", &self.files.active)?;
         let (index, channel) = (Index::load(&self.files)?, recorded.lane.channel.id);
-        for closed in self.closed.iter().rev().filter(|closed| index.may_hold(closed.time, channel)) {
-            if search.ended {
+        for closed in self.files.list()?.iter().rev().filter(|closed| index.may_hold(closed.time, channel)) {
+            if ended {
                 break;
             }
-            let path = self.files.path(&closed.name, None);
-            search.closed(&self.files, &closed.name).map_err(failed("reading", &path))?;
+            let searched = search_closed(&self.files, &closed.name, recorded);
+            let mut older;
+            (older, ended) = searched.doing("reading", &self.files.path(&closed.name, None))?;
+            // What was found in a newer file stays.
+            older.append(&mut found);
+            found = older;
         }
-        Ok(search.found)
+        Ok(found)
     }
 }
 
-struct Search<'a> {
-    recorded: &'a Recorded,
-    found: Unrecorded,
-    /// Whether a recorded line was met.
-    ended: bool,
+/// What a file holds behind the last recorded line, and whether there is such a line.
+type Searched = (Unrecorded, bool);
+
+/// Searches a closed file. One that was removed meanwhile holds nothing.
+fn search_closed(files: &ClosedFiles, name: &str, recorded: &Recorded) -> io::Result<Searched> {
+    if let Some(plain) = if_there(File::open(files.path(name, None)))? {
+        return back(&plain, plain.metadata()?.len(), recorded);
+    }
+    files.reader(name)?.map_or(Ok(Searched::default()), |reader| search(&mut lines(reader), recorded))
 }
 
-impl Search<'_> {
-    /// Searches a closed file. One that was removed meanwhile holds nothing.
-    fn closed(&mut self, files: &ClosedFiles, name: &str) -> io::Result<()> {
-        if let Some(plain) = if_there(File::open(files.path(name, None)))? {
-            return self.backwards(&plain, plain.metadata()?.len());
+/// Searches the first `length` bytes of a file, and no more of their end than is needed.
+fn back(file: &File, length: u64, recorded: &Recorded) -> io::Result<Searched> {
+    let mut searched = Searched::default();
+    look_back(file, length, |_, lines| {
+        searched = search(lines, recorded)?;
+        Ok(searched.1)
+    })?;
+    Ok(searched)
+}
+
+fn search(lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>, recorded: &Recorded) -> io::Result<Searched> {
+    let (mut found, mut ended) = Searched::default();
+    for line in lines {
+        let Some(Place { channel, offset, id }) = place(&line?) else { continue };
+        if channel.is_some_and(|channel| channel != recorded.lane.channel.id) {
+            continue;
         }
-        files.reader(name)?.map_or(Ok(()), |reader| self.forwards(reader))
-    }
-
-    /// Searches the first `length` bytes of a file, from the end on.
-    fn backwards(&mut self, file: &File, length: u64) -> io::Result<()> {
-        let mut lines = Backwards::new(file, length);
-        while let Some(line) = lines.next()? {
-            let Some(Place { offset, id, .. }) = self.place(&line.bytes) else { continue };
-            if self.recorded.covers(offset) {
-                self.ended = true;
-                break;
-            }
-            self.found.entry(offset).or_insert(id);
+        if recorded.covers(offset) {
+            found.clear();
+            ended = true;
+        } else {
+            found.insert(offset, id);
         }
-        Ok(())
     }
-
-    /// Searches a file that can only be read from its beginning.
-    fn forwards(&mut self, reader: impl BufRead) -> io::Result<()> {
-        let mut found = Unrecorded::new();
-        each_line(reader, |line| {
-            let Some(Place { offset, id, .. }) = self.place(line) else { return };
-            if self.recorded.covers(offset) {
-                found.clear();
-                self.ended = true;
-            } else {
-                found.insert(offset, id);
-            }
-        })?;
-        // What was found in a newer file stays.
-        found.append(&mut self.found);
-        self.found = found;
-        Ok(())
-    }
-
-    fn place(&self, line: &[u8]) -> Option<Place> {
-        place(line).filter(|place| place.channel.is_none_or(|channel| channel == self.recorded.lane.channel.id))
-    }
+    Ok((found, ended))
 }

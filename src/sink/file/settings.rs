@@ -20,12 +20,6 @@ pub struct FileSettings {
 }
 
 impl FileSettings {
-    /// The file at `path`, and nothing else chosen.
-    #[must_use]
-    pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), access: Access::default(), rotation: None }
-    }
-
     /// What its closed files are called. Also where none is closed any more: some may be there from before.
     #[must_use]
     pub fn closed_name(&self) -> ClosedName {

@@ -4,15 +4,17 @@
 //!
 //! * **All or nothing.** After a failed write or sync the file is cut back to the length before it: at once if the
 //!   system lets us, and otherwise before the next write.
-//! * **A failed sync is a failed write.** The system may have thrown the pages away while they still read as written. So
-//!   nothing of such a batch is trusted: it is cut off and written anew.
+//! * **A failed sync is a failed write.** The system may have thrown the pages away while they still read as written.
 
 use std::fs;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, BufWriter, Write};
 use std::num::NonZero;
 use std::ops::Range;
 
 use rustix::fs::{Advice, fadvise};
+
+/// Small lines are written so many bytes at once.
+const BUFFER: usize = 128 * 1024;
 
 /// What is done to a file; a trait so that tests can make every step fail.
 pub(super) trait Disk {
@@ -32,17 +34,9 @@ impl Disk for fs::File {
     }
 
     fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
-        let mut pieces: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        let mut left = &mut pieces[..];
-        while !left.is_empty() {
-            match self.write_vectored(left) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => IoSlice::advance_slices(&mut left, written),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        let mut writer = BufWriter::with_capacity(BUFFER, self);
+        pieces.iter().try_for_each(|piece| writer.write_all(piece))?;
+        writer.flush()
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -98,14 +92,13 @@ impl<D: Disk> Tail<D> {
 /// So much of a file's end stays in the system's memory, for programs that follow the file.
 const CACHED: u64 = 16 << 20;
 
-/// The rest is released in pieces of this size. The system may hold neighbouring pages as one large page, which it
-/// releases as a whole or not at all. None is larger than this, and none lies across the border of two pieces.
+/// The rest is released in pieces of this size: no page of the system is larger or lies across the border of two, and it
+/// releases a page as a whole or not at all.
 const PIECE: u64 = 4 << 20;
 
-/// Tells the system to keep only the end of a file in memory, now that it has grown and is synced.
-///
-/// Otherwise a file that only grows fills all memory with pages that are not read again, and each new one must first be
-/// taken from another use, which makes writing many times as costly.
+/// Tells the system to keep only the end of a file in memory, now that it has grown and is synced. Otherwise a file that
+/// only grows fills all memory, and each new page must first be taken from another use, which makes writing many times as
+/// costly.
 pub(super) fn release(file: &fs::File, grown: Range<u64>) {
     let pieces = passed(grown);
     let Some(length) = NonZero::new(pieces.end.saturating_sub(pieces.start)) else { return };

@@ -1,11 +1,19 @@
 //! The async face: channels share a file, and a delivery that is abandoned is still whole.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use tokio::task::JoinSet;
 
 use super::*;
 use crate::sink::tests::{channel, deliver, lane, lines, offset, records};
+
+impl FileSettings {
+    /// The file at `path`, and nothing else chosen.
+    pub(crate) fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), access: Access::default(), rotation: None }
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_share_a_file_and_each_keeps_its_order() {

@@ -1,22 +1,20 @@
-//! What becomes of closed files: compressed, linked to, and deleted when the operator's bounds say so. This does not hold
-//! up deliveries.
+//! What becomes of closed files: compressed, linked to, and deleted when the operator's bounds say so, beside deliveries.
 //!
-//! It is done at the start, after each rotation, and by the clock. The clock is looked at again and again instead of
-//! waited for: clocks are set, and machines sleep.
+//! It is done at the start, after each rotation, and by the clock, which is looked at again and again instead of waited
+//! for: clocks are set, and machines sleep.
 //!
 //! # Invariants
 //!
-//! * **The directory says what is to be done.** Each pass begins with what stands there, so what a crash has interrupted
-//!   needs no memory. An unfinished file is removed. Of a file that is there plain and compressed the plain one is removed
-//!   if both hold the same; otherwise both stay, and it is said once.
+//! * **The directory says what is to be done,** also after a crash. An unfinished file is removed. Of a file that is there
+//!   plain and compressed the plain one is removed if both hold the same; otherwise both stay, and it is said once.
 //! * **One failure does not stop the rest.** It is said once, and tried again.
 //! * **Nothing here loses or repeats an event.** Only what the bounds say is deleted, and what is there twice. The file
 //!   closed last always stays: a crash may leave lines in it that are not recorded.
 //!
 //! # Cancellation
 //!
-//! The task ends with its sink, at any wait. Its blocking part ends soon after `stop`: it is looked at between two files,
-//! and between the chunks of one. Neither keeps the sink's file open: the next sink at the same path finds it unlocked.
+//! The task ends with its sink, at any wait, and then sets `stop`: its blocking part looks at that between two files, and
+//! between the chunks of one. Neither keeps the sink's file open: the next sink at the same path finds it unlocked.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -27,16 +25,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::blocking;
-use super::closed::{Closed, ClosedFiles, file_name};
+use super::closed::{Closed, ClosedFiles, file_name, unfinished};
 use super::compression::{is_same, pack};
 use super::index::Index;
 use super::journal::Journal;
-use super::name::UNFINISHED;
-use super::opening::{failed, if_there, lock};
+use super::opening::{Doing, if_there, lock};
 use super::settings::{Keep, Rotation};
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::SinkError;
@@ -48,40 +45,42 @@ const CLOCK: Duration = Duration::from_secs(30);
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
 /// Looks after the closed files of a sink until it has gone.
-pub(super) async fn look_after(
-    journal: Weak<Mutex<Journal>>,
-    rotation: Rotation,
-    opened: Arc<Notify>,
-    stop: CancellationToken,
-) {
+pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation) {
+    let stop = CancellationToken::new();
+    let _ends_with_the_task = stop.clone().drop_guard();
     let mut retry = Retry::new(RETRY);
     let by_the_clock = rotation.every.is_some() || rotation.keep.time.is_some();
     let clock = if by_the_clock { rotation.every.map_or(CLOCK, |every| every.min(CLOCK)) } else { Duration::MAX };
     let mut upkeep = Upkeep::new(rotation, stop);
-    loop {
+    while let Some(journal) = journal.upgrade() {
+        let mut journal = journal.lock_owned().await;
+        let opened = Arc::clone(&journal.opened);
         let done;
-        (upkeep, done) = upkeep.pass(&journal).await;
+        (upkeep, done) = blocking(move || {
+            let files = journal.close_by_the_clock();
+            // Deliveries go on from here.
+            drop(journal);
+            let done = files.and_then(|files| files.map_or(Ok(()), |files| upkeep.run(&files)));
+            (upkeep, done)
+        })
+        .await;
+        let failures = retry.attempt();
         let wait = if let Err(error) = done {
-            complain(&error, &mut retry)
-        } else {
-            if retry.attempt() > 0 {
-                tracing::info!("closed files are looked after again");
-                retry.reset();
+            let wait = retry.next_wait(None);
+            if failures == 0 {
+                tracing::warn!(wait_ms = wait.as_millis(), error = %Chain(&error),
+                    "closed files cannot be looked after: trying again, events are not affected");
             }
+            wait
+        } else {
+            if failures > 0 {
+                tracing::info!("closed files are looked after again");
+            }
+            retry.reset();
             clock
         };
         tokio::select! { () = opened.notified() => {}, () = tokio::time::sleep(wait) => {} }
     }
-}
-
-/// Says once what keeps closed files from being looked after. Returns the wait until the next attempt.
-fn complain(error: &SinkError, retry: &mut Retry) -> Duration {
-    let wait = retry.next_wait(None);
-    if retry.attempt() == 1 {
-        tracing::warn!(wait_ms = wait.as_millis(), error = %Chain(error),
-            "closed files cannot be looked after: trying again, events are not affected");
-    }
-    wait
 }
 
 /// What is done to closed files.
@@ -96,20 +95,6 @@ pub(super) struct Upkeep {
 impl Upkeep {
     pub(super) fn new(rotation: Rotation, stop: CancellationToken) -> Self {
         Self { rotation, stop, reported: HashSet::new() }
-    }
-
-    /// Closes the active file if its time has come, and does what there is to do.
-    async fn pass(mut self, journal: &Weak<Mutex<Journal>>) -> (Self, Result<(), SinkError>) {
-        let Some(journal) = journal.upgrade() else { return (self, Ok(())) };
-        let mut journal = journal.lock_owned().await;
-        blocking(move || {
-            let files = journal.close_by_the_clock();
-            // Deliveries go on from here.
-            drop(journal);
-            let done = files.and_then(|files| files.map_or(Ok(()), |files| self.run(&files)));
-            (self, done)
-        })
-        .await
     }
 
     /// Does everything that is to be done now.
@@ -129,12 +114,11 @@ impl Upkeep {
         if self.stop.is_cancelled() { Ok(()) } else { done.into_iter().collect() }
     }
 
-    /// Lets the link lead to the file closed last. Once there is a compressed form, it leads there.
+    /// Lets the link lead to the file closed last: to its compressed form, once there is one.
     fn link(&self, files: &ClosedFiles) -> Result<(), SinkError> {
         let Some(link) = &self.rotation.latest_link else { return Ok(()) };
-        let closed = files.list()?;
-        let Some(last) = closed.last() else { return Ok(()) };
-        point(link, &files.path(&last.name, last.packed())).map_err(failed("replacing the link", link))
+        let Some(last) = files.list()?.pop() else { return Ok(()) };
+        point(link, &files.path(&last.name, last.packed())).doing("replacing the link", link)
     }
 
     fn delete(&self, files: &ClosedFiles) -> Result<(), SinkError> {
@@ -142,7 +126,7 @@ impl Upkeep {
         for closed in past(&files.list()?, &self.rotation.keep, Timestamp::now()) {
             for (form, bytes) in &closed.forms {
                 let path = files.path(&closed.name, *form);
-                let removed = remove(&path).map_err(failed("deleting", &path));
+                let removed = remove(&path).doing("deleting", &path);
                 if removed.is_ok() {
                     tracing::info!(path = %path.display(), bytes, "closed file deleted: its time is over");
                 }
@@ -162,23 +146,22 @@ impl Upkeep {
         compressed
     }
 
-    /// Leaves one form of a closed file: the compressed one, where files are compressed.
+    /// Leaves one form of a closed file that is there plain: the compressed one, where files are compressed.
     fn compress(&mut self, files: &ClosedFiles, closed: &Closed) -> Result<(), SinkError> {
         let Some(compression) = closed.packed().or(self.rotation.compression) else { return Ok(()) };
-        let plain = files.path(&closed.name, None);
+        let (plain, packed) = (files.path(&closed.name, None), files.path(&closed.name, Some(compression)));
         if closed.packed().is_none() {
-            match pack(files, &closed.name, compression, &self.stop) {
+            match pack(&plain, &packed, compression, &self.stop) {
                 // Deleted or moved away meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound && !plain.exists() => return Ok(()),
-                packed => packed.map_err(failed("compressing", &plain))?,
+                made => made.doing("compressing", &plain)?,
             }
         }
-        let packed = files.path(&closed.name, Some(compression));
-        match is_same(files, &closed.name, compression, &self.stop) {
+        match is_same(&plain, &packed, compression, &self.stop) {
             Ok(true) => {
                 // The link must lead to the compressed file before the plain one goes.
                 self.link(files)?;
-                remove(&plain).map_err(failed("removing", &plain))?;
+                remove(&plain).doing("removing", &plain)?;
                 let (bytes, left) = (closed.forms[&None], fs::metadata(&packed).map_or(0, |packed| packed.len()));
                 tracing::info!(path = %packed.display(), bytes, left, "closed file compressed");
             }
@@ -194,14 +177,14 @@ impl Upkeep {
     }
 }
 
-/// The closed files that are to be deleted, the oldest first. A marked file stays, and counts for nothing.
+/// The closed files that are to be deleted, the oldest first. A marked file stays, and does not count.
 fn past<'a>(closed: &'a [Closed], keep: &Keep, now: Timestamp) -> Vec<&'a Closed> {
     let oldest = keep.time.and_then(|time| now.checked_sub(time).ok());
     let (mut files, mut size) = (0, 0_u64);
     let mut past = Vec::new();
     for (age, closed) in closed.iter().rev().enumerate().filter(|(_, closed)| !closed.marked) {
         files += 1;
-        size = size.saturating_add(closed.size());
+        size = size.saturating_add(closed.forms.values().sum());
         let too_many = keep.files.is_some_and(|most| files > most.get());
         let too_large = keep.size.is_some_and(|most| size > most);
         let too_old = oldest.is_some_and(|oldest| closed.time < oldest);
@@ -227,7 +210,7 @@ fn point(link: &Path, to: &Path) -> io::Result<()> {
     if now.as_ref() == Some(&target) {
         return Ok(());
     }
-    let unfinished = directory.join(format!(".{}{UNFINISHED}", file_name(link)));
+    let unfinished = unfinished(link);
     remove(&unfinished)?;
     symlink(target, &unfinished)?;
     fs::rename(unfinished, link)
@@ -239,7 +222,7 @@ fn remove_unfinished(files: &ClosedFiles) -> Result<(), SinkError> {
         Some(file) => lock(&file).and_then(|()| remove(path)),
         None => Ok(()),
     };
-    files.unfinished()?.iter().map(|path| remove(path).map_err(failed("removing", path))).fold(Ok(()), Result::and)
+    files.unfinished()?.iter().map(|path| remove(path).doing("removing", path)).fold(Ok(()), Result::and)
 }
 
 /// What has gone already is removed.

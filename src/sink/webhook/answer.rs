@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::iter::successors;
 use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
@@ -18,23 +19,8 @@ pub(super) const DRAINING: Duration = Duration::from_secs(1);
 /// Why a request did not do what it was for.
 pub(super) struct Refusal {
     pub(super) error: SinkError,
-    /// What it concerns.
-    pub(super) of: Concern,
-}
-
-/// What a refusal concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Concern {
-    /// What was posted, as far as is known.
-    Posting,
-    /// The endpoint: it asks for a pause, or cannot be reached.
-    Endpoint,
-}
-
-impl From<Refusal> for SinkError {
-    fn from(refusal: Refusal) -> Self {
-        refusal.error
-    }
+    /// Whether it concerns the endpoint, which asks for a pause or cannot be reached, and not only what was posted.
+    pub(super) of_endpoint: bool,
 }
 
 /// What an answer means.
@@ -45,24 +31,16 @@ pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
     }
     if status == StatusCode::GONE {
         let message = "answered 410: it wants no more events, and is sent none until it is resumed (channeld resume)";
-        let message = message.to_owned();
-        return Err(Refusal { error: SinkError::Gone { message }, of: Concern::Endpoint });
+        return Err(Refusal { error: SinkError::Gone(message.to_owned()), of_endpoint: true });
     }
     let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     let retry_after = http::retry_after(response.headers());
-    let pause = retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
-    let error = SinkError::Refused {
-        message: format!("answered {}{hint}", status.as_u16()),
-        retry_after,
-        needs_attention: !is_temporary(status),
-    };
-    Err(Refusal { error, of: if pause { Concern::Endpoint } else { Concern::Posting } })
-}
-
-/// Whether an answer that is no success is about the endpoint now, not about the event or our credentials.
-fn is_temporary(status: StatusCode) -> bool {
+    let of_endpoint = retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
+    // Others are about the event, or our credentials.
     let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    status.is_server_error() || temporary.contains(&status)
+    let needs_attention = !(status.is_server_error() || temporary.contains(&status));
+    let message = format!("answered {}{hint}", status.as_u16());
+    Err(Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, of_endpoint })
 }
 
 /// Why there was no answer. `suspicion` is what may be behind it where the other side ends the connection.
@@ -81,20 +59,15 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
     if let Some(suspicion) = suspicion {
         message = format!("{message}; {suspicion}");
     }
-    Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, of: Concern::Endpoint }
+    Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, of_endpoint: true }
 }
 
 /// The first of that type among an error and its sources. What an I/O error wraps is not its source.
 fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
+    successors(Some(error), |&error| error.source()).find_map(|error| {
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if let Some(found) = error.downcast_ref().or_else(|| wrapped?.downcast_ref()) {
-            return Some(found);
-        }
-        cause = error.source();
-    }
-    None
+        error.downcast_ref().or_else(|| wrapped?.downcast_ref())
+    })
 }
 
 /// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.
@@ -114,9 +87,5 @@ pub(super) async fn drain(mut response: Response) {
 
 /// The innermost error: what the system or the TLS library said.
 pub(super) fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }

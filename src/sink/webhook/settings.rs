@@ -12,8 +12,7 @@ use crate::http::Connection;
 /// An endpoint that events are posted to.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// The endpoint: http or https, no credentials, no fragment. Its query may hold a token: show
-    /// [`shown_url`](Self::shown_url) instead.
+    /// The endpoint: http or https. Its query may hold a token: show [`shown_url`](Self::shown_url) instead.
     pub url: Url,
     /// What deliveries are signed with. Without keys they are not signed.
     pub keys: SigningKeys,
@@ -36,24 +35,20 @@ pub enum Dispatch {
         concurrency: usize,
     },
     /// Several events a request, one request at a time.
-    Batches(Batching),
+    Batches {
+        /// The most events in one, at least two.
+        events: usize,
+        /// The largest body, in bytes.
+        bytes: usize,
+        /// How long to wait for more events where there are fewer.
+        wait: Duration,
+    },
 }
 
 impl Default for Dispatch {
     fn default() -> Self {
         Self::Single { concurrency: 1 }
     }
-}
-
-/// How large batches are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batching {
-    /// The most events in one, at least two.
-    pub events: usize,
-    /// The largest body, in bytes.
-    pub bytes: usize,
-    /// How long to wait for more events where there are fewer.
-    pub wait: Duration,
 }
 
 impl WebhookSettings {
@@ -68,13 +63,6 @@ impl WebhookSettings {
 
 impl fmt::Debug for WebhookSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookSettings")
-            .field("url", &self.shown_url().as_str())
-            .field("keys", &self.keys)
-            .field("headers", &self.headers)
-            .field("connection", &self.connection)
-            .field("dispatch", &self.dispatch)
-            .field("timeout", &self.timeout)
-            .finish()
+        f.debug_struct("WebhookSettings").field("url", &self.shown_url().as_str()).finish_non_exhaustive()
     }
 }

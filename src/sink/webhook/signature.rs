@@ -11,20 +11,15 @@
 //! * **Nothing leaks.** No error and no `Debug` holds a secret or a part of one.
 
 use std::fmt;
-use std::sync::Arc;
 
 use base64::Engine;
-use base64::alphabet;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
-use ring::signature::{Ed25519KeyPair, KeyPair};
+use ring::signature::Ed25519KeyPair;
 use sha2::Sha256;
 
-/// What a symmetric secret begins with, so that people and scanners know it for one.
+// What a secret begins with, so that people and scanners know it for one.
 const SYMMETRIC: &str = "whsec_";
-
-/// What a private key begins with.
 const ASYMMETRIC: &str = "whsk_";
 
 /// The length of a symmetric secret, in bytes.
@@ -36,80 +31,43 @@ const SEED: usize = 32;
 /// More than any rotation needs, and few enough for a header.
 const MAX_SECRETS: usize = 8;
 
-/// Standard base64; some tools leave the padding away.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
-/// Why a text is no list of webhook secrets. Does not say what stood there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SecretError {
-    wrong: Wrong,
-    /// Which secret of how many.
-    place: (usize, usize),
-}
-
-/// What is wrong with one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Wrong {
-    #[error(
-        "must be {SYMMETRIC} or {ASYMMETRIC} followed by base64; make one with: echo whsec_$(openssl rand -base64 32)"
-    )]
-    Form,
-    #[error("must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)")]
-    Length,
-    #[error("must hold an ed25519 private key: the 32 bytes of its seed, or 64 with its public key after them")]
-    PrivateKey,
-    #[error("is there twice")]
-    Twice,
-    #[error("must be {MAX_SECRETS} secrets at most")]
-    TooMany,
-}
-
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            (_, 0 | 1) => self.wrong.fmt(f),
-            (_, of) if self.wrong == Wrong::TooMany => write!(f, "{}, and these are {of}", self.wrong),
-            (number, of) => write!(f, "secret {number} of {of} {}", self.wrong),
-        }
-    }
-}
-
-impl std::error::Error for SecretError {}
+// What is wrong with a secret, or with all of them.
+const FORM: &str = "must be whsec_ or whsk_ followed by base64; make one with: echo whsec_$(openssl rand -base64 32)";
+const WRONG_LENGTH: &str = "must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)";
+const PRIVATE_KEY: &str =
+    "must hold an ed25519 private key: the 32 bytes of its seed, or 64 with its public key after them";
 
 /// What deliveries are signed with: nothing, or several keys at once while secrets are rotated.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SigningKeys(Vec<SigningKey>);
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 enum SigningKey {
-    Symmetric(Box<[u8]>),
-    Asymmetric(Arc<Ed25519KeyPair>),
+    Symmetric(Vec<u8>),
+    /// The seed of an ed25519 key pair.
+    Asymmetric([u8; SEED]),
 }
 
 impl SigningKeys {
     /// Reads secrets that are separated by white space or line breaks. Their signatures come in the same order.
     ///
     /// # Errors
-    /// [`SecretError`], where there is none, or one of them is wrong.
-    pub fn parse(text: &str) -> Result<Self, SecretError> {
+    /// Which of them is wrong, or that there are none or too many, for an operator. Does not say what stood there.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let secrets: Vec<_> = text.split_whitespace().collect();
-        let wrong = |number, wrong| SecretError { wrong, place: (number, secrets.len()) };
-        if secrets.is_empty() {
-            return Err(wrong(0, Wrong::Form));
-        }
-        if secrets.len() > MAX_SECRETS {
-            return Err(wrong(0, Wrong::TooMany));
-        }
         let mut keys = Vec::with_capacity(secrets.len());
-        for (at, secret) in secrets.iter().enumerate() {
-            let key = SigningKey::parse(secret).map_err(|error| wrong(at + 1, error))?;
-            if keys.contains(&key) {
-                return Err(wrong(at + 1, Wrong::Twice));
-            }
-            keys.push(key);
+        let count = secrets.len();
+        if count == 0 {
+            return Err(FORM.to_owned());
+        }
+        if count > MAX_SECRETS {
+            return Err(format!("must be {MAX_SECRETS} secrets at most, and these are {count}"));
+        }
+        for (number, secret) in (1..).zip(secrets) {
+            let key = SigningKey::parse(secret);
+            let key = key.and_then(|key| if keys.contains(&key) { Err("is there twice") } else { Ok(key) });
+            let place = if count == 1 { String::new() } else { format!("secret {number} of {count} ") };
+            keys.push(key.map_err(|wrong| place + wrong)?);
         }
         Ok(Self(keys))
     }
@@ -141,19 +99,19 @@ impl fmt::Debug for SigningKeys {
 }
 
 impl SigningKey {
-    fn parse(secret: &str) -> Result<Self, Wrong> {
-        let decode = |encoded| LENIENT.decode(encoded).map_err(|_| Wrong::Form);
+    fn parse(secret: &str) -> Result<Self, &'static str> {
+        // Some tools leave the padding away.
+        let decode = |encoded| STANDARD.decode(encoded).or_else(|_| STANDARD_NO_PAD.decode(encoded)).map_err(|_| FORM);
         if let Some(encoded) = secret.strip_prefix(SYMMETRIC) {
             let key = decode(encoded)?;
-            return if LENGTH.contains(&key.len()) { Ok(Self::Symmetric(key.into())) } else { Err(Wrong::Length) };
+            return if LENGTH.contains(&key.len()) { Ok(Self::Symmetric(key)) } else { Err(WRONG_LENGTH) };
         }
-        let key = decode(secret.strip_prefix(ASYMMETRIC).ok_or(Wrong::Form)?)?;
-        let pair = match key.split_at_checked(SEED) {
-            Some((seed, [])) => Ed25519KeyPair::from_seed_unchecked(seed),
-            Some((seed, public_key)) => Ed25519KeyPair::from_seed_and_public_key(seed, public_key),
-            None => return Err(Wrong::PrivateKey),
-        };
-        pair.map(|pair| Self::Asymmetric(Arc::new(pair))).map_err(|_| Wrong::PrivateKey)
+        let key = decode(secret.strip_prefix(ASYMMETRIC).ok_or(FORM)?)?;
+        let (seed, public_key) = key.split_first_chunk().ok_or(PRIVATE_KEY)?;
+        if !public_key.is_empty() {
+            Ed25519KeyPair::from_seed_and_public_key(seed, public_key).map_err(|_| PRIVATE_KEY)?;
+        }
+        Ok(Self::Asymmetric(*seed))
     }
 
     fn sign(&self, content: &[u8]) -> String {
@@ -163,25 +121,13 @@ impl SigningKey {
                 mac.update(content);
                 format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
             }
-            Self::Asymmetric(pair) => format!("v1a,{}", STANDARD.encode(pair.sign(content))),
-        }
-    }
-}
-
-/// Of a private key its public key tells which it is.
-impl PartialEq for SigningKey {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Symmetric(one), Self::Symmetric(other)) => one == other,
-            (Self::Asymmetric(one), Self::Asymmetric(other)) => {
-                one.public_key().as_ref() == other.public_key().as_ref()
+            Self::Asymmetric(seed) => {
+                let pair = Ed25519KeyPair::from_seed_unchecked(seed).expect("any 32 bytes are a seed");
+                format!("v1a,{}", STANDARD.encode(pair.sign(content)))
             }
-            _ => false,
         }
     }
 }
-
-impl Eq for SigningKey {}
 
 #[cfg(test)]
 mod tests;

@@ -13,10 +13,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use url::Url;
 
 use super::answer::DRAINING;
 use super::*;
 use crate::http::Connection;
+use crate::record::Message;
 use crate::sink::tests::{channel, deliver, record_without_id, records};
 
 mod batches;
@@ -128,7 +130,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 fn refusal(refused: &Undelivered) -> (usize, &str, Option<Duration>) {
     match &refused.error {
         SinkError::Refused { message, retry_after, .. } => (refused.delivered, message, *retry_after),
-        SinkError::Gone { message } => (refused.delivered, message, None),
+        SinkError::Gone(message) => (refused.delivered, message, None),
         other => panic!("{other:?}"),
     }
 }

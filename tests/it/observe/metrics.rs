@@ -7,8 +7,8 @@ use rustix::process::Signal;
 
 use crate::support::{Admin, Answered, Daemon, Prometheus, Receiver, Reply, Setup, programs, value};
 
-/// The documentation that the table of metrics stands in.
-const DOCUMENTED: &str = include_str!("../../../src/metrics.rs");
+/// The table of metrics.
+const DOCUMENTED: &str = include_str!("../../../src/metrics/table.md");
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 
@@ -115,7 +115,7 @@ type Shape = (String, BTreeSet<String>);
 
 /// The rows of the table.
 fn documented() -> BTreeMap<String, Shape> {
-    let rows = DOCUMENTED.lines().filter_map(|line| line.strip_prefix("//! | `"));
+    let rows = DOCUMENTED.lines().filter_map(|line| line.strip_prefix("| `"));
     let row = |row: &str| {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
         let labels = cells[2].split(',').map(str::trim).filter(|label| !label.is_empty());

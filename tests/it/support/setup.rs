@@ -202,7 +202,7 @@ impl Setup {
     /// The bytes of an event that waits or is quarantined, once no daemon has the state open.
     pub(crate) async fn body(&self, channel: ChannelId, offset: Offset) -> Option<Vec<u8>> {
         let ledgers = self.ledgers().await;
-        let body = ledgers.body(channel, Key::Body(offset)).await.unwrap();
+        let body = ledgers.store.body(channel, Key::Body(offset)).await.unwrap();
         ledgers.close().await;
         body.map(|body| body.to_vec())
     }

@@ -1,52 +1,41 @@
 //! A lane that has fallen behind reads for itself, until it has caught up.
 
-use std::sync::Arc;
-
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::context::ReadPlan;
-use crate::channel::deliver::lane::{Flow, Lane};
-use crate::channel::read::intake::{Intake, Taken};
-use crate::channel::reporter::StatusReporter;
-use crate::channel::verify::Awaited;
-use crate::channel::{ChannelError, pause};
+use crate::channel::deliver::lane::{Halt, Lane};
+use crate::channel::read::intake::Intake;
+use crate::channel::reporter::{Part, StatusReporter};
+use crate::channel::{late, pause};
 
 impl Lane {
     /// Reads and delivers from the lane's own cursor until it can rejoin the others.
-    pub(super) async fn catch_up(&mut self, stop: &CancellationToken) -> Result<Flow, ChannelError> {
-        let reporter = StatusReporter::lane(&self.shared.handle, &self.outlet.name);
-        let mut read_plan = self.shared.read_plan();
-        let mut intake = self.intake(read_plan.clone(), &reporter);
-        while !self.shared.hub.rejoin(&self.input, self.through) {
-            let taken = tokio::select! {
-                biased;
-                taken = intake.next(stop) => taken?,
-                () = read_plan.over() => {
-                    read_plan = self.shared.read_plan();
-                    intake = self.intake(read_plan.clone(), &reporter);
-                    continue;
+    pub(super) async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+        let sink = self.outlet.name.clone();
+        let reporter = StatusReporter::new(&self.shared.handle, Part::Lane(sink.clone()));
+        'plan: loop {
+            let read_plan = self.shared.read_plan();
+            let mut intake = Intake::new(self.shared.clone(), read_plan.clone(), self.through, reporter.clone());
+            while !self.shared.hub.rejoin(&sink, self.through) {
+                let reading = async {
+                    late::room(&self.shared, &reporter).await;
+                    intake.next().await
+                };
+                let batch = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return Err(None),
+                    batch = reading => batch?,
+                    () = read_plan.over() => continue 'plan,
+                };
+                match batch {
+                    Some(batch) => self.batch(&batch, stop).await?,
+                    None => drop(pause(read_plan.settings.idle_wait, stop).await),
                 }
-            };
-            match taken {
-                Taken::Batch(batch) => {
-                    if self.batch(&batch, stop).await? == Flow::Stop {
-                        return Ok(Flow::Stop);
-                    }
-                    self.shared.late.add(batch.pending.iter().map(Awaited::from).collect(), &reporter, stop).await;
-                }
-                Taken::Nothing => {
-                    pause(read_plan.settings.idle_wait, stop).await;
-                }
-                Taken::Stopped => return Ok(Flow::Stop),
             }
+            break;
         }
-        self.shared.handle.board.update(|board| board.lane_rejoins(&self.outlet.name));
+        self.shared.handle.board.update(|board| board.lane_rejoins(&sink));
         // Late events that were proved meanwhile went to attached lanes only.
-        self.shared.ask_for_owed(&self.identity.sink);
-        Ok(Flow::On)
-    }
-
-    fn intake(&self, read_plan: Arc<ReadPlan>, reporter: &StatusReporter) -> Intake {
-        Intake::new(self.shared.clone(), read_plan, self.through, reporter.clone())
+        self.shared.ask_for_owed(&sink);
+        Ok(())
     }
 }

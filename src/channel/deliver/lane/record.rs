@@ -5,10 +5,9 @@ use tracing::debug;
 use crate::channel::ChannelError;
 use crate::channel::deliver::batch::Batch;
 use crate::channel::deliver::lane::Lane;
-use crate::channel::verify::Awaited;
 use crate::channel::verify::recent::digest_of;
 use crate::event::Offset;
-use crate::ledger::{Change, Commit, Cursor, DeadLetter, Proof};
+use crate::ledger::{Change, Cursor, DeadLetter, Proof};
 use crate::record::Record;
 
 impl Lane {
@@ -27,12 +26,11 @@ impl Lane {
         let recording = batch.trace_at(through).part("record");
         recording.note("sink", self.outlet.name.to_string());
         recording.note("offset", through.get());
-        self.commit(changes).await?;
+        self.shared.commit(changes).await?;
         drop(recording);
         let before = self.through.replace(through);
         self.shared.handle.board.update(|board| board.lane_recorded(&self.outlet.name, Some(through)));
         self.held.retain(|offset| *offset > through);
-        // The queue of late events may have dropped them while this batch waited for its lane.
         self.shared.late.insert(owed);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         for (end, trace) in batch.parts().skip_while(|(end, _)| Some(*end) <= before) {
@@ -44,7 +42,7 @@ impl Lane {
         Ok(())
     }
     /// The changes that record a batch up to `through`, and the events that the lane is owed from then on.
-    fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> (Vec<Change>, Vec<Awaited>) {
+    fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> (Vec<Change>, Vec<Offset>) {
         let sink = &self.identity.sink;
         let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
         let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
@@ -65,7 +63,7 @@ impl Lane {
         let changes = changes.chain(rejected.cloned().map(Change::Quarantine)).chain(given_up);
         let advance = Change::Advance { sink: sink.clone(), to: Cursor { through: Some(through) } };
         let changes = changes.chain([Change::Delivered(delivered), advance]).collect();
-        (changes, pending().map(Awaited::from).collect())
+        (changes, pending().map(|pending| pending.offset).collect())
     }
 
     /// Records that the lane is no longer owed a late event: the sink took it or, with a dead letter, the lane gave it up.
@@ -79,13 +77,9 @@ impl Lane {
         let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
         let proved = record.and_then(proof).map(Change::DeliveredLate);
         let settled = Change::Settle { sink: sink.clone(), offset };
-        self.commit([settled].into_iter().chain(given_up).chain(proved).collect()).await?;
+        self.shared.commit([settled].into_iter().chain(given_up).chain(proved).collect()).await?;
         self.shared.handle.board.update(|board| board.lane_offers(&self.outlet.name, None));
         Ok(())
-    }
-
-    async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
-        Ok(self.shared.claim().commit(Commit(changes)).await?)
     }
 }
 

@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::{DisplayValue, display};
 use tracing::{debug, error, info, warn};
 
-use crate::channel::deliver::lane::{Flow, Lane};
+use crate::channel::deliver::lane::{Halt, Lane};
 use crate::channel::status::Problem;
 use crate::channel::trouble::MANY_TIMES;
 use crate::channel::{ChannelError, pause};
-use crate::ledger::{DEAD_LETTERS, DeadLetter};
+use crate::ledger::{DEAD_LETTERS, DeadLetter, GivenUp};
 use crate::record::Message;
 use crate::sink::SinkError;
 use crate::telemetry::Chain;
@@ -19,12 +19,12 @@ use crate::telemetry::trace::TraceId;
 
 impl Lane {
     /// Reports a refusal, once and not each time, and waits.
-    pub(super) async fn refused(&mut self, error: SinkError, stop: &CancellationToken) -> Result<Flow, ChannelError> {
+    pub(super) async fn refused(&mut self, error: SinkError, stop: &CancellationToken) -> Result<(), Halt> {
         let retry_after = match &error {
-            SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.outlet.name.clone() }),
-            SinkError::Overtaken { message } => {
+            SinkError::Closed => return Err(Some(ChannelError::SinkClosed { sink: self.outlet.name.clone() })),
+            SinkError::Overtaken(message) => {
                 error!(channel = %self.identity.channel.name, sink = %self.identity.sink, reason = message, "another instance delivers to this sink: this one stops");
-                return Err(ChannelError::Lost);
+                return Err(Some(ChannelError::Lost));
             }
             SinkError::Refused { retry_after, .. } => *retry_after,
             SinkError::Gone { .. } | SinkError::Io { .. } => None,
@@ -32,21 +32,21 @@ impl Lane {
         let wait = self.retry.next_wait(retry_after);
         let problem = self.problem(&error);
         self.log_refusal(&error, wait);
-        let (controls, sink) = (&self.shared.handle.controls, &self.outlet.name);
-        let waited = if let SinkError::Gone { .. } = error {
-            controls.sink_is_gone(sink, problem);
-            true
+        let (handle, sink) = (&self.shared.handle, &self.outlet.name);
+        if let SinkError::Gone { .. } = error {
+            handle.sink_is_gone(sink, problem);
         } else {
             // An operator who has repaired the sink resumes it, and need not wait out what may be an hour.
-            tokio::select! { biased; waited = pause(wait, stop) => waited, () = controls.sink_resumed(sink) => true }
-        };
-        Ok(if waited && self.goes_on(stop).await { Flow::On } else { Flow::Stop })
+            tokio::select! { biased; _ = pause(wait, stop) => {} () = handle.sink_resumed(sink) => {} }
+        }
+        self.goes_on(stop).await
     }
 
-    /// Waits while the sink is paused. `false` where `stop` fired or the lease is lost.
-    pub(super) async fn goes_on(&self, stop: &CancellationToken) -> bool {
-        let goes_on = self.shared.handle.controls.until_sink_goes_on(&self.outlet.name, stop).await;
-        goes_on && !self.shared.claim().lease().lost.is_cancelled()
+    /// Waits while the sink is paused.
+    pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
+        let goes_on = self.shared.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
+        let lost = self.shared.claim().lease.lost.is_cancelled();
+        if goes_on && !lost { Ok(()) } else { Err(None) }
     }
 
     /// The dead letter of an event that was refused for too long. While there is no room for one, the event is offered on.
@@ -56,14 +56,15 @@ impl Lane {
             return None;
         }
         let (channel, sink, facts) = (&self.identity.channel.name, &self.identity.sink, &letter.facts);
-        self.metrics.gave_up();
+        self.shared.metrics.gave_up(sink);
         error!(%channel, %sink, trace_id = self.trace_id(), offset = %facts.offset, attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
     }
     fn problem(&self, error: &SinkError) -> Problem {
         let (kind, message, times) = (error.kind(), Chain(error).to_string(), self.retry.attempt());
         let needs_attention = error.needs_attention() || times >= MANY_TIMES;
-        self.shared.handle.board.update_lane(&self.outlet.name, |lane| {
+        self.shared.handle.board.update(|board| {
+            let lane = &mut board.lane(&self.outlet.name).status;
             let since = lane.error.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
             let problem = Problem { kind: kind.to_owned(), message, since, times, needs_attention };
             lane.error.insert(problem).clone()
@@ -91,7 +92,40 @@ impl Lane {
         if self.retry.attempt() > 0 {
             info!(channel = %self.identity.channel.name, sink = %self.outlet.name, trace_id = self.trace_id(), "sink accepts again");
             self.retry.reset();
-            self.shared.handle.board.update_lane(&self.outlet.name, |lane| lane.error = None);
+            self.shared.handle.board.update(|board| board.lane(&self.outlet.name).status.error = None);
         }
     }
 }
+
+/// Times the refusals of the event that one lane offers.
+#[derive(Debug)]
+pub(super) struct GiveUpTimer {
+    /// `None`: never.
+    gives_up_after: Option<Duration>,
+    /// The event that was refused last.
+    refused: Option<GivenUp>,
+}
+
+impl GiveUpTimer {
+    pub(super) fn new(gives_up_after: Option<Duration>) -> Self {
+        Self { gives_up_after, refused: None }
+    }
+
+    /// Counts a refusal at `now`, in Unix seconds; the dead letter once refusals have gone on for too long. An error of the
+    /// system is not the event's: no other event would fare better, so the event is offered on.
+    pub(super) fn ends_with(&mut self, event: &Message, error: &SinkError, now: i64) -> Option<DeadLetter> {
+        let SinkError::Refused { .. } = error else { return None };
+        let limit = self.gives_up_after?;
+        let (offset, event_id) = (event.offset(), event.record().event_id());
+        let earlier = self.refused.as_ref().filter(|refused| refused.offset == offset);
+        let (since, attempts) = earlier.map_or((now, 0), |refused| (refused.since, refused.attempts));
+        let (reason, attempts) = (Chain(error).to_string(), attempts.saturating_add(1));
+        let facts = GivenUp { offset, event_id, reason, attempts, since, at: now, bytes: 0 };
+        self.refused = Some(facts.clone());
+        let waited = Duration::from_secs(u64::try_from(now - since).unwrap_or(0));
+        (waited >= limit).then(|| DeadLetter { facts, json: event.record().event() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn permits_are_granted_in_order_of_arrival() {
-    let permits = ReadPermits::of(1);
+    let permits = ReadPermits::new(1);
     let permit = permits.next().await;
     let [mut second, mut third] = [0, 1].map(|_| Box::pin(permits.next()));
     assert!(second.as_mut().now_or_never().is_none());
@@ -18,7 +18,7 @@ async fn permits_are_granted_in_order_of_arrival() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_permit_has_a_bound() {
-    let permits = ReadPermits::of(1);
+    let permits = ReadPermits::new(1);
     let (held, began) = (permits.next().await, Instant::now());
     let none = permits.next().await;
     assert_eq!(began.elapsed(), MAX_WAIT);

@@ -16,7 +16,7 @@ impl Limited {
     }
 
     /// The later duplicate of an event that is admitted, or the alarm.
-    fn admit(&mut self, place: Place, content: Content, proof: Option<Digest>) -> Result<Option<Place>, Alarm> {
+    fn admit(&mut self, place: Place, content: Content, proof: Option<Print>) -> Result<Option<Place>, Alarm> {
         self.0.admit(place, content, proof, self.1).map(|admitted| admitted.duplicate_at)
     }
 }
@@ -33,8 +33,8 @@ fn notice(id: u32, text: u32) -> Content {
     Content { id, text: text << 1 }
 }
 
-fn proof(number: u8) -> Digest {
-    [number; 16]
+fn proof(number: u8) -> Print {
+    Print::from_be_bytes([number; 8])
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_flood_in_one_channel_makes_another_forget_nothing() {
 #[test]
 fn proofs_of_the_ledger_are_known_and_those_of_two_channels_are_reported() {
     let recent = RecentEvents::default();
-    let delivered = |offset| ledger::Proof { digest: proof(7), offset: Offset::new(offset).unwrap() };
+    let delivered = |offset| ledger::Proof { digest: [7; 16], offset: Offset::new(offset).unwrap() };
     assert_eq!(recent.remember(at(1, 0).channel_id, &[delivered(5)]), []);
     assert_eq!(recent.remember(at(2, 0).channel_id, &[delivered(9)]), [(Offset::new(9).unwrap(), at(1, 5))]);
     assert_eq!(recent.lock().admit(at(1, 6), signed(6, 1), Some(proof(7)), 10), Err(Alarm::DuplicateProof(at(1, 5))));

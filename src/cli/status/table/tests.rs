@@ -2,10 +2,12 @@ use super::*;
 
 #[test]
 fn columns_are_as_wide_as_what_stands_in_them_and_colours_take_no_room() {
-    let mut table = Table::new(vec![Cell::text("NAME"), Cell::quantity(Some("N"))]);
-    table.push(vec![Cell::new(Mood::Bad, "a-long-name"), Cell::quantity(Some(12_345)), Cell::text("why")]);
-    table.push(vec![Cell::text("b"), Cell::quantity(None::<u8>), Cell::text("")]);
-    table.push(vec![Cell::text("c"), Cell::text("what is said of it")]);
+    let table = Table(vec![
+        (vec![Cell::text("NAME"), Cell::quantity(Some("N"))], String::new()),
+        (vec![Cell::new(BAD, "a-long-name"), Cell::quantity(Some(12_345))], "why".to_owned()),
+        (vec![Cell::text("b"), Cell::quantity(None::<u8>)], String::new()),
+        (vec![Cell::text("c")], "what is said of it".to_owned()),
+    ]);
     let plain = anstream::adapter::strip_str(&table.to_string()).to_string();
     assert_eq!(
         plain,

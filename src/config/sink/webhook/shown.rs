@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::{Proxy, Reach};
-use crate::sink::{Batching, Dispatch, WebhookSettings};
+use crate::sink::{Dispatch, WebhookSettings};
 
 pub(in crate::config::sink) fn json(webhook: &WebhookSettings) -> Value {
     let (symmetric, asymmetric) = webhook.keys.counts();
@@ -26,7 +26,7 @@ pub(in crate::config::sink) fn json(webhook: &WebhookSettings) -> Value {
     });
     match webhook.dispatch {
         Dispatch::Single { concurrency } => shown["concurrency"] = concurrency.into(),
-        Dispatch::Batches(Batching { events, bytes, wait: _ }) => {
+        Dispatch::Batches { events, bytes, .. } => {
             shown["batch_events"] = events.into();
             shown["batch_bytes"] = bytes.into();
         }
@@ -57,7 +57,7 @@ pub(in crate::config::sink) fn line(webhook: &WebhookSettings) -> String {
     match webhook.dispatch {
         Dispatch::Single { concurrency: 1 } => {}
         Dispatch::Single { concurrency } => parts.push(format!("{concurrency} requests at a time")),
-        Dispatch::Batches(batching) => parts.push(format!("batches of {} at most", batching.events)),
+        Dispatch::Batches { events, .. } => parts.push(format!("batches of {events} at most")),
     }
     format!("{} ({})", webhook.shown_url(), parts.join(", "))
 }

@@ -1,9 +1,15 @@
 //! The database itself: the only file that knows sled.
+//!
+//! sled's own flush ends in `sync_file_range`, which is no durability barrier: its files are synced by name.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +20,7 @@ use uuid::Uuid;
 
 use crate::event::ChannelId;
 use crate::ledger::store::Lease;
-use crate::ledger::{Effects, Key, StateError, Table, Value};
+use crate::ledger::{Effects, Entries, Key, StateError, Table, Value};
 
 /// Since 2 a dead letter's body stands apart from what is known about it.
 const FORMAT: &str = "2";
@@ -29,11 +35,13 @@ const SLOW_FLUSH: Duration = Duration::from_secs(1);
 const UUID_LENGTH: usize = 16;
 
 /// The open database.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Database {
+    path: PathBuf,
     db: sled::Db,
     /// One for each [`Table`], in its order.
     trees: Vec<sled::Tree>,
+    synced_blobs: Mutex<BTreeSet<OsString>>,
 }
 
 impl Database {
@@ -46,13 +54,12 @@ impl Database {
                 .mode(sled::Mode::LowSpace)
                 .flush_every_ms(None)
                 .open()?;
-            let trees = Table::iter().map(|table| db.open_tree(name(table))).collect::<Result<_, _>>()?;
-            Ok(Self { db, trees })
+            let trees = Table::iter().map(|table| db.open_tree(<&str>::from(table))).collect::<Result<_, _>>()?;
+            Ok(Self { path: path.to_owned(), db, trees, synced_blobs: Mutex::default() })
         };
         match std::panic::catch_unwind(AssertUnwindSafe(open)) {
             Ok(Ok(database)) => database.in_our_format(),
-            Ok(Err(error)) if is_damage(&error) => Err(StateError::DamagedDatabase(error.to_string())),
-            Ok(Err(error)) => Err(failed("opening", &error)),
+            Ok(Err(error)) => Err(unreadable("opening", &error)),
             Err(_) => Err(StateError::DamagedDatabase("it panicked".to_owned())),
         }
     }
@@ -60,17 +67,15 @@ impl Database {
     /// Leaves the database as it is, for good: sled would try to write once more when it is dropped, and panic where that
     /// fails too. The process is about to end, and what was not written is read again from the service.
     pub(super) fn abandon(&self) {
-        std::mem::forget(self.clone());
+        std::mem::forget((self.db.clone(), self.trees.clone()));
     }
 
     fn in_our_format(self) -> Result<Self, StateError> {
-        match self.db.get(FORMAT_KEY).map_err(|error| failed("reading", &error))? {
-            Some(format) if format == FORMAT.as_bytes() => return Ok(self),
-            Some(format) if format == b"1" => {}
-            Some(format) => {
-                return Err(StateError::Format { found: String::from_utf8_lossy(&format).into_owned(), known: FORMAT });
-            }
-            None => {}
+        let format = self.db.get(FORMAT_KEY).map_err(|error| unreadable("reading", &error))?;
+        match format.as_deref().map(String::from_utf8_lossy).as_deref() {
+            Some(FORMAT) => return Ok(self),
+            Some("1") | None => {}
+            Some(other) => return Err(StateError::unknown_format(other, FORMAT)),
         }
         let written = self.separate_dead_bodies().and_then(|()| self.db.insert(FORMAT_KEY, FORMAT.as_bytes()));
         if let Err(error) = written.and_then(|_| self.flush()) {
@@ -82,7 +87,7 @@ impl Database {
 
     /// Format 1 has a dead letter's body below what is known about it. Can be interrupted and done again.
     fn separate_dead_bodies(&self) -> Result<(), sled::Error> {
-        let (letters, bodies) = (self.tree(Table::DeadLetters), self.tree(Table::DeadBodies));
+        let (letters, bodies) = (self.tree(Table::DeadLetter), self.tree(Table::DeadBody));
         for entry in letters {
             let (key, value) = entry?;
             if let Some(end) = value.iter().position(|byte| *byte == b'\n') {
@@ -98,22 +103,21 @@ impl Database {
     }
 
     /// Every entry of a channel, with bodies by their size alone.
-    pub(super) fn entries(&self, channel: ChannelId) -> Result<Vec<(Key, Value)>, StateError> {
-        let mut entries = Vec::new();
+    pub(super) fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
+        let mut entries = Entries::new();
         for table in Table::iter() {
             for entry in self.tree(table).scan_prefix(channel.0.as_bytes()) {
-                let (key, value) = entry.map_err(|error| read_failed(&error))?;
+                let (key, value) = entry.map_err(|error| unreadable("reading", &error))?;
                 let key = Key::parse(table, &key[UUID_LENGTH..])?;
-                let size = Value::Size(value.len() as u64);
-                let value = if table.holds_bodies() { size } else { Value::Bytes(Bytes::copy_from_slice(&value)) };
-                entries.push((key, value));
+                let value = Value::of(&key, &value);
+                entries.insert(key, value);
             }
         }
         Ok(entries)
     }
 
     pub(super) fn get(&self, channel: ChannelId, key: &Key) -> Result<Option<Bytes>, StateError> {
-        let found = self.tree(key.table()).get(full(channel, key)).map_err(|error| failed("reading", &error))?;
+        let found = self.tree(key.into()).get(full(channel, key)).map_err(|error| unreadable("reading", &error))?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
 
@@ -122,7 +126,7 @@ impl Database {
         let mut channels = BTreeSet::new();
         for tree in &self.trees {
             for key in tree.iter().keys() {
-                let key = key.map_err(|error| read_failed(&error))?;
+                let key = key.map_err(|error| unreadable("reading", &error))?;
                 let id = key.get(..UUID_LENGTH).and_then(|id| Uuid::from_slice(id).ok());
                 channels.insert(ChannelId(id.ok_or_else(|| StateError::damaged("a key cannot be read"))?));
             }
@@ -130,29 +134,28 @@ impl Database {
         Ok(channels)
     }
 
-    /// Makes every change of a group or none, and hands them to the operating system.
+    /// Makes every change of a group or none, and answers once that is on disk. After a failure the database is abandoned.
     pub(super) fn apply(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
-        let changes =
-            || group.iter().flat_map(|(lease, effects)| effects.changes.iter().map(move |change| (lease, change)));
-        let tables: Vec<Table> =
-            changes().map(|(_, (key, _))| key.table()).collect::<BTreeSet<_>>().into_iter().collect();
-        let trees: Vec<&sled::Tree> = tables.iter().map(|table| self.tree(*table)).collect();
-        let changed = trees[..].transaction(|trees| {
-            for (lease, (key, value)) in changes() {
-                let tree = tables.binary_search(&key.table()).expect("it was collected from the same changes");
-                let full = full(lease.channel, key);
-                match value {
-                    Some(value) => trees[tree].insert(full, &value[..])?,
-                    None => trees[tree].remove(full)?,
-                };
+        let changed = self.trees[..].transaction(|trees| {
+            for (lease, effects) in group {
+                for (key, value) in &effects.changes {
+                    let (tree, key) = (&trees[Table::from(key) as usize], full(lease.channel, key));
+                    match value {
+                        Some(value) => tree.insert(key, &value[..])?,
+                        None => tree.remove(key)?,
+                    };
+                }
             }
             Ok::<(), ConflictableTransactionError<()>>(())
         });
-        match changed {
-            Ok(()) => self.flush().map_err(|error| failed("writing", &error)),
-            Err(TransactionError::Storage(error)) => Err(failed("writing", &error)),
+        let changed = match changed {
+            Ok(()) => self.flush(),
+            Err(TransactionError::Storage(error)) => Err(error),
             Err(TransactionError::Abort(())) => unreachable!("nothing aborts it"),
-        }
+        };
+        let changed = changed.map_err(|error| failed("writing", &error));
+        let synced = |error| StateError::io(format!("syncing {}", self.path.display()), error);
+        changed.and_then(|()| self.sync().map_err(synced)).inspect_err(|_| self.abandon())
     }
 
     /// Hands everything to the operating system.
@@ -173,34 +176,48 @@ impl Database {
             flushed
         })
     }
-}
 
-fn name(table: Table) -> &'static str {
-    table.into()
+    /// Syncs the log, and the values too large for it, which sled keeps in files of their own and never syncs.
+    fn sync(&self) -> io::Result<()> {
+        let blobs = self.path.join("blobs");
+        let mut synced = self.synced_blobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = fs::read_dir(&blobs)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<BTreeSet<_>>>()?;
+        let new: Vec<_> = names.difference(&synced).collect();
+        for name in &new {
+            match File::open(blobs.join(name)) {
+                Ok(blob) => blob.sync_data()?,
+                // Already garbage again.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !new.is_empty() {
+            File::open(&blobs)?.sync_all()?;
+        }
+        *synced = names;
+        File::open(self.path.join("db"))?.sync_data()
+    }
 }
 
 fn full(channel: ChannelId, key: &Key) -> Vec<u8> {
     [&channel.0.as_bytes()[..], &key.bytes()].concat()
 }
 
-/// Whether the database itself is at fault, and not the system that it stands on: a full disk is no damage.
-fn is_damage(error: &sled::Error) -> bool {
+fn failed(doing: &str, error: &sled::Error) -> StateError {
+    StateError::io(format!("the state database failed while {doing}"), io::Error::other(error.to_string()))
+}
+
+/// Tells whether the database itself is at fault or the system that it stands on: a full disk is no damage.
+fn unreadable(doing: &str, error: &sled::Error) -> StateError {
     use std::io::ErrorKind::{InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
-    match error {
+    let is_damage = match error {
+        sled::Error::Io(error) => {
+            matches!(error.kind(), InvalidData | InvalidInput | IsADirectory | NotADirectory | NotFound | UnexpectedEof)
+        }
         sled::Error::Corruption { .. }
         | sled::Error::ReportableBug(_)
         | sled::Error::Unsupported(_)
         | sled::Error::CollectionNotFound(_) => true,
-        sled::Error::Io(error) => {
-            matches!(error.kind(), InvalidData | InvalidInput | IsADirectory | NotADirectory | NotFound | UnexpectedEof)
-        }
-    }
-}
-
-fn failed(doing: &'static str, error: &sled::Error) -> StateError {
-    StateError::Database { doing, message: error.to_string() }
-}
-
-fn read_failed(error: &sled::Error) -> StateError {
-    if is_damage(error) { StateError::DamagedDatabase(error.to_string()) } else { failed("reading", error) }
+    };
+    if is_damage { StateError::DamagedDatabase(error.to_string()) } else { failed(doing, error) }
 }

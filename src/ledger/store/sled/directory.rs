@@ -1,18 +1,16 @@
-//! The state directory: its lock, whose it is, and the files in it.
+//! The state directory: its lock, and whose it is.
 //!
 //! # Invariants
 //!
 //! * **The owner's alone.** The directory belongs to this user and has mode 0700; what channeld keeps in it belongs to this
 //!   user, and no part of it is a symbolic link. Anything else is an error, before anything is opened.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::mirror::{self, Mirror};
+use super::mirror;
 use crate::ledger::StateError;
 
 const DATABASE: &str = "sled";
@@ -24,7 +22,7 @@ pub(super) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signe
 /// The locked directory. The lock goes with the process, however it ends.
 #[derive(Debug)]
 pub(super) struct Directory {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Which directory it is, wherever the path leads later.
     id: (u64, u64),
     _lock: File,
@@ -38,7 +36,14 @@ impl Directory {
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| failed("creating", error))?;
         let metadata = fs::metadata(path).map_err(|error| failed("reading", error))?;
         check_owner(path, &metadata)?;
-        check_mode(path, &metadata)?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode.trailing_zeros() < 6 {
+            let remedy = format!("run `chmod 700 {}`", path.display());
+            return Err(unsafe_to_use(
+                path,
+                &format!("has mode {mode:04o}, and others must not reach into it: {remedy}"),
+            ));
+        }
         for name in [LOCK, DATABASE, mirror::NAME, mirror::NEXT] {
             check_contents(&path.join(name))?;
         }
@@ -47,47 +52,32 @@ impl Directory {
         let mut lock = options.open(path.join(LOCK)).map_err(|error| failed("writing to", error))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(in_use(path, lock)),
+            Err(TryLockError::WouldBlock) => return Err(in_use(path, &lock)),
             Err(TryLockError::Error(error)) => return Err(failed("locking", error)),
         }
         lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(|e| failed("writing to", e))?;
         Ok(Self { path: path.to_owned(), id: (metadata.dev(), metadata.ino()), _lock: lock })
     }
 
-    pub(super) fn mirror(&self) -> Mirror {
-        Mirror::in_directory(&self.path)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(super) fn database(&self) -> PathBuf {
         self.path.join(DATABASE)
     }
 
-    /// The files that must be synced for a commit to be on disk.
-    pub(super) fn database_files(&self) -> DatabaseFiles {
-        DatabaseFiles { directory: self.database(), synced_blobs: BTreeSet::new() }
-    }
-
     /// Whether the directory, and the database in it, are where they were.
     pub(super) fn check(&self) -> Result<(), StateError> {
-        let gone = |path: &Path| StateError::Unsafe {
-            path: path.display().to_string(),
-            problem:
-                "has gone: what is recorded from now on would be lost; stop the daemon, and restore the directory \
-                      or begin anew"
-                    .to_owned(),
-        };
-        let found = fs::metadata(&self.path).map_err(|_| gone(&self.path))?;
+        let problem = "has gone: what is recorded from now on would be lost; stop the daemon, and restore the directory or \
+                       begin anew";
+        let found = fs::metadata(&self.path).map_err(|_| unsafe_to_use(&self.path, problem))?;
         if (found.dev(), found.ino()) != self.id {
-            return Err(gone(&self.path));
+            return Err(unsafe_to_use(&self.path, problem));
         }
         let log = self.database().join("db");
-        fs::metadata(&log).map_err(|_| gone(&log))?;
-        Ok(())
+        fs::metadata(&log).map(drop).map_err(|_| unsafe_to_use(&log, problem))
     }
+}
+
+fn unsafe_to_use(path: &Path, problem: &str) -> StateError {
+    StateError::Unusable(format!("the state directory {} {problem}", path.display()))
 }
 
 fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), StateError> {
@@ -95,18 +85,7 @@ fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), StateError> {
     if owner == ours {
         return Ok(());
     }
-    let path = path.display().to_string();
-    Err(StateError::Unsafe { problem: format!("belongs to user {owner}, and this is user {ours}: chown it"), path })
-}
-
-fn check_mode(path: &Path, metadata: &Metadata) -> Result<(), StateError> {
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode.trailing_zeros() >= 6 {
-        return Ok(());
-    }
-    let path = path.display().to_string();
-    let problem = format!("has mode {mode:04o}, and others must not reach into it: run `chmod 700 {path}`");
-    Err(StateError::Unsafe { problem, path })
+    Err(unsafe_to_use(path, &format!("belongs to user {owner}, and this is user {ours}: chown it")))
 }
 
 /// Checks a file of ours, or a directory and what is in it, where there is one.
@@ -118,8 +97,10 @@ fn check_contents(path: &Path) -> Result<(), StateError> {
         Err(error) => return Err(failed(error)),
     };
     if metadata.is_symlink() {
-        let problem = "is a symbolic link, which channeld does not make: look who did, and remove it".to_owned();
-        return Err(StateError::Unsafe { path: path.display().to_string(), problem });
+        return Err(unsafe_to_use(
+            path,
+            "is a symbolic link, which channeld does not make: look who did, and remove it",
+        ));
     }
     check_owner(path, &metadata)?;
     if metadata.is_dir() {
@@ -130,47 +111,8 @@ fn check_contents(path: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
-fn in_use(path: &Path, mut lock: File) -> StateError {
-    let mut holder = String::new();
-    let read = lock.rewind().and_then(|()| lock.read_to_string(&mut holder));
-    let holder = if read.is_ok() && !holder.trim().is_empty() { holder.trim() } else { "unknown" };
+fn in_use(path: &Path, lock: &File) -> StateError {
+    let holder = io::read_to_string(lock).unwrap_or_default();
+    let holder = if holder.trim().is_empty() { "unknown" } else { holder.trim() };
     StateError::InUse { path: path.display().to_string(), holder: holder.to_owned() }
-}
-
-/// sled's files, synced by name: its own flush does not.
-#[derive(Debug)]
-pub(super) struct DatabaseFiles {
-    directory: PathBuf,
-    synced_blobs: BTreeSet<OsString>,
-}
-
-impl DatabaseFiles {
-    /// Syncs the log, and the values too large for it, which sled keeps in files of their own and never syncs.
-    pub(super) fn sync(&mut self) -> Result<(), StateError> {
-        let log = self.directory.join("db");
-        self.sync_blobs()
-            .and_then(|()| File::open(&log)?.sync_data())
-            .map_err(|error| StateError::io(format!("syncing {}", self.directory.display()), error))
-    }
-
-    fn sync_blobs(&mut self) -> io::Result<()> {
-        let blobs = self.directory.join("blobs");
-        let names: BTreeSet<OsString> =
-            fs::read_dir(&blobs)?.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<_>>()?;
-        let mut new = names.difference(&self.synced_blobs).peekable();
-        if new.peek().is_none() {
-            return Ok(());
-        }
-        for name in new {
-            match File::open(blobs.join(name)) {
-                Ok(blob) => blob.sync_data()?,
-                // Already garbage again.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        File::open(&blobs)?.sync_all()?;
-        self.synced_blobs = names;
-        Ok(())
-    }
 }

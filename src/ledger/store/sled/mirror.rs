@@ -9,142 +9,89 @@
 //! * **Small.** Its size is that of the lanes, however many events are late.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::directory::NO_FOLLOW;
 use crate::event::{ChannelId, Offset};
-use crate::ledger::{Cursor, Lost, StateError, Summary};
+use crate::ledger::{Lost, StateError, Summary};
 
 pub(super) const NAME: &str = "cursors.json";
 /// The next mirror, until it is whole and on disk. What a kill leaves of it, the next one replaces.
 pub(super) const NEXT: &str = "cursors.json.new";
 const FORMAT: u32 = 2;
 
-/// Where the mirror stands.
-#[derive(Clone, Debug)]
-pub(super) struct Mirror {
-    directory: PathBuf,
-}
-
 /// What the mirror says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Contents {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mirror {
+    pub(super) format: u32,
     pub(super) channels: BTreeMap<ChannelId, Summary>,
     /// What was lost to damage and no operator has acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<Lost>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Document {
-    format: u32,
-    channels: BTreeMap<ChannelId, Channel>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    lost: Option<Lost>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Channel {
-    /// By sink: the highest processed offset, or null before the first.
-    cursors: BTreeMap<String, Option<Offset>>,
-    #[serde(default)]
-    version: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    late_from: Option<Offset>,
-    #[serde(default)]
-    late_events: u64,
-    #[serde(default)]
-    quarantined: u64,
-    #[serde(default)]
-    dead_letters: u64,
-    /// Format 1 has every late event here, by its offset.
-    #[serde(default, skip_serializing)]
-    late: BTreeMap<i64, Box<RawValue>>,
+impl Default for Mirror {
+    fn default() -> Self {
+        Self { format: FORMAT, channels: BTreeMap::new(), lost: None }
+    }
 }
 
 impl Mirror {
-    pub(super) fn in_directory(directory: &Path) -> Self {
-        Self { directory: directory.to_owned() }
-    }
-
-    /// Replaces the mirror, and answers once that is on disk.
-    pub(super) fn write(&self, contents: &Contents) -> Result<(), StateError> {
-        let json = serde_json::to_vec_pretty(&Document::of(contents)).expect("the mirror has text keys only");
-        let path = self.path();
-        self.replace(&path, &json).map_err(|error| StateError::io(format!("writing {}", path.display()), error))
-    }
-
-    fn replace(&self, path: &Path, json: &[u8]) -> io::Result<()> {
-        let next = self.directory.join(NEXT);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);
-        let mut file = options.open(&next)?;
-        file.write_all(json)?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        std::fs::rename(&next, path)?;
-        File::open(&self.directory)?.sync_all()
-    }
-
-    /// Reads the mirror; `None` where there is none.
-    pub(super) fn read(&self) -> Result<Option<Contents>, StateError> {
-        let path = self.path();
-        let json = match std::fs::read(&path) {
+    /// Reads the mirror in a directory; `None` where there is none.
+    pub(super) fn read(directory: &Path) -> Result<Option<Self>, StateError> {
+        let path = directory.join(NAME);
+        let json = match fs::read(&path) {
             Ok(json) => json,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StateError::io(format!("reading {}", path.display()), error)),
         };
-        let document: Document = serde_json::from_slice(&json)
-            .map_err(|_| StateError::damaged(format!("{} cannot be read", path.display())))?;
-        if document.format == 0 || document.format > FORMAT {
-            return Err(StateError::Format { found: document.format.to_string(), known: "2" });
+        let unreadable = |_| StateError::damaged(format!("{} cannot be read", path.display()));
+        let mut mirror: Self = serde_json::from_slice(&json).map_err(unreadable)?;
+        match mirror.format {
+            1 => mirror.count_late_of_format_1(&serde_json::from_slice(&json).map_err(unreadable)?),
+            FORMAT => {}
+            other => return Err(StateError::unknown_format(&other.to_string(), &FORMAT.to_string())),
         }
-        Ok(Some(document.contents()))
+        Ok(Some(mirror))
     }
 
-    pub(super) fn path(&self) -> PathBuf {
-        self.directory.join(NAME)
-    }
-}
-
-impl Document {
-    fn of(contents: &Contents) -> Self {
-        let channel = |(id, summary): (&ChannelId, &Summary)| {
-            let cursors = summary.cursors.iter().map(|(sink, cursor)| (sink.to_string(), cursor.through));
-            let channel = Channel {
-                cursors: cursors.collect(),
-                version: summary.version,
-                late_from: summary.late_from,
-                late_events: summary.late,
-                quarantined: summary.quarantined,
-                dead_letters: summary.dead_letters,
-                late: BTreeMap::new(),
-            };
-            (*id, channel)
-        };
-        let channels = contents.channels.iter().map(channel).collect();
-        Self { format: FORMAT, channels, lost: contents.lost.clone() }
+    /// Format 1 has every late event itself, by its offset.
+    fn count_late_of_format_1(&mut self, json: &serde_json::Value) {
+        self.format = FORMAT;
+        for (channel, summary) in &mut self.channels {
+            let late = json["channels"][channel.to_string()]["late"].as_object().into_iter().flatten();
+            let late = late.filter_map(|(offset, _)| offset.parse().ok().and_then(Offset::new));
+            summary.late = late.clone().count() as u64;
+            summary.late_from = late.min();
+        }
     }
 
-    fn contents(self) -> Contents {
-        let summary = |(id, channel): (ChannelId, Channel)| {
-            let cursors = channel.cursors.into_iter().map(|(sink, through)| (sink.into(), Cursor { through }));
-            let in_format_1 = channel.late.keys().next().copied().and_then(Offset::new);
-            let summary = Summary {
-                version: channel.version,
-                cursors: cursors.collect(),
-                late_from: channel.late_from.or(in_format_1),
-                late: channel.late_events.max(channel.late.len() as u64),
-                quarantined: channel.quarantined,
-                dead_letters: channel.dead_letters,
-            };
-            (id, summary)
-        };
-        Contents { channels: self.channels.into_iter().map(summary).collect(), lost: self.lost }
+    /// What it says of a channel.
+    pub(super) fn of(&self, channel: ChannelId) -> Summary {
+        self.channels.get(&channel).cloned().unwrap_or_default()
+    }
+
+    /// Replaces the mirror in a directory, and answers once that is on disk.
+    pub(super) fn write(&self, directory: &Path) -> Result<(), StateError> {
+        let path = directory.join(NAME);
+        self.replace(directory, &path).map_err(|error| StateError::io(format!("writing {}", path.display()), error))
+    }
+
+    fn replace(&self, directory: &Path, path: &Path) -> io::Result<()> {
+        let next = directory.join(NEXT);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);
+        let mut file = options.open(&next)?;
+        let mut json = serde_json::to_vec_pretty(self)?;
+        json.push(b'\n');
+        file.write_all(&json)?;
+        file.sync_all()?;
+        fs::rename(&next, path)?;
+        File::open(directory)?.sync_all()
     }
 }

@@ -11,128 +11,89 @@ use std::path::{Path, PathBuf};
 
 use super::database::Database;
 use super::directory::Directory;
-use super::mirror::Contents;
-use crate::event::ChannelId;
+use super::mirror::Mirror;
+use crate::ledger::entry::encode;
 use crate::ledger::store::Lease;
-use crate::ledger::{Change, Commit, Cursor, Effects, Key, Ledger, Lost, StateError, Summary, Value};
+use crate::ledger::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
 use crate::telemetry::Chain;
 
 /// Where the database is copied before sled opens it, because sled cuts off what it cannot read.
 const COPY: &str = "sled.as-found";
 
 /// Opens the database of a locked directory, with what the mirror has to say of it from now on.
-pub(super) fn open(directory: &Directory) -> Result<(Database, Contents), StateError> {
-    let (path, mirror) = (directory.database(), directory.mirror());
-    let mut mirrored = mirror.read();
+pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateError> {
+    let (path, copy) = (directory.database(), directory.path.join(COPY));
     let is_new = !path.exists();
-    if is_new && matches!(mirrored, Ok(None)) {
-        // It says that nothing was ever recorded: what a crash leaves of a database that was being created is then not
-        // taken for one that knew where we were.
-        mirror.write(&Contents::default())?;
-        mirrored = Ok(Some(Contents::default()));
-    }
-    let copy = Copy::of(&path, directory.path().join(COPY));
-    let opened = Database::open(&path).and_then(|database| Ok((found_in(&database)?, database)));
-    let (mut found, database) = match opened {
-        Ok(opened) => opened,
-        Err(StateError::DamagedDatabase(message)) => return replace(directory, copy, mirrored?, message),
-        Err(error) => return Err(error),
-    };
-    let mirrored = match mirrored {
-        Ok(Some(mirrored)) => mirrored,
-        Ok(None) => return copy.discard().map(|()| (database, found)),
+    let mirrored = match Mirror::read(&directory.path) {
+        Ok(None) if is_new => {
+            // It says that nothing was ever recorded: what a crash leaves of a database that was being created is then not
+            // taken for one that knew where we were.
+            Mirror::default().write(&directory.path)?;
+            Some(Mirror::default())
+        }
         Err(error @ StateError::Damaged(_)) if !is_new => {
-            tracing::warn!(error = %Chain(&error), "the mirror cannot be read: the state database holds, and the mirror is written anew");
-            return copy.discard().map(|()| (database, found));
+            tracing::warn!(error = %Chain(&error), "the mirror cannot be read: if the state database is sound, the mirror is written anew");
+            None
         }
-        Err(error) => return Err(error),
+        mirrored => mirrored?,
     };
-    found.lost.clone_from(&mirrored.lost);
-    let damages = damages(&mirrored, &found);
-    if damages.is_empty() {
-        return copy.discard().map(|()| (database, found));
+    remove(&copy)?;
+    let is_copied = !is_new && is_copied(&path, &copy);
+    match Database::open(&path).and_then(|database| Ok((found_in(&database)?, database))) {
+        Ok((found, database)) => {
+            let mirrored = mirrored.unwrap_or_default();
+            if !mirrored.channels.iter().any(|(channel, known)| is_behind(&found.of(*channel), known)) {
+                return remove(&copy).map(|()| (database, Mirror { lost: mirrored.lost, ..found }));
+            }
+            let message = if is_new { "it is missing" } else { "entries that were confirmed are missing" };
+            let kept = is_copied.then(|| keep(&copy)).transpose()?;
+            restore(database, found, mirrored, kept.as_deref(), message)
+        }
+        Err(StateError::DamagedDatabase(message)) => {
+            let Some(mirrored) = mirrored else {
+                remove(&copy)?;
+                return Err(StateError::Unusable(format!(
+                    "the state database in {} cannot be opened ({message}) and there is no cursors.json that can be read, \
+                     to restore the cursors from: restore the directory from a backup, or move it away and set `start` of \
+                     each channel",
+                    directory.path.display()
+                )));
+            };
+            let kept = keep(if is_copied { &copy } else { &path })?;
+            remove(&path)?;
+            restore(Database::open(&path)?, Mirror::default(), mirrored, Some(&kept), &message)
+        }
+        Err(error) => Err(error),
     }
-    let message = if is_new { "it is missing" } else { "entries that were confirmed are missing" };
-    restore(directory, copy, database, found, damages, message)
 }
 
-/// Begins a new database where the damaged one does not open.
-fn replace(
-    directory: &Directory,
-    copy: Copy,
-    mirrored: Option<Contents>,
-    message: String,
-) -> Result<(Database, Contents), StateError> {
-    let Some(mirrored) = mirrored else {
-        copy.discard()?;
-        return Err(StateError::Lost { path: directory.path().display().to_string(), message });
-    };
-    let path = directory.database();
-    let failed = |error| StateError::io(format!("replacing {}", path.display()), error);
-    if copy.made {
-        // Also where it is no directory.
-        fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).map_err(failed)?;
-    } else {
-        fs::rename(&path, &copy.to).map_err(failed)?;
-    }
-    let database = Database::open(&path)?;
-    let found = Contents { lost: mirrored.lost.clone(), ..Contents::default() };
-    let damages = damages(&mirrored, &found);
-    restore(directory, Copy { made: true, ..copy }, database, found, damages, &message)
-}
-
-/// What is missing of one channel.
-struct Damage {
-    channel: ChannelId,
-    mirrored: Summary,
-    found: Summary,
-}
-
-/// What the database has, channel by channel.
-fn found_in(database: &Database) -> Result<Contents, StateError> {
-    let mut contents = Contents::default();
+/// What the database has, channel by channel. Removes what nothing can be done with: entries that cannot be read, and
+/// quarantined events and dead letters of which the body is gone.
+fn found_in(database: &Database) -> Result<Mirror, StateError> {
+    let mut found = Mirror::default();
     for channel in database.channels()? {
-        let mut entries = database.entries(channel)?;
-        let mut unreadable = Vec::new();
-        let loaded = Ledger::load(entries.iter().cloned(), usize::MAX).or_else(|_| {
-            unreadable.extend(entries.extract_if(.., |entry| !is_readable(entry)).map(|(key, _)| key));
-            Ledger::load(entries, usize::MAX)
-        });
-        let ledger = loaded?.0;
-        let useless = without_body(&ledger).chain(unreadable).map(|key| (key, None)).collect::<Vec<_>>();
-        let mut summary = ledger.summary();
+        let entries = database.entries(channel)?;
+        let is_useful = |(key, value): &(Key, Value)| {
+            let has_body = match key {
+                Key::Quarantined(offset) => entries.contains_key(&Key::Body(*offset)),
+                Key::DeadLetter(offset, sink) => entries.contains_key(&Key::DeadBody(*offset, sink.clone())),
+                _ => true,
+            };
+            has_body && Ledger::load([(key.clone(), value.clone())].into(), usize::MAX).is_ok()
+        };
+        let (useful, useless): (Entries, Entries) = entries.clone().into_iter().partition(is_useful);
+        let summary = Ledger::load(useful, usize::MAX)?.0.summary();
         if !useless.is_empty() {
-            let effects = Effects { changes: useless, summary };
-            database.apply(&[(Lease::for_ever(channel), effects)])?;
-            summary = Ledger::load(database.entries(channel)?, usize::MAX)?.0.summary();
+            let changes = useless.into_keys().map(|key| (key, None)).collect();
+            database.apply(&[(Lease::for_ever(channel), Effects { changes, summary: summary.clone() })])?;
         }
-        contents.channels.insert(channel, summary);
+        found.channels.insert(channel, summary);
     }
-    Ok(contents)
+    Ok(found)
 }
 
-fn is_readable((key, value): &(Key, Value)) -> bool {
-    Ledger::load([(key.clone(), value.clone())], usize::MAX).is_ok()
-}
-
-/// Quarantined events and dead letters of which the body is gone.
-fn without_body(ledger: &Ledger) -> impl Iterator<Item = Key> {
-    let quarantined = ledger.quarantined().iter().filter(|(_, facts)| facts.bytes == 0);
-    let dead = ledger.dead_letters().iter().filter(|(_, facts)| facts.bytes == 0);
-    let quarantined = quarantined.map(|(offset, _)| Key::Quarantined(*offset));
-    quarantined.chain(dead.map(|((offset, sink), _)| Key::DeadLetter(*offset, sink.clone())))
-}
-
-/// The channels of which something is missing that the mirror knows of. The mirror is written last: where the database has
+/// Whether something is missing of a channel that the mirror knows of. The mirror is written last: where the database has
 /// seen a later commit, it is right.
-fn damages(mirrored: &Contents, found: &Contents) -> Vec<Damage> {
-    let damage = |(channel, mirrored): (&ChannelId, &Summary)| {
-        let found = found.channels.get(channel).cloned().unwrap_or_default();
-        is_behind(&found, mirrored).then(|| Damage { channel: *channel, mirrored: mirrored.clone(), found })
-    };
-    mirrored.channels.iter().filter_map(damage).collect()
-}
-
 fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
     if found.version > mirrored.version {
         return false;
@@ -148,24 +109,25 @@ fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
 
 /// Puts the cursors where nothing is lost, and records what is.
 fn restore(
-    directory: &Directory,
-    copy: Copy,
     database: Database,
-    mut contents: Contents,
-    damages: Vec<Damage>,
+    mut found: Mirror,
+    mirrored: Mirror,
+    kept: Option<&Path>,
     message: &str,
-) -> Result<(Database, Contents), StateError> {
-    let kept = copy.keep()?;
-    let mut lost = contents.lost.take().unwrap_or_default();
-    for damage in damages {
-        lost.late += damage.mirrored.late.saturating_sub(damage.found.late);
-        lost.quarantined += damage.mirrored.quarantined.saturating_sub(damage.found.quarantined);
-        lost.dead_letters += damage.mirrored.dead_letters.saturating_sub(damage.found.dead_letters);
-        let channel = damage.channel;
-        let summary = put_back(&database, damage).inspect_err(|_| database.abandon())?;
-        contents.channels.insert(channel, summary);
+) -> Result<(Database, Mirror), StateError> {
+    let (mut lost, mut group) = (mirrored.lost.unwrap_or_default(), Vec::new());
+    for (channel, known) in mirrored.channels {
+        let has = found.of(channel);
+        if is_behind(&has, &known) {
+            lost.late += known.late.saturating_sub(has.late);
+            lost.quarantined += known.quarantined.saturating_sub(has.quarantined);
+            lost.dead_letters += known.dead_letters.saturating_sub(has.dead_letters);
+            let effects = put_back(known, has);
+            found.channels.insert(channel, effects.summary.clone());
+            group.push((Lease::for_ever(channel), effects));
+        }
     }
-    directory.database_files().sync().inspect_err(|_| database.abandon())?;
+    database.apply(&group)?;
     (lost.at, lost.kept) = (jiff::Timestamp::now().to_string(), kept.map(|kept| kept.display().to_string()));
     let Lost { quarantined, dead_letters, late, kept, .. } = &lost;
     tracing::error!(
@@ -177,90 +139,63 @@ fn restore(
         "the state database was damaged: these quarantined events and dead letters are lost, the late events are read \
          again, and the cursors go on from cursors.json; acknowledge it with `channeld state acknowledge`"
     );
-    contents.lost = Some(lost);
-    Ok((database, contents))
+    found.lost = Some(lost);
+    Ok((database, found))
 }
 
-fn put_back(database: &Database, Damage { channel, mirrored, found }: Damage) -> Result<Summary, StateError> {
-    let lowest_owed =
-        mirrored.late_from.filter(|_| found.late < mirrored.late).map(|from| Cursor { through: from.before() });
-    let cursors = mirrored.cursors.iter().map(|(sink, cursor)| {
-        let to = lowest_owed.map_or(*cursor, |lowest| lowest.min(*cursor));
-        Change::SetCursor { sink: sink.clone(), to }
-    });
-    let entries = database.entries(channel)?.into_iter().chain([version(mirrored.version.max(found.version))]);
-    let mut ledger = Ledger::load(entries, usize::MAX)?.0;
-    let effects =
-        ledger.apply(Commit(cursors.collect())).map_err(|refusal| StateError::damaged(refusal.to_string()))?;
-    let summary = effects.summary.clone();
-    database.apply(&[(Lease::for_ever(channel), effects)])?;
-    Ok(summary)
+/// Puts a channel's cursors where the mirror has them or, where late events may be missing, below each of those.
+fn put_back(known: Summary, has: Summary) -> Effects {
+    // An older database may have other late events than the newest ones, and as many.
+    let may_miss_late = has.late < known.late || has.version < known.version;
+    let lowest_owed = known.late_from.filter(|_| may_miss_late).map(|from| Cursor { through: from.before() });
+    let mut summary = Summary { version: known.version.max(has.version) + 1, ..has };
+    for (sink, cursor) in known.cursors {
+        summary.cursors.insert(sink, lowest_owed.map_or(cursor, |lowest| lowest.min(cursor)));
+    }
+    let cursors = summary.cursors.iter().map(|(sink, cursor)| (Key::Cursor(sink.clone()), Some(encode(cursor))));
+    let changes = cursors.chain([(Key::Version, Some(encode(&summary.version)))]).collect();
+    Effects { changes, summary }
 }
 
-fn version(version: u64) -> (Key, Value) {
-    (Key::Version, Value::Bytes(version.to_string().into()))
+/// Copies the database as it was found. Without room for a copy, the database is opened all the same.
+fn is_copied(database: &Path, to: &Path) -> bool {
+    let copied = copy(database, to);
+    if let Err(error) = &copied {
+        tracing::warn!(%error, "the state database could not be copied before it is opened: if it is damaged, only what can be read of it is kept");
+        // What there is of it says nothing.
+        let _ = remove(to);
+    }
+    copied.is_ok()
 }
 
-/// A copy of the database as it was found.
-struct Copy {
-    to: PathBuf,
-    made: bool,
-}
-
-impl Copy {
-    /// Without room for one, the database is opened all the same.
-    fn of(database: &Path, to: PathBuf) -> Self {
-        let copied = remove(&to).and_then(|()| copy(database, &to));
-        match copied {
-            Ok(()) => Self { made: to.exists(), to },
-            Err(error) => {
-                tracing::warn!(%error, "the state database could not be copied before it is opened: if it is damaged, only what can be read of it is kept");
-                // What there is of it says nothing.
-                let _ = remove(&to);
-                Self { to, made: false }
-            }
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy(&from, &to)?;
+        } else {
+            fs::copy(&from, &to)?;
         }
     }
-
-    fn discard(self) -> Result<(), StateError> {
-        remove(&self.to).map_err(|error| StateError::io(format!("removing {}", self.to.display()), error))
-    }
-
-    /// Keeps it for an operator to look at; where, if there is one.
-    fn keep(self) -> Result<Option<PathBuf>, StateError> {
-        if !self.made || !self.to.exists() {
-            return Ok(None);
-        }
-        let name = format!("sled.damaged-{}", jiff::Timestamp::now().as_millisecond());
-        let kept = self.to.with_file_name(name);
-        fs::rename(&self.to, &kept)
-            .map_err(|error| StateError::io(format!("keeping {} aside", self.to.display()), error))?;
-        Ok(Some(kept))
-    }
+    Ok(())
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+/// Keeps a damaged database for an operator to look at.
+fn keep(from: &Path) -> Result<PathBuf, StateError> {
+    let kept = from.with_file_name(format!("sled.damaged-{}", jiff::Timestamp::now().as_millisecond()));
+    let failed = |error| StateError::io(format!("keeping {} aside", from.display()), error);
+    fs::rename(from, &kept).map(|()| kept).map_err(failed)
+}
+
+/// Removes a file, or a directory with what is in it, if there is one.
+fn remove(path: &Path) -> Result<(), StateError> {
+    let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
-    }
-}
-
-/// Copies a file, or a directory with what is in it; nothing where there is none.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(from) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        Ok(found) if found.is_dir() => {
-            fs::create_dir(to)?;
-            for entry in fs::read_dir(from)? {
-                let entry = entry?;
-                copy(&entry.path(), &to.join(entry.file_name()))?;
-            }
-            Ok(())
-        }
-        Ok(_) => fs::copy(from, to).map(drop),
-    }
+    };
+    removed.map_err(|error| StateError::io(format!("removing {}", path.display()), error))
 }

@@ -53,9 +53,8 @@ impl Fixture {
     async fn open(&self) -> Ledgers {
         loop {
             match Sled::open(&self.state()) {
-                Err(StateError::InUse { .. } | StateError::Database { doing: "opening", .. }) => {
-                    tokio::task::yield_now().await;
-                }
+                Err(StateError::InUse { .. }) => tokio::task::yield_now().await,
+                Err(StateError::Io { doing, .. }) if doing.ends_with("opening") => tokio::task::yield_now().await,
                 opened => return Ledgers::over(Arc::new(opened.unwrap())),
             }
         }
@@ -90,7 +89,7 @@ async fn a_commit_is_there_after_a_restart_as_a_whole() {
     assert_eq!(claim.ledger().quarantined()[&offset(4)].reason, "malformed");
     assert_eq!(claim.body(Key::Body(offset(4))).await.unwrap().unwrap(), &b"\xff{"[..]);
     assert_eq!(claim.ledger().cursor("b"), None);
-    assert_eq!(ledgers.channels().await.unwrap(), [CHANNEL].into());
+    assert_eq!(ledgers.store.channels().await.unwrap(), [CHANNEL].into());
 }
 
 #[tokio::test]
@@ -151,7 +150,7 @@ async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_c
         let claimed = claim(&ledgers, CHANNEL).await;
         assert_eq!(claimed.ledger().cursor("a"), Some(at(2)), "{damage}: below what it is owed");
         assert_eq!(claimed.ledger().cursor("b"), Some(at(2)), "{damage}");
-        let lost = ledgers.lost().unwrap();
+        let lost = ledgers.store.lost().unwrap();
         assert_eq!((lost.late, lost.quarantined, lost.dead_letters), (1, 2, 1), "{damage}");
         claimed.commit(Commit(vec![advance("a", 6)])).await.unwrap();
         drop(claimed);
@@ -159,10 +158,10 @@ async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_c
 
         let ledgers = fixture.open().await;
         assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(6)), "{damage}");
-        assert_eq!(ledgers.lost(), Some(lost.clone()), "{damage}: until it is acknowledged");
-        assert_eq!(ledgers.acknowledge_lost().await.unwrap(), Some(lost), "{damage}");
+        assert_eq!(ledgers.store.lost(), Some(lost.clone()), "{damage}: until it is acknowledged");
+        assert_eq!(ledgers.store.acknowledge_lost().await.unwrap(), Some(lost), "{damage}");
         ledgers.close().await;
-        assert_eq!(fixture.open().await.lost(), None, "{damage}");
+        assert_eq!(fixture.open().await.store.lost(), None, "{damage}");
     }
 }
 
@@ -184,7 +183,7 @@ async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_
 
         let ledgers = fixture.open().await;
         let ledger = claim(&ledgers, CHANNEL).await.ledger().clone();
-        let lost = ledgers.lost().unwrap_or_default();
+        let lost = ledgers.store.lost().unwrap_or_default();
         assert_eq!(ledger.quarantined().len() as u64 + lost.quarantined, 20, "byte {place}");
         assert_eq!(ledger.dead_letters().len() as u64 + lost.dead_letters, 20, "byte {place}");
         let owed = ledger.owes("a", offset(50)) || ledger.cursor("a") < Some(at(50));
@@ -213,8 +212,46 @@ async fn without_a_mirror_a_damaged_database_is_an_error_and_not_a_fresh_start()
     fixture.commit([advance("a", 1)]).await;
     not_a_file(&fixture.path("sled/db"));
     fs::remove_file(fixture.path("cursors.json")).unwrap();
-    let refused = Sled::open(&fixture.state()).unwrap_err();
-    assert!(matches!(refused, StateError::Lost { .. }), "{refused:?}");
+    let refused = Sled::open(&fixture.state()).unwrap_err().to_string();
+    assert!(refused.contains("there is no cursors.json"), "{refused}");
+}
+
+/// It may have as many late events as the newest one, and others.
+#[tokio::test]
+async fn where_the_newest_commits_are_missing_no_late_event_is_lost() {
+    let fixture = Fixture::new();
+    fixture.commit([owe("a", 3), advance("a", 5)]).await;
+    let older = fs::read(fixture.path("sled/db")).unwrap();
+    let settle = Change::Settle { sink: "a".into(), offset: offset(3) };
+    fixture.commit([settle, owe("a", 7), advance("a", 8)]).await;
+    fs::write(fixture.path("sled/db"), older).unwrap();
+
+    let ledgers = fixture.open().await;
+    assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(6)), "below what it is owed");
+    assert!(ledgers.store.lost().is_some());
+}
+
+#[tokio::test]
+async fn without_a_database_and_with_a_torn_mirror_each_start_is_refused() {
+    let fixture = Fixture::new();
+    fixture.commit([advance("a", 1)]).await;
+    fs::remove_dir_all(fixture.path("sled")).unwrap();
+    fs::write(fixture.path("cursors.json"), "{torn").unwrap();
+    for start in 1..=2 {
+        let refused = Sled::open(&fixture.state()).unwrap_err();
+        assert!(matches!(refused, StateError::Damaged(_)), "start {start}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_lost_stays_known_where_the_acknowledgement_cannot_be_written() {
+    let fixture = Fixture::new();
+    fixture.commit([quarantine(1, b"{1}"), advance("a", 1)]).await;
+    fs::remove_dir_all(fixture.path("sled")).unwrap();
+    let ledgers = fixture.open().await;
+    fs::create_dir(fixture.path("cursors.json.new")).unwrap();
+    assert!(matches!(ledgers.store.acknowledge_lost().await, Err(StateError::Io { .. })));
+    assert_eq!(ledgers.store.lost().map(|lost| lost.quarantined), Some(1));
 }
 
 #[tokio::test]
@@ -224,7 +261,7 @@ async fn an_event_too_large_for_the_log_survives_too() {
     fixture.commit([quarantine(1, large)]).await;
     assert!(fs::read_dir(fixture.path("sled/blobs")).unwrap().count() > 0, "it is not a blob");
     let ledgers = fixture.open().await;
-    assert_eq!(ledgers.body(CHANNEL, Key::Body(offset(1))).await.unwrap().unwrap(), large);
+    assert_eq!(ledgers.store.body(CHANNEL, Key::Body(offset(1))).await.unwrap().unwrap(), large);
     assert_eq!(claim(&ledgers, CHANNEL).await.ledger().quarantine_room().bytes, 3 << 20);
 }
 

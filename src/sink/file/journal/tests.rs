@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -49,7 +50,7 @@ impl Place {
 }
 
 fn open(path: &Path) -> Result<Journal, SinkError> {
-    let mut journal = Journal::new(FileSettings::at(path), Arc::default());
+    let mut journal = Journal::new(FileSettings::at(path));
     journal.open().map(|()| journal)
 }
 

@@ -7,27 +7,43 @@ use crate::sink::tests::{channel, offset, record, shaped};
 /// No record, though it names a place.
 const NOT_WHOLE: &str = r#"{"channel_id":"00000000-0000-0000-0000-000000000001","offset":7}"#;
 
-fn backwards(bytes: &[u8]) -> Vec<(u64, Vec<u8>, bool)> {
+/// The last lines of a file and where they begin, for each look until there were so many.
+fn looks(bytes: &[u8], enough: usize) -> Vec<Vec<(u64, Vec<u8>)>> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    let mut lines = Backwards::new(&file, bytes.len() as u64);
-    let mut found = Vec::new();
-    while let Some(line) = lines.next().unwrap() {
-        found.push((line.start, line.bytes, line.ended));
-    }
-    found
+    let mut looks = Vec::new();
+    look_back(&file, bytes.len() as u64, |mut at, lines| {
+        let mut found = Vec::new();
+        for line in lines {
+            let line = line?;
+            let start = at;
+            at += line.len() as u64 + 1;
+            found.push((start, line));
+        }
+        looks.push(found);
+        Ok(looks.last().unwrap().len() >= enough)
+    })
+    .unwrap();
+    looks
 }
 
 #[test]
-fn lines_come_back_last_first_whatever_their_length() {
-    let chunk = usize::try_from(CHUNK).unwrap();
-    for lengths in [vec![], vec![0], vec![3, 0, 5], vec![chunk - 1, chunk, chunk + 1], vec![5 * chunk, 1, 3 * chunk]] {
+fn each_look_shows_more_whole_lines_of_the_end_whatever_their_length() {
+    let first = usize::try_from(FIRST_LOOK).unwrap();
+    for lengths in [
+        vec![],
+        vec![0],
+        vec![3, 0, 5],
+        vec![first - 2, first - 1, first, first + 1],
+        vec![5 * first, 1, 3 * first],
+        vec![1, 9 * first, 60 * first],
+    ] {
         for ended in [true, false] {
             let mut expected = Vec::new();
             let mut bytes = Vec::new();
             for (at, length) in lengths.iter().enumerate() {
                 let last = at + 1 == lengths.len();
-                expected.push((bytes.len() as u64, vec![b'x'; *length], ended || !last));
+                expected.push((bytes.len() as u64, vec![b'x'; *length]));
                 bytes.resize(bytes.len() + length, b'x');
                 if ended || !last {
                     bytes.push(b'\n');
@@ -37,8 +53,14 @@ fn lines_come_back_last_first_whatever_their_length() {
             if !ended && lengths.last() == Some(&0) {
                 expected.pop();
             }
-            expected.reverse();
-            assert!(backwards(&bytes) == expected, "{lengths:?} {ended}");
+            for enough in 0..=lengths.len() + 1 {
+                let looks = looks(&bytes, enough);
+                let (last, before) = looks.split_last().unwrap();
+                assert!(last.len() >= enough || *last == expected, "{lengths:?} {ended} {enough}");
+                assert!(before.iter().all(|look| look.len() < enough), "{lengths:?} {ended} {enough}");
+                assert!(looks.iter().all(|look| expected.ends_with(look)), "{lengths:?} {ended} {enough}");
+                assert!(looks.is_sorted_by_key(Vec::len), "{lengths:?} {ended} {enough}");
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::record::{Format, Shape};
 use crate::sink::tests::record;
 
 fn batching(server: &Server, events: usize, bytes: usize) -> Webhook {
-    let dispatch = Dispatch::Batches(Batching { events, bytes, wait: Duration::ZERO });
+    let dispatch = Dispatch::Batches { events, bytes, wait: Duration::ZERO };
     Webhook::new(WebhookSettings { dispatch, ..settings(&server.url) }).unwrap()
 }
 

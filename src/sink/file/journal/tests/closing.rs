@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::sink::file::closed::Closed;
+use crate::sink::file::closed::{Closed, unfinished};
 use crate::sink::file::compression::{Compression, pack, reader};
 use crate::sink::file::name::ClosedName;
 use crate::sink::file::settings::{Access, Keep};
@@ -26,7 +26,7 @@ impl Place {
     }
 
     fn open_with(&self, rotation: Rotation) -> Journal {
-        let mut journal = Journal::new(self.settings(rotation), Arc::default());
+        let mut journal = Journal::new(self.settings(rotation));
         journal.open().unwrap();
         journal
     }
@@ -79,14 +79,15 @@ fn transform(place: &Place, form: usize) {
     let stop = CancellationToken::new();
     for (compression, done) in [(Compression::Gzip, 1), (Compression::Zstd, 2)] {
         if form == done || form == done + 2 {
-            pack(&files, &closed.name, compression, &stop).unwrap();
+            let packed = files.path(&closed.name, Some(compression));
+            pack(&files.path(&closed.name, None), &packed, compression, &stop).unwrap();
         }
         if form == done {
             fs::remove_file(files.path(&closed.name, None)).unwrap();
         }
     }
     if form == 5 {
-        fs::write(files.unfinished_path(&closed.name, Compression::Zstd), "half").unwrap();
+        fs::write(unfinished(&files.path(&closed.name, Some(Compression::Zstd))), "half").unwrap();
     }
 }
 

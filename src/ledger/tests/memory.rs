@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Lease, Lost, Outcome, Store};
 use crate::event::ChannelId;
-use crate::ledger::{Effects, Key, Ledgers, StateError, Value};
+use crate::ledger::{Effects, Entries, Key, Lease, Ledgers, Outcome, StateError, Store, Value};
 
 /// What is left when a store is gone, however it went.
 #[derive(Debug, Default)]
@@ -56,13 +55,10 @@ impl Ledgers {
 
 impl Disk {
     /// What there is of a channel, as a claim is given it.
-    pub(crate) fn entries(&self, channel: ChannelId) -> Vec<(Key, Value)> {
+    pub(crate) fn entries(&self, channel: ChannelId) -> Entries {
         let entries = self.lock();
         let of_channel = entries.iter().filter(|((of, _), _)| *of == channel);
-        let entry = |((_, key), value): (&(ChannelId, Key), &Bytes)| {
-            let size = Value::Size(value.len() as u64);
-            (key.clone(), if key.table().holds_bodies() { size } else { Value::Bytes(value.clone()) })
-        };
+        let entry = |((_, key), value): (&(ChannelId, Key), &Bytes)| (key.clone(), Value::of(key, value));
         of_channel.map(entry).collect()
     }
 
@@ -73,11 +69,11 @@ impl Disk {
 
 #[async_trait]
 impl Store for InMemory {
-    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Vec<(Key, Value)>)>, StateError> {
+    async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
         Ok(Some((Lease::for_ever(channel), self.disk.entries(channel))))
     }
 
-    async fn commit(&self, group: Arc<[(Lease, Effects)]>) -> Vec<Outcome> {
+    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
         let write = self.gate.before(&group).await;
         if matches!(write, Write::Done | Write::Unsynced) {
             let mut entries = self.disk.lock();
@@ -92,7 +88,7 @@ impl Store for InMemory {
             }
         }
         self.gate.after(&group).await;
-        let error = || StateError::Database { doing: "writing", message: "as the test says".to_owned() };
+        let error = || StateError::io("writing", std::io::Error::other("as the test says"));
         let outcome = |_| match write {
             Write::Done => Outcome::Ok,
             Write::Lost | Write::Unsynced => Outcome::Fatal(error()),
@@ -105,21 +101,11 @@ impl Store for InMemory {
         Ok(self.disk.lock().get(&(channel, key)).cloned())
     }
 
-    async fn release(&self, _: Lease) {}
-
     async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {
         Ok(self.disk.lock().keys().map(|(channel, _)| *channel).collect())
     }
 
     async fn check(&self) -> Result<(), StateError> {
         Ok(())
-    }
-
-    fn lost(&self) -> Option<Lost> {
-        None
-    }
-
-    async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
-        Ok(None)
     }
 }

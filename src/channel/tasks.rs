@@ -1,0 +1,74 @@
+//! Tasks that are told to leave one by one: the channels of the process, and the lanes of a channel.
+//!
+//! # Cancellation
+//!
+//! A task that is told to leave has a grace period; then it is dropped. Once all have been told to stop, the grace period of
+//! the whole process applies instead, and the caller enforces it.
+
+use std::time::Duration;
+
+use tokio::task::{Id, JoinSet};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::channel::ChannelError;
+
+/// Tasks, each with what it works on.
+pub(crate) struct Tasks<W> {
+    set: JoinSet<Option<Result<(), ChannelError>>>,
+    /// In the order in which they were spawned.
+    running: Vec<(Id, Task<W>)>,
+    stop: CancellationToken,
+}
+
+/// A task that has not been joined.
+pub(crate) struct Task<W> {
+    pub(crate) on: W,
+    /// Tells the task to leave.
+    pub(crate) leave: CancellationToken,
+}
+
+impl<W> Tasks<W> {
+    /// No tasks yet. `stop` tells all of them to end.
+    pub(crate) fn new(stop: CancellationToken) -> Self {
+        Self { set: JoinSet::new(), running: Vec::new(), stop }
+    }
+
+    /// Spawns the work of a task. It ends when its token fires, or is dropped when `grace` is over.
+    pub(crate) fn spawn<F>(&mut self, on: W, grace: Duration, work: impl FnOnce(CancellationToken) -> F)
+    where
+        F: Future<Output = Result<(), ChannelError>> + Send + 'static,
+    {
+        let task = Task { on, leave: self.stop.child_token() };
+        let (leave, stop) = (task.leave.clone(), self.stop.clone());
+        // Boxed: otherwise each future around it would reserve its size again.
+        let work = Box::pin(work(leave.clone()));
+        let expired = async move {
+            leave.cancelled().await;
+            if stop.is_cancelled() {
+                std::future::pending::<()>().await;
+            }
+            sleep(grace).await;
+        };
+        let spawned = self.set.spawn(async move {
+            tokio::select! { biased; ended = work => Some(ended), () = expired => None }
+        });
+        self.running.push((spawned.id(), task));
+    }
+
+    /// The tasks that have not been joined.
+    pub(crate) fn running(&self) -> impl Iterator<Item = &Task<W>> {
+        self.running.iter().map(|(_, task)| task)
+    }
+
+    /// The next task to end, and how: a panic is an error, and `None` is an end for which the grace period was too short.
+    /// Without tasks there is none.
+    pub(crate) async fn next_ended(&mut self) -> Option<(Task<W>, Option<Result<(), ChannelError>>)> {
+        let (id, ended) = match self.set.join_next_with_id().await? {
+            Ok(ended) => ended,
+            Err(panic) => (panic.id(), Some(Err(ChannelError::Panicked(panic)))),
+        };
+        let at = self.running.iter().position(|(running, _)| *running == id)?;
+        Some((self.running.remove(at).1, ended))
+    }
+}

@@ -1,0 +1,46 @@
+//! The costly part of verifying, which needs no other event: an event's verdict, and its record.
+
+use crate::channel::settings::{Settings, UnsignedPolicy};
+use crate::channel::verify::Rejection;
+use crate::event::RawEvent;
+use crate::record::{Lines, Record};
+use crate::verify::{Proof, Unsigned, Verdict};
+
+/// An event by its verdict, with the record of what may be delivered. The record is made once for all sinks.
+#[derive(Debug)]
+pub(in crate::channel) enum Checked {
+    /// With as much of the event as is needed to read it again.
+    Verified(RawEvent, Proof, Record),
+    /// Without a record where the configuration leaves out notices.
+    Unsigned(Unsigned, Option<Record>),
+    Pending(RawEvent),
+    Rejected(RawEvent, Rejection),
+    /// It was rejected, and the service does not confirm that it exists at its offset.
+    Unconfirmed(RawEvent, Rejection),
+}
+
+impl Checked {
+    /// Checks events that follow each other, in their order. Blocks while the signatures are checked.
+    pub(in crate::channel) fn all(settings: &Settings, events: Vec<RawEvent>) -> Vec<Self> {
+        let (mut verifier, mut lines) = (settings.verifier.sitting(), Lines::of(events.len()));
+        events.into_iter().map(|raw| Self::new(settings, verifier.judge(raw), &mut lines)).collect()
+    }
+
+    /// Adds the record to a verdict.
+    pub(in crate::channel) fn new(settings: &Settings, verdict: Verdict, lines: &mut Lines) -> Self {
+        let Settings { channel, unsigned, .. } = settings;
+        match verdict {
+            Verdict::Verified(verified) => {
+                let record = Record::verified(channel, &verified, lines);
+                let (raw, proof) = verified.into_parts();
+                Self::Verified(raw, proof, record)
+            }
+            Verdict::Unsigned(notice) => {
+                let record = (*unsigned == UnsignedPolicy::Deliver).then(|| Record::unsigned(channel, &notice, lines));
+                Self::Unsigned(notice, record)
+            }
+            Verdict::Pending(raw) => Self::Pending(raw),
+            Verdict::Rejected(raw, reason) => Self::Rejected(raw, (&reason).into()),
+        }
+    }
+}

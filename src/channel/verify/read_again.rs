@@ -1,0 +1,115 @@
+//! Reading an event once more by its id: before it is rejected, and until its proof has come.
+
+use std::time::Duration;
+
+use tracing::debug;
+
+use crate::api::ApiError;
+use crate::channel::ChannelError;
+use crate::channel::deliver::batch::Outcome;
+use crate::channel::trouble::Trouble;
+use crate::channel::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext, VerifyStage};
+use crate::event::{EventId, Offset, RawEvent};
+use crate::ledger::QuarantinedEvent;
+use crate::retry::RetryPolicy;
+use crate::telemetry::Chain;
+use crate::telemetry::trace::TraceId;
+
+/// Waits for a readable answer about one event. After them the event counts as not confirmed, so that it does not hold up
+/// its channel.
+const MAX_WAITS: u32 = 3;
+
+/// Waits between two requests for a proof that has not come.
+pub(in crate::channel) const PROOF_RETRY: RetryPolicy =
+    RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
+
+impl VerifyStage {
+    /// The second look: reads and checks an event again, if it is rejected.
+    pub(super) async fn second_look(
+        &self,
+        checked: &mut Checked,
+        context: StageContext<'_>,
+    ) -> Result<(), ChannelError> {
+        if let Checked::Rejected(raw, rejection) = checked {
+            *checked = match self.read_again(raw, context).await {
+                Some(again) => self.check_one(again).await?,
+                None => Checked::Unconfirmed(raw.clone(), rejection.clone()),
+            };
+        }
+        Ok(())
+    }
+
+    /// Reads an event by its id until the service answers. `None` where there is no such event at that offset, or no id to
+    /// ask by.
+    pub(super) async fn read_again(&self, event: &RawEvent, context: StageContext<'_>) -> Option<RawEvent> {
+        let id = event.id?;
+        let retry = self.machine.retry(self.settings.retry);
+        let mut trouble = Trouble::new(&self.settings.channel, context.reporter, context.trace, retry);
+        loop {
+            let answer = self.source.event(id).await;
+            context.reporter.moves();
+            let waited = trouble.retry.attempt() >= MAX_WAITS;
+            match answer {
+                Ok(again) => {
+                    trouble.over();
+                    return Some(again).filter(|again| again.offset == event.offset);
+                }
+                Err(ApiError::NotFound(_)) => return None,
+                Err(error) if waited && self.is_about_this_event(&error).await => return None,
+                Err(error) => trouble.wait_out("reading an event again", error).await,
+            }
+        }
+    }
+
+    /// Whether the error concerns this event alone: the service may well answer about others.
+    async fn is_about_this_event(&self, error: &ApiError) -> bool {
+        match error {
+            ApiError::Malformed(_) => true,
+            ApiError::Refused(answer) => !matches!(answer.status, 401 | 403),
+            ApiError::Transient { .. } => self.source.poll(None, 1).await.is_ok(),
+            ApiError::ChannelGone(_) | ApiError::NotFound(_) | ApiError::RateLimited { .. } => false,
+        }
+    }
+
+    /// Asks the service once for an event's proof. Where it does not answer, or gives another event, the proof may still
+    /// come: `None`.
+    pub(in crate::channel) async fn ask_for_proof(
+        &self,
+        offset: Offset,
+        event_id: Option<EventId>,
+        context: StageContext<'_>,
+    ) -> Result<Option<Outcome>, ChannelError> {
+        let Some(event_id) = event_id else { return Ok(None) };
+        let again = match self.source.event(event_id).await {
+            Ok(again) if again.offset == offset => again,
+            Ok(_) => return Ok(None),
+            Err(error) => {
+                debug!(channel = %self.settings.channel.name, %offset, error = %Chain(&error), "no answer about a late proof");
+                return Ok(None);
+            }
+        };
+        let mut checked = self.check_one(again).await?;
+        self.second_look(&mut checked, context).await?;
+        self.admit(checked, context).await.map(Some)
+    }
+
+    /// The outcome by the bytes that are kept of an event; `None` where the service has to be asked.
+    pub(in crate::channel) async fn by_kept_bytes(&self, kept: RawEvent) -> Result<Option<Outcome>, ChannelError> {
+        Ok(match self.check_one(kept).await? {
+            Checked::Pending(_) => None,
+            Checked::Rejected(raw, _) if raw.id.is_some() => None,
+            checked => Some(self.settle_finally(checked, None)),
+        })
+    }
+
+    /// Whether an event has waited for its proof as long as the configuration allows.
+    pub(in crate::channel) fn is_timed_out(&self, first_seen: i64) -> bool {
+        let waited = u64::try_from(self.machine.now() - first_seen).unwrap_or(0);
+        waited >= self.settings.proof_timeout.as_secs()
+    }
+
+    /// Rejects an event whose proof has not come in time.
+    pub(in crate::channel) fn proof_timeout(&self, raw: RawEvent, trace: Option<TraceId>) -> QuarantinedEvent {
+        self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"), trace)
+    }
+}

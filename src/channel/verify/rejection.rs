@@ -1,0 +1,91 @@
+//! Why an event is rejected, and what is counted, logged and kept of it.
+
+use std::sync::PoisonError;
+
+use bytes::Bytes;
+use tracing::error;
+use tracing::field::display;
+
+use crate::channel::verify::VerifyStage;
+use crate::channel::verify::recent::Alarm;
+use crate::event::{Event, EventType, RawEvent};
+use crate::ledger::{Place, Quarantined, QuarantinedEvent};
+use crate::metrics::Sort;
+use crate::telemetry::trace::TraceId;
+use crate::verify::Reason;
+
+/// The reason of an event whose proof has not come.
+pub(in crate::channel) const PROOF_TIMEOUT: &str = "proof-timeout";
+
+/// The reason of an event whose proof can never come.
+pub(super) const PENDING_WITHOUT_ID: &str = "pending-without-id";
+
+/// Rejected events that are remembered as logged.
+const MAX_LOGGED: usize = 10_000;
+
+/// Why an event is rejected.
+#[derive(Clone, Debug)]
+pub(in crate::channel) struct Rejection {
+    /// A short constant name.
+    reason: &'static str,
+    detail: String,
+    /// Where its proof, or other content at its offset, was shown before.
+    original: Option<Place>,
+    /// Signatures by keys outside the signer set.
+    strangers: u32,
+}
+
+impl Rejection {
+    pub(super) fn new(reason: &'static str, detail: &str) -> Self {
+        Self { reason, detail: detail.to_owned(), original: None, strangers: 0 }
+    }
+
+    /// Every reason there is.
+    pub(in crate::channel) fn reasons() -> impl Iterator<Item = &'static str> {
+        let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::DUPLICATE_PROOF, Alarm::CONTRADICTION];
+        Reason::NAMES.into_iter().chain(others)
+    }
+}
+
+impl From<&Reason> for Rejection {
+    fn from(reason: &Reason) -> Self {
+        Self { strangers: reason.strangers(), ..Self::new(reason.name(), &reason.to_string()) }
+    }
+}
+
+impl From<Alarm> for Rejection {
+    fn from(alarm: Alarm) -> Self {
+        Self { original: Some(alarm.original()), ..Self::new(alarm.name(), &alarm.to_string()) }
+    }
+}
+
+impl VerifyStage {
+    pub(super) fn quarantine(&self, raw: RawEvent, rejection: Rejection, trace: Option<TraceId>) -> QuarantinedEvent {
+        let RawEvent { offset, id, json } = raw;
+        let Rejection { reason, detail, original, strangers } = rejection;
+        let is_first = {
+            let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+            if logged.len() >= MAX_LOGGED {
+                logged.clear();
+            }
+            logged.insert(offset)
+        };
+        if is_first {
+            self.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
+            self.metrics.rejected(reason);
+            self.metrics.unknown_signers(strangers);
+            let (event_id, trace_id) = (id.map(display), trace.map(display));
+            error!(channel = %self.settings.channel.name, trace_id, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");
+        }
+        if let Some(original) = original.filter(|original| original.channel_id != self.settings.channel.id) {
+            error!(channel_id = %original.channel_id, offset = %original.offset, other = %self.settings.channel.name, other_offset = %offset, "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
+        }
+        let (reason, at, bytes) = (reason.to_owned(), self.machine.now(), json.len() as u64);
+        QuarantinedEvent { facts: Quarantined { offset, event_id: id, reason, detail, at, original, bytes }, json }
+    }
+}
+
+/// The type of an event, where it can be read.
+pub(super) fn kind_of(json: &Bytes) -> Option<EventType> {
+    Event::parse(json.clone()).ok().map(|event| event.kind().clone())
+}

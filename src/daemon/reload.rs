@@ -1,0 +1,119 @@
+//! The replacement of the configuration in force by another while the daemon runs.
+//!
+//! # Invariants
+//!
+//! * **All or nothing.** Where anything in the new configuration is wrong, nothing changes.
+//! * **Unchanged parts go on.** Sinks whose settings did not change are kept, and their channels and lanes with them.
+//! * **The file is read when an operator asks,** by SIGHUP or `channeld reload`. Secrets and certificates that it names are
+//!   read again as soon as they change.
+
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+use tracing::{error, info, warn};
+
+use super::systemd::Phase;
+use super::{Daemon, StartError, assembly, operations};
+use crate::config::{Config, ConfigError, Text};
+use crate::operator::Changes;
+use crate::telemetry::{ALWAYS, Chain};
+
+impl Daemon {
+    /// Reads the operator's file again and puts it in force.
+    ///
+    /// # Errors
+    /// Nothing changes.
+    pub(super) async fn reload(&mut self) -> Result<Changes, StartError> {
+        self.notifier.reloading();
+        let file = self.file.clone();
+        let adopted = self.adopt(move || Text::read(file.as_deref())).await;
+        match &adopted {
+            Ok(changes) => {
+                log_changes(changes, "configuration read again: in force");
+                self.reopen();
+                self.notifier.enter(Phase::Running);
+            }
+            Err(error) => {
+                error!(target: ALWAYS, error = %Chain(&**error), "configuration rejected: nothing changes");
+                self.parts.metrics.config_rejected();
+                self.notifier.enter(Phase::Rejected);
+            }
+        }
+        adopted
+    }
+
+    /// Puts secrets and certificates that have changed in the place of those in force, unless they cannot be used.
+    pub(super) async fn follow_files(&mut self) {
+        let files = self.config.files.clone();
+        if !matches!(spawn_blocking(move || files.have_changed()).await, Ok(true)) {
+            return;
+        }
+        let text = self.text.clone();
+        match self.adopt(move || Ok(text)).await {
+            Ok(changes) => log_changes(&changes, "files of the configuration changed: in force"),
+            Err(error) => {
+                let complaint = Chain(&*error).to_string();
+                if self.complaint.as_ref() != Some(&complaint) {
+                    error!(target: ALWAYS, error = complaint, "files of the configuration changed and cannot be used: nothing changes");
+                    self.complaint = Some(complaint);
+                }
+            }
+        }
+    }
+
+    /// Puts a text, and everything that it names, in force. It is read off the async threads.
+    async fn adopt(
+        &mut self,
+        text: impl FnOnce() -> Result<Text, ConfigError> + Send + 'static,
+    ) -> Result<Changes, StartError> {
+        let load = || text().and_then(|text| Ok((Config::of(&text, std::env::vars_os())?, text)));
+        let (config, text) = spawn_blocking(load).await??;
+        check_lasting(&self.config, &config)?;
+        let (sinks, channels) = assembly::assemble(&config, Some((&self.config, &self.sinks)), &self.parts)?;
+        let changes = Changes::between(&self.config, &config);
+        self.logs.set(&config.log);
+        self.exporting.follow(config.otlp.as_ref());
+        self.operations.send_replace(Arc::new(operations(self.process, &self.parts, &self.asks, &config)));
+        self.supervisor.follow(&channels, config.shutdown_grace);
+        self.parts.metrics.config_in_force();
+        (self.config, self.text, self.sinks, self.complaint) = (config, text, sinks, None);
+        Ok(changes)
+    }
+
+    /// Lets every sink open its files again, for `logrotate`. Does not wait for them.
+    fn reopen(&mut self) {
+        while self.reopening.try_join_next().is_some() {}
+        for (name, outlet) in &self.sinks {
+            let (name, sink) = (name.clone(), outlet.sink.clone());
+            self.reopening.spawn(async move {
+                if let Err(error) = sink.reopen().await {
+                    warn!(sink = name, error = %Chain(&error), "sink could not be opened again: it will be when it is used");
+                }
+            });
+        }
+    }
+}
+
+/// Rejects changes that need a restart.
+fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
+    let endpoint = |config: &Config| config.otlp.as_ref().map(|otlp| otlp.endpoint.clone());
+    let kept = [
+        ("state.path", before.state_path == after.state_path),
+        ("admin.listen", before.listen == after.listen),
+        ("log.format", before.log.format == after.log.format),
+        ("log.otlp_endpoint", endpoint(before) == endpoint(after)),
+    ];
+    let changed: Vec<_> = kept.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} cannot change while channeld runs: restart it, or take the change back", changed.join(", ")).into())
+}
+
+fn log_changes(changes: &Changes, what: &'static str) {
+    if changes.is_empty() {
+        info!(target: ALWAYS, changes = "none", "{what}");
+    } else {
+        info!(target: ALWAYS, %changes, "{what}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Events that one sink is given once more: dead letters, and events of the past.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use tracing::warn;
+
+use super::api::{Redeliver, RedeliverDeadLetters};
+use super::{AT_ONCE, Operations, Refusal, check_sink};
+use crate::channel::Owned;
+use crate::event::{Offset, RawEvent};
+use crate::ledger::{Change, Commit, Key, LATE, Pending, SinkName};
+use crate::record::ChannelRef;
+use crate::telemetry::ALWAYS;
+
+impl Operations {
+    /// Makes dead letters late events again, each with the id that it had.
+    pub(super) async fn redeliver_dead_letters(&self, request: &RedeliverDeadLetters) -> Result<Vec<Offset>, Refusal> {
+        let which = &request.which;
+        let (channel, sink) = self.lane(&which.channel, &which.sink)?;
+        let owned = self.owned(&channel).await?;
+        let letters = which.of(&owned.claim.ledger());
+        check_room(&channel, &owned, letters.len())?;
+        let first_seen = Timestamp::now().as_second();
+        let mut redelivered = Vec::with_capacity(letters.len());
+        for chunk in letters.chunks(AT_ONCE) {
+            let mut changes = Vec::with_capacity(2 * chunk.len());
+            for facts in chunk {
+                let (offset, event_id) = (facts.offset, facts.event_id);
+                let Some(json) = owned.claim.body(Key::DeadBody(offset, sink.clone())).await? else { continue };
+                let event = Pending { offset, event_id, first_seen, json };
+                changes.push(Change::Owe { sink: sink.clone(), event });
+                changes.push(Change::DropDeadLetter { sink: sink.clone(), offset });
+                redelivered.push(offset);
+            }
+            owned.claim.commit(Commit(changes)).await?;
+        }
+        Ok(released(&channel, &sink, &owned, redelivered))
+    }
+
+    /// Makes past events late for one sink. Its cursor stays where it is.
+    pub(super) async fn redeliver(&self, request: &Redeliver) -> Result<Vec<Offset>, Refusal> {
+        let (channel, sink) = self.lane(&request.channel, &request.sink)?;
+        let owned = self.owned(&channel).await?;
+        check_room(&channel, &owned, request.events.len())?;
+        let passed = owned.claim.ledger().cursor(&sink).unwrap_or_default().through;
+        let first_seen = Timestamp::now().as_second();
+        let (mut changes, mut offsets) = (Vec::new(), Vec::new());
+        for event in &request.events {
+            let json = STANDARD.decode(event).map_err(|_| Refusal::Failed("an event is not in base64".to_owned()))?;
+            let RawEvent { offset, id: event_id, json } = RawEvent::locate(json.into())
+                .ok_or_else(|| Refusal::Failed("an event has no offset that can be read".to_owned()))?;
+            if Some(offset) > passed {
+                let name = &channel.name;
+                return Err(Refusal::Usage(format!(
+                    "sink {sink} of channel {name} has not come as far as {offset}: it gets that in order"
+                )));
+            }
+            offsets.push(offset);
+            let event = Pending { offset, event_id, first_seen, json };
+            changes.push(Change::Owe { sink: sink.clone(), event });
+        }
+        owned.claim.commit(Commit(changes)).await?;
+        Ok(released(&channel, &sink, &owned, offsets))
+    }
+
+    /// A configured lane.
+    fn lane(&self, channel: &str, sink: &str) -> Result<(ChannelRef, SinkName), Refusal> {
+        let channel = self.find(channel)?;
+        check_sink(&channel, sink, &self.configured(&channel)?.sinks)?;
+        Ok((channel, sink.into()))
+    }
+}
+
+/// Events that wait for a proof and events that are redelivered share one bound.
+fn check_room(channel: &ChannelRef, owned: &Owned, events: usize) -> Result<(), Refusal> {
+    let room = LATE.events.saturating_sub(owned.claim.ledger().late_room().events);
+    if events as u64 <= room {
+        return Ok(());
+    }
+    let name = &channel.name;
+    Err(Refusal::Failed(format!(
+        "{events} events are more than channel {name} has room for now ({room}): take fewer at a time, and see `status` for \
+         what waits"
+    )))
+}
+
+/// Wakes the channel, if it runs, and logs what is redelivered.
+fn released(channel: &ChannelRef, sink: &str, owned: &Owned, offsets: Vec<Offset>) -> Vec<Offset> {
+    owned.released.notify_one();
+    let (events, first, last) = summary(&offsets);
+    warn!(target: ALWAYS, channel = %channel.name, sink, events, first, last, "redelivered by an operator");
+    offsets
+}
+
+/// The count, the first and the last.
+pub(super) fn summary(offsets: &[Offset]) -> (usize, Option<i64>, Option<i64>) {
+    (offsets.len(), offsets.first().map(|first| first.get()), offsets.last().map(|last| last.get()))
+}

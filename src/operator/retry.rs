@@ -1,0 +1,114 @@
+//! Quarantined events, verified again.
+
+use bytes::Bytes;
+use tracing::info;
+
+use super::api::{Fate, Retried, RetryQuarantined};
+use super::{AT_ONCE, ConfiguredChannel, Operations, Refusal};
+use crate::channel::{Alarm, Owned};
+use crate::event::RawEvent;
+use crate::ledger::{Change, Commit, Key, Ledger, Place, Quarantined};
+use crate::verify::{Proof, Verdict, Verifier};
+
+/// The reason of duplicates in states of format 1.
+const EARLIER_DUPLICATE: &str = "replayed";
+
+impl Operations {
+    /// Verifies with the signers that are configured now. An event whose proof holds, or may still come, is released.
+    pub(super) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
+        let channel = self.find(&request.channel)?;
+        let known = self.configured(&channel)?;
+        let owned = self.owned(&channel).await?;
+        let (mut retried, chosen) = request.choose(&owned.claim.ledger());
+        for chunk in chosen.chunks(AT_ONCE) {
+            retried.append(&mut retry(known, &owned, chunk).await?);
+        }
+        Ok(retried)
+    }
+}
+
+impl RetryQuarantined {
+    /// What becomes of those that were named and are not verified, and those that are.
+    fn choose(&self, ledger: &Ledger) -> (Vec<Retried>, Vec<Quarantined>) {
+        let mut not_verified = Vec::new();
+        for offset in &self.offsets {
+            let fate = match ledger.quarantined().get(offset) {
+                None => Fate::NotThere,
+                Some(facts) if self.takes(facts) => continue,
+                Some(Quarantined { reason, detail, .. }) => Fate::Kept {
+                    reason: reason.clone(),
+                    detail: format!("{detail}: left alone, because its reason was not named (--reason {reason})"),
+                },
+            };
+            not_verified.push(Retried { offset: *offset, fate });
+        }
+        (not_verified, ledger.quarantined().values().filter(|facts| self.takes(facts)).cloned().collect())
+    }
+
+    fn takes(&self, facts: &Quarantined) -> bool {
+        let named = self.offsets.is_empty() || self.offsets.contains(&facts.offset);
+        let left_alone = [Alarm::DUPLICATE_PROOF, Alarm::CONTRADICTION, EARLIER_DUPLICATE];
+        let by_reason = self.reason.as_ref().map(|reason| *reason == facts.reason);
+        named && by_reason.unwrap_or_else(|| !left_alone.contains(&&*facts.reason))
+    }
+}
+
+async fn retry(known: &ConfiguredChannel, owned: &Owned, chunk: &[Quarantined]) -> Result<Vec<Retried>, Refusal> {
+    let mut with_bodies = Vec::with_capacity(chunk.len());
+    for facts in chunk {
+        with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.offset)).await?));
+    }
+    let (verifier, recent, id) = (known.verifier.clone(), owned.recent.clone(), known.channel.id);
+    let verifying = move || {
+        let duplicate = |event: &RawEvent, proof: &Proof| recent.duplicate_of(id, event, proof);
+        let fate = |(facts, json)| fate(&verifier, duplicate, facts, json);
+        with_bodies.into_iter().map(fate).collect::<Vec<_>>()
+    };
+    let fates = tokio::task::spawn_blocking(verifying).await.map_err(|panic| Refusal::Failed(panic.to_string()))?;
+    let since = jiff::Timestamp::now().as_second();
+    let release = |(facts, fate): (&Quarantined, &Fate)| {
+        let (offset, event_id, sinks) = (facts.offset, facts.event_id, known.sinks.clone());
+        fate.leaves().then_some(Change::Release { offset, event_id, since, sinks })
+    };
+    owned.claim.commit(Commit(chunk.iter().zip(&fates).filter_map(release).collect())).await?;
+    owned.released.notify_one();
+    let ledger = owned.claim.ledger();
+    let retried = chunk.iter().zip(fates).map(|(Quarantined { offset, .. }, fate)| {
+        let not_passed = fate.leaves() && ledger.quarantined().contains_key(offset);
+        let fate = if not_passed { Fate::ReadInOrder } else { fate };
+        info!(channel = %known.channel.name, %offset, fate = <&str>::from(&fate), "quarantined event verified again");
+        Retried { offset: *offset, fate }
+    });
+    Ok(retried.collect())
+}
+
+fn fate(
+    verifier: &Verifier,
+    duplicate: impl Fn(&RawEvent, &Proof) -> Option<Place>,
+    facts: Quarantined,
+    json: Option<Bytes>,
+) -> Fate {
+    let Quarantined { offset, event_id: id, reason, detail, .. } = facts;
+    let kept = |reason: &str, detail: String| Fate::Kept { reason: reason.to_owned(), detail };
+    let Some(json) = json else { return Fate::NotThere };
+    match verifier.judge(RawEvent { offset, id, json }) {
+        Verdict::Verified(verified) => match duplicate(verified.event().raw(), verified.proof()) {
+            Some(original) => {
+                let alarm = Alarm::DuplicateProof(original);
+                kept(alarm.name(), alarm.to_string())
+            }
+            None => Fate::Delivering,
+        },
+        Verdict::Unsigned(_) => Fate::Delivering,
+        Verdict::Pending(_) if id.is_some() => Fate::Waiting,
+        Verdict::Pending(_) => kept(&reason, detail),
+        Verdict::Rejected(_, reason) => kept(reason.name(), reason.to_string()),
+    }
+}
+
+impl Fate {
+    /// Whether the event leaves the quarantine.
+    fn leaves(&self) -> bool {
+        matches!(self, Self::Delivering | Self::Waiting)
+    }
+}
