@@ -7,62 +7,66 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use toml::Value;
+use figment::Figment;
+use figment::value::Value;
 
 use super::key::{Key, PREFIX};
 use super::problem::Problem;
-use super::sources::Sources;
+use super::sources::{Layer, merged};
 
-/// The kind of place that a variable is, in messages.
-const ENVIRONMENT: &str = "environment variable ";
+/// How the place of a value that was set by a variable begins.
+pub(super) const ENVIRONMENT: &str = "environment variable ";
 
-/// Whether a value was set by a variable; if so, the variable.
-pub(super) fn variable<'s>(sources: &'s Sources, key: &Key) -> Option<&'s str> {
-    sources.origin(key)?.strip_prefix(ENVIRONMENT)
-}
-
-/// Puts the variables over the other sources, in the order of their names. Gives what is wrong with them.
-pub(super) fn add(sources: &mut Sources, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<Problem> {
+/// Puts the variables over the layers, in the order of their names. Gives what is wrong with them too.
+pub(super) fn add(
+    mut layers: Figment,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> (Figment, Vec<Problem>) {
     let named = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text));
-    let mut problems = Vec::new();
+    let (written, mut set, mut problems) = (merged(&layers), BTreeMap::new(), Vec::new());
     for (variable, text) in named.collect::<BTreeMap<_, _>>() {
         let Some(levels) = variable.strip_prefix(PREFIX).filter(|levels| !is_kubernetes(levels)) else { continue };
         let origin = format!("{ENVIRONMENT}{variable}");
-        if let Err((key, message)) = set(sources, &origin, levels, text) {
-            problems.push(Problem { key: key.to_string(), origin: Some(origin), message });
+        let read = find(levels, &written).and_then(|key| match (text.into_string(), set.get(&key)) {
+            _ if key.find_in(&written).is_some_and(|value| value.as_dict().is_some()) => {
+                Err((key, "is a table; name one of its keys after another __".to_owned()))
+            }
+            (_, Some(other)) => Err((key, format!("is also set by {other}; keep one"))),
+            (Err(_), None) => Err((key, "is not UTF-8 text".to_owned())),
+            (Ok(text), None) => Ok((key, text)),
+        });
+        match read {
+            Ok((key, text)) => {
+                layers = layers.merge(Layer::value(origin, &key, text));
+                set.insert(key, variable);
+            }
+            Err((key, message)) => {
+                problems.push(Problem { key: key.to_string(), origin: Some(origin), message });
+            }
         }
     }
-    problems
+    (layers, problems)
 }
 
-/// Sets what a variable says; or gives what is wrong with which key.
-fn set(sources: &mut Sources, origin: &str, levels: &str, text: OsString) -> Result<(), (Key, String)> {
-    let mut key = Key::default();
-    for level in levels.split("__") {
+/// The key that the levels of a variable stand for; or what is wrong with which key.
+fn find(levels: &str, written: &Value) -> Result<Key, (Key, String)> {
+    levels.split("__").try_fold(Key::default(), |table, level| {
         let name = level.to_ascii_lowercase();
-        key = key.at(&resolve(&name, sources, &key).map_err(|message| (key.at(&name), message))?);
-    }
-    let message = match (text.into_string(), variable(sources, &key)) {
-        _ if sources.get(&key).is_some_and(Value::is_table) => {
-            "is a table; name one of its keys after another __".into()
+        match resolve(&name, table.find_in(written)) {
+            Ok(name) => Ok(table.at(&name)),
+            Err(message) => Err((table.at(&name), message)),
         }
-        (_, Some(other)) => format!("is also set by {other}; keep one"),
-        (Err(_), None) => "is not UTF-8 text".to_owned(),
-        (Ok(text), None) => {
-            sources.set(origin, &key, text);
-            return Ok(());
-        }
-    };
-    Err((key, message))
+    })
 }
 
-/// The name in `table` that a level of a variable, in lower case, stands for.
-fn resolve(name: &str, sources: &Sources, table: &Key) -> Result<String, String> {
+/// The name in a table that a level of a variable, in lower case, stands for.
+fn resolve(name: &str, table: Option<&Value>) -> Result<String, String> {
     if name.is_empty() {
         return Err("has an empty level; write __ between levels and nowhere else".to_owned());
     }
     let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
-    let alike: Vec<_> = sources.names(table).filter(|known| plain(known) == plain(name)).collect();
+    let names = table.and_then(Value::as_dict).into_iter().flat_map(|table| table.keys());
+    let alike: Vec<_> = names.filter(|known| plain(known) == plain(name)).collect();
     match alike[..] {
         [] => Ok(name.to_owned()),
         [one] => Ok(one.clone()),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use figment::value::Value;
+
 /// The prefix of every variable of channeld.
 pub(super) const PREFIX: &str = "CHANNELD_";
 
@@ -15,9 +17,9 @@ impl Key {
         Self(self.0.iter().cloned().chain([name.to_owned()]).collect())
     }
 
-    /// The tables that it is in, from the root on.
-    pub(super) fn tables(&self) -> impl Iterator<Item = Self> {
-        (0..self.0.len()).map(|depth| Self(self.0[..depth].to_vec()))
+    /// What is written there, in the table that holds everything.
+    pub(super) fn find_in<'v>(&self, values: &'v Value) -> Option<&'v Value> {
+        self.0.iter().try_fold(values, |table, name| table.as_dict()?.get(name))
     }
 
     /// The last of its names.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use figment::value::{Dict, Value};
+
 use super::key::Key;
 
 /// What the configuration may contain.
@@ -14,17 +16,18 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Those of the sorted keys that were never read. Of an unknown table only the table is named.
-    pub(super) fn unknown_among<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<&'k Key> {
-        let mut unknown: Vec<&Key> = Vec::new();
-        for key in keys {
-            let in_unknown = unknown.last().is_some_and(|table| key.0.starts_with(&table.0));
-            let is_known = self.tables.contains(key) || self.values.contains(key);
-            if !in_unknown && !is_known && !key.tables().any(|table| self.values.contains(&table)) {
-                unknown.push(key);
+    /// The keys of a table that were never read. Of an unknown table only the table is named.
+    pub(super) fn unknown_in(&self, table: &Key, values: &Dict) -> Vec<Key> {
+        let unknown = values.iter().flat_map(|(name, value)| {
+            let key = table.at(name);
+            match value {
+                _ if self.values.contains(&key) => Vec::new(),
+                Value::Dict(_, inner) if self.tables.contains(&key) => self.unknown_in(&key, inner),
+                _ if self.tables.contains(&key) => Vec::new(),
+                _ => vec![key],
             }
-        }
-        unknown
+        });
+        unknown.collect()
     }
 
     /// The known key that an unknown one was probably meant to be: a name of the same table with a few letters wrong, a

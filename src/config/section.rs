@@ -11,14 +11,15 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::Path;
 
-use toml::Value;
+use figment::Figment;
+use figment::value::{Dict, Value};
 
-use super::environment;
+use super::environment::{self, ENVIRONMENT};
 use super::files::{Files, Text, read_secret};
 use super::key::Key;
 use super::known::Known;
 use super::problem::{ConfigError, Problem};
-use super::sources::Sources;
+use super::sources::{self, Layer, merged};
 
 /// There is no value, and the problem has been noted. A value that is only wrong beside others is read all the same:
 /// nothing is made of a configuration with a problem.
@@ -28,9 +29,10 @@ pub(super) struct Reported;
 /// A key's value; `None` where it is not set.
 pub(super) type Reading<T> = Result<Option<T>, Reported>;
 
-/// What the sources say, the keys that were read, and the problems that were found.
+/// What the layers say, the keys that were read, and the problems that were found.
 pub(super) struct Reader {
-    sources: Sources,
+    layers: Figment,
+    values: Value,
     pub(super) known: RefCell<Known>,
     /// The files that were read beside the operator's own.
     pub(super) files: RefCell<Files>,
@@ -38,9 +40,10 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Over these sources. `problems` are those found in making them.
-    pub(super) fn new(sources: Sources, problems: Vec<Problem>) -> Self {
-        Self { sources, known: RefCell::default(), files: RefCell::default(), problems: problems.into() }
+    /// Over these layers. `problems` are those found in making them.
+    pub(super) fn new(layers: Figment, problems: Vec<Problem>) -> Self {
+        let values = merged(&layers);
+        Self { layers, values, known: RefCell::default(), files: RefCell::default(), problems: problems.into() }
     }
 
     /// Over the defaults, the operator's text and the variables.
@@ -51,12 +54,12 @@ impl Reader {
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let mut sources = Sources::defaults();
+        let mut layers = sources::defaults();
         if let Some((path, text)) = &text.0 {
-            sources.add_file(path, text)?;
+            layers = layers.merge(Layer::file(path, text)?);
         }
-        let problems = environment::add(&mut sources, variables);
-        Ok(Self::new(sources, problems))
+        let (layers, problems) = environment::add(layers, variables);
+        Ok(Self::new(layers, problems))
     }
 
     /// The table that holds everything.
@@ -67,15 +70,15 @@ impl Reader {
     /// Notes the keys that were not read.
     pub(super) fn note_unknown(&self) {
         let known = self.known.borrow();
-        for key in known.unknown_among(self.sources.keys()) {
-            let message = match known.closest(key) {
-                Some(meant) if environment::variable(&self.sources, key).is_some() => {
+        for key in self.values.as_dict().map_or(Vec::new(), |values| known.unknown_in(&Key::default(), values)) {
+            let message = match known.closest(&key) {
+                Some(meant) if self.is_variable(&key) => {
                     format!("is not a known key; did you mean {}?", meant.variable())
                 }
                 Some(meant) => format!("is not a known key; did you mean {meant}?"),
                 None => "is not a known key; remove it, or see the documented keys in config/default.toml".to_owned(),
             };
-            self.wrong(key, message);
+            self.wrong(&key, message);
         }
     }
 
@@ -88,13 +91,23 @@ impl Reader {
     }
 
     fn wrong(&self, key: &Key, message: impl Into<String>) -> Reported {
-        let origin = self.sources.origin(key).map(str::to_owned);
+        let origin = self.origin(key).map(str::to_owned);
         let problem = Problem { key: key.to_string(), origin, message: message.into() };
         let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
             problems.push(problem);
         }
         Reported
+    }
+
+    /// Where a value was set; `None` where there is no value.
+    fn origin(&self, key: &Key) -> Option<&str> {
+        Some(&*self.layers.get_metadata(key.find_in(&self.values)?.tag())?.name)
+    }
+
+    /// Whether a value was set by a variable.
+    fn is_variable(&self, key: &Key) -> bool {
+        self.origin(key).is_some_and(|origin| origin.starts_with(ENVIRONMENT))
     }
 }
 
@@ -146,7 +159,7 @@ impl<'r> Section<'r> {
     /// `true` or `false`, as such or, from the environment, as a text.
     pub(super) fn boolean(&self, name: &str) -> Reading<bool> {
         self.value(name, |value| {
-            let truth = value.as_bool().or_else(|| scalar(value)?.trim().parse().ok());
+            let truth = value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
             truth.ok_or_else(|| "must be true or false".to_owned())
         })
     }
@@ -154,9 +167,9 @@ impl<'r> Section<'r> {
     /// A list of texts, or one text with commas between the items.
     pub(super) fn list(&self, name: &str) -> Reading<Vec<String>> {
         self.value(name, |value| {
-            let items = match value {
-                Value::Array(items) => items.iter().map(scalar).collect(),
-                value => scalar(value).map(|text| match text.trim() {
+            let items = match value.as_array() {
+                Some(items) => items.iter().map(scalar).collect(),
+                None => scalar(value).map(|text| match text.trim() {
                     "" => Vec::new(),
                     text => text.split(',').map(|item| item.trim().to_owned()).collect(),
                 }),
@@ -167,7 +180,7 @@ impl<'r> Section<'r> {
 
     /// Which of two keys that exclude each other is set. The environment's counts before the file's.
     pub(super) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
-        let is_variable = |name| environment::variable(&self.reader.sources, &self.key.at(name)).is_some();
+        let is_variable = |name| self.reader.is_variable(&self.key.at(name));
         match (self.find(one)?, self.find(other)?) {
             (None, None) => Ok(None),
             (Some(_), None) => Ok(Some(one)),
@@ -187,13 +200,12 @@ impl<'r> Section<'r> {
 
     /// Whether a table is written at `name`.
     pub(super) fn is_table(&self, name: &str) -> bool {
-        self.reader.sources.get(&self.key.at(name)).is_some_and(Value::is_table)
+        self.key.at(name).find_in(&self.reader.values).is_some_and(|value| value.as_dict().is_some())
     }
 
     /// The names in this table, in ascending order.
     pub(super) fn names(&self) -> Result<Vec<String>, Reported> {
-        self.check_table()?;
-        Ok(self.reader.sources.names(&self.key).cloned().collect())
+        Ok(self.table()?.map_or(Vec::new(), |table| table.keys().cloned().collect()))
     }
 
     /// Counts everything in this table as known, where it cannot be told what belongs there.
@@ -218,25 +230,18 @@ impl<'r> Section<'r> {
 
     fn find(&self, name: &str) -> Reading<&'r Value> {
         self.reader.known.borrow_mut().values.insert(self.key.at(name));
-        self.check_table()?;
-        Ok(self.reader.sources.get(&self.key.at(name)))
+        Ok(self.table()?.and_then(|table| table.get(name)))
     }
 
     /// Counts this table as known, and notes where something else stands in its place.
-    fn check_table(&self) -> Result<(), Reported> {
+    fn table(&self) -> Reading<&'r Dict> {
         self.reader.known.borrow_mut().tables.insert(self.key.clone());
-        let is_other = |key: &Key| self.reader.sources.get(key).is_some_and(|value| !value.is_table());
-        match self.key.tables().chain([self.key.clone()]).find(is_other) {
-            Some(other) => Err(self.reader.wrong(&other, "must be a table")),
-            None => Ok(()),
-        }
+        let Some(value) = self.key.find_in(&self.reader.values) else { return Ok(None) };
+        value.as_dict().map(Some).ok_or_else(|| self.reader.wrong(&self.key, "must be a table"))
     }
 }
 
+/// A text, or a whole number as one.
 fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Integer(number) => Some(number.to_string()),
-        _ => None,
-    }
+    value.as_str().map(str::to_owned).or_else(|| Some(value.to_i128()?.to_string()))
 }

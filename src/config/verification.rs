@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
+use figment::Figment;
+
 use super::key::Key;
 use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section};
-use super::sources::Sources;
+use super::sources::{self, Layer};
 use super::values::{positive_duration, word};
 use crate::channel::{Ordering, UnsignedPolicy};
 use crate::verify::{Address, SignerSet, Verifier, workflow_owner};
@@ -146,12 +148,11 @@ pub fn verification_from_flags<'a>(
     flags: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> Result<Verifier, ConfigError> {
     let table = Key::default().at("verification");
-    let mut sources = Sources::defaults();
-    for (flag, text) in flags.into_iter().filter_map(|(flag, text)| Some((flag, text?))) {
+    let given = flags.into_iter().filter_map(|(flag, text)| {
         let key = table.at(&flag.trim_start_matches('-').replace('-', "_"));
-        sources.set(&format!("flag {flag}"), &key, text.to_owned());
-    }
-    let reader = Reader::new(sources, Vec::new());
+        Some(Layer::value(format!("flag {flag}"), &key, text?.to_owned()))
+    });
+    let reader = Reader::new(given.fold(sources::defaults(), Figment::merge), Vec::new());
     let section = || reader.root().section("verification");
     let levels = Levels { own: section(), shared: section() };
     let verifier = levels.verifier().and_then(|verifier| verifier.ok_or_else(|| levels.without_owner()));

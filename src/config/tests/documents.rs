@@ -1,7 +1,8 @@
 //! The shipped files say what the code does.
 
+use figment::providers::{Format, Toml};
+use figment::value::Dict;
 use strum::VariantNames;
-use toml::{Table, Value};
 
 use super::*;
 use crate::config::key::Key;
@@ -49,12 +50,12 @@ fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     load(&text.replace(CREDENTIALS, &directory.path().display().to_string()), &[])
 }
 
-fn paths(table: &Table, above: &Key, found: &mut BTreeSet<Key>) {
+fn paths(table: &Dict, above: &Key, found: &mut BTreeSet<Key>) {
     for (name, value) in table {
         let key = above.at(name);
-        match value {
-            Value::Table(inner) => paths(inner, &key, found),
-            _ => {
+        match value.as_dict() {
+            Some(inner) => paths(inner, &key, found),
+            None => {
                 found.insert(key);
             }
         }
@@ -63,7 +64,7 @@ fn paths(table: &Table, above: &Key, found: &mut BTreeSet<Key>) {
 
 #[test]
 fn every_key_is_documented_and_every_documented_key_is_read() {
-    let table = toml::from_str(&documented()).expect("default.toml is TOML with its comments opened");
+    let table: Dict = Toml::from_str(&documented()).expect("default.toml is TOML with its comments opened");
     let mut expected = BTreeSet::new();
     paths(&table, &Key::default(), &mut expected);
 
