@@ -115,7 +115,7 @@ impl ReadPlan {
         metrics: &Arc<ChannelMetrics>,
     ) -> Self {
         handle.board.update(|board| board.answers_within = plan.answers_within);
-        handle.board.begin_signers(plan.settings.verifier.signers());
+        handle.board.begin_signers(plan.settings.verification.verifier.signers());
         metrics.may_reject(Rejection::reasons());
         let settings = Arc::new(plan.settings.clone());
         let stage = VerifyStage {

@@ -41,7 +41,7 @@ pub(super) fn channel(channels: &[Channel], name_or_id: &str) -> Result<(Channel
     let id = name_or_id.parse().ok();
     let named = channels.iter().find(|channel| &*channel.channel.name == name_or_id);
     if let Some(known) = named.or_else(|| channels.iter().find(|channel| Some(channel.channel.id) == id)) {
-        return Ok((known.channel.clone(), known.verification.verifier.clone()));
+        return Ok((known.channel.clone(), (*known.verification.verifier).clone()));
     }
     let names = names(channels);
     let id =
@@ -65,7 +65,7 @@ pub(super) fn verifier(channels: &[Channel]) -> Result<Verifier, Failure> {
 
 fn common(channels: &[Channel]) -> Option<Verifier> {
     let first = &channels.first()?.verification.verifier;
-    channels.iter().all(|channel| channel.verification.verifier == *first).then(|| first.clone())
+    channels.iter().all(|channel| channel.verification.verifier == *first).then(|| (**first).clone())
 }
 
 /// The configured names in brackets; a valid configuration has at least one.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::filter;
-use super::section::{Reported, Section};
-use super::verification::{Levels, Verification};
-use crate::channel::Start;
+use super::section::{Reported, Section, all};
+use super::verification::Levels;
+use crate::channel::{Start, Verification};
 use crate::event::{ChannelId, Offset};
 use crate::operator::ConfiguredChannel;
 use crate::record::{ChannelRef, Filter};
@@ -32,7 +32,7 @@ impl Channel {
         ConfiguredChannel {
             channel: self.channel.clone(),
             sinks: self.sinks.iter().map(|sink| sink.as_str().into()).collect(),
-            verifier: self.verification.verifier.clone(),
+            verifier: (*self.verification.verifier).clone(),
         }
     }
 }
@@ -62,23 +62,21 @@ pub(super) fn read_all(root: &Section<'_>) -> Vec<Channel> {
 
 /// `ids` are those of the channels before it, with their keys.
 fn read(
-    channel: &Section<'_>,
+    table: &Section<'_>,
     levels: &Levels<'_>,
     defined: &[String],
     ids: &mut BTreeMap<ChannelId, String>,
 ) -> Result<Channel, Reported> {
     let verification = levels.read();
-    let id = read_id(channel, ids);
-    let sinks = read_sinks(channel, defined);
-    let filters = sinks.as_ref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&channel.section("filters"), sinks));
-    let start = channel.optional("start", start);
-    let verification = verification?.ok_or_else(|| levels.without_owner());
-    Ok(Channel {
-        channel: ChannelRef { name: channel.key.name().into(), id: id? },
-        sinks: sinks?,
-        filters: filters?,
-        start: start?.unwrap_or(Start::Earliest),
-        verification: verification?,
+    all!(Channel {
+        channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
+        sinks: read_sinks(table, defined),
+        filters: match &sinks {
+            Ok(sinks) => read_filters(&table.section("filters"), sinks),
+            Err(_) => Ok(BTreeMap::new()),
+        },
+        start: table.or("start", start, Start::Earliest),
+        verification: verification.and_then(|found| found.ok_or_else(|| levels.without_owner())),
     })
 }
 

@@ -8,7 +8,7 @@ use reqwest::header::{HeaderMap, HeaderName};
 use super::channel::{self, Channel};
 use super::files::Text;
 use super::problem::ConfigError;
-use super::section::{Reader, Reading, Reported, Section};
+use super::section::{Reader, Reading, Reported, Section, all};
 use super::values::{http_url, path, word};
 use crate::http;
 use crate::telemetry::Log;
@@ -33,9 +33,7 @@ impl Local {
     /// What is wrong with it; where the file cannot be read at all, that.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         load_part(file, |root| {
-            let (state_path, log) = (read_state_path(root), read_log(root));
-            let channels = channel::read_all(root);
-            Ok(Self { state_path: state_path?, log: log?, channels })
+            all!(Self { state_path: read_state_path(root), log: read_log(root), channels: Ok(channel::read_all(root)) })
         })
     }
 }
@@ -70,8 +68,7 @@ pub(super) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Repo
 
 pub(super) fn read_log(root: &Section<'_>) -> Result<Log, Reported> {
     let log = root.section("log");
-    let (level, format) = (log.required("level", str::parse), log.required("format", word));
-    Ok(Log { level: level?, format: format? })
+    all!(Log { level: log.required("level", str::parse), format: log.required("format", word) })
 }
 
 /// Where traces are exported.

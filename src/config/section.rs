@@ -26,6 +26,18 @@ use super::sources::{self, Layer, merged};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported;
 
+/// `Ok` of a struct whose fields are results. Each of them is read, and its mistake noted, before one ends the reading.
+/// A field may use the results of those before it, by their names.
+macro_rules! all {
+    ($($type:ident)::+ { $($field:ident: $reading:expr),* $(,)? }) => {{
+        $(let $field: Result<_, $crate::config::section::Reported> = $reading;)*
+        // A closure: an error ends this struct, and not the function that it is read in.
+        let build = || Ok::<_, $crate::config::section::Reported>($($type)::+ { $($field: $field?),* });
+        build()
+    }};
+}
+pub(super) use all;
+
 /// A key's value; `None` where it is not set.
 pub(super) type Reading<T> = Result<Option<T>, Reported>;
 
@@ -133,6 +145,16 @@ impl<'r> Section<'r> {
         self.optional(name, parse)?.ok_or_else(|| self.missing(name))
     }
 
+    /// As [`optional`](Self::optional), with what counts where it is not set.
+    pub(super) fn or<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+        default: T,
+    ) -> Result<T, Reported> {
+        Ok(self.optional(name, parse)?.unwrap_or(default))
+    }
+
     /// A text that must be written in quotes: a number without them may have lost digits.
     pub(super) fn quoted<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.value(name, |value| parse(value.as_str().ok_or("must be a text in quotes")?))
@@ -157,11 +179,10 @@ impl<'r> Section<'r> {
     }
 
     /// `true` or `false`, as such or, from the environment, as a text.
-    pub(super) fn boolean(&self, name: &str) -> Reading<bool> {
-        self.value(name, |value| {
-            let truth = value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
-            truth.ok_or_else(|| "must be true or false".to_owned())
-        })
+    pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Reported> {
+        let read = |value: &Value| value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
+        let value = self.value(name, |value| read(value).ok_or_else(|| "must be true or false".to_owned()))?;
+        Ok(value.unwrap_or(default))
     }
 
     /// A list of texts, or one text with commas between the items.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantNames};
 
 use super::filter;
-use super::section::{Reported, Section};
+use super::section::{Reported, Section, all};
 use super::values::{positive_duration, word};
 use crate::record::{Filter, Format, Shape};
 use crate::retry::RetryPolicy;
@@ -99,24 +99,25 @@ pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
 
 fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
     let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
-    let settings = match kind {
-        SinkType::Stdout => Ok(SinkSettings::Stdout),
-        SinkType::File => file::read(sink).map(SinkSettings::File),
-        SinkType::Webhook => webhook::read(sink).map(Box::new).map(SinkSettings::Webhook),
-    };
-    let (retry, give_up_after) = match kind {
-        SinkType::Stdout | SinkType::File => (Ok(RETRY), Ok(None)),
-        SinkType::Webhook => (sink.retry_waits(), sink.optional("give_up_after", positive_duration)),
-    };
-    let shape = read_shape(sink);
-    let filter = filter::read(sink, "filter");
-    Ok(Sink { settings: settings?, retry: retry?, give_up_after: give_up_after?, shape: shape?, filter: filter? })
+    let has_waits = kind == SinkType::Webhook;
+    all!(Sink {
+        settings: match kind {
+            SinkType::Stdout => Ok(SinkSettings::Stdout),
+            SinkType::File => file::read(sink).map(SinkSettings::File),
+            SinkType::Webhook => webhook::read(sink).map(Box::new).map(SinkSettings::Webhook),
+        },
+        retry: if has_waits { sink.retry_waits() } else { Ok(RETRY) },
+        give_up_after: if has_waits { sink.optional("give_up_after", positive_duration) } else { Ok(None) },
+        shape: read_shape(sink),
+        filter: filter::read(sink, "filter"),
+    })
 }
 
 fn read_shape(sink: &Section<'_>) -> Result<Shape, Reported> {
-    let format = sink.optional("format", word);
-    let include_proof = sink.boolean("include_proof");
-    let shape = Shape { format: format?.unwrap_or_default(), include_proof: include_proof?.unwrap_or_default() };
+    let shape = all!(Shape {
+        format: sink.or("format", word, Format::default()),
+        include_proof: sink.boolean("include_proof", false),
+    })?;
     if shape == (Shape { format: Format::Raw, include_proof: true }) {
         let message = "cannot be set for the format \"raw\", which is the service's event with its proof in it already";
         sink.wrong("include_proof", message);

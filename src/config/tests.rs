@@ -292,7 +292,7 @@ fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem(
 fn flags_are_held_to_the_same_rules() {
     let verifier = verification_from_flags([("--org-id", Some("org_1"))]);
     let expected = good(&[]).channels[0].verification.verifier.clone();
-    assert_eq!(verifier.expect("defaults for the rest"), expected);
+    assert_eq!(verifier.expect("defaults for the rest"), *expected);
 
     let flags = [
         ("--valid-signers", Some("0xff9b062fccb2f042311343048b9518068370f837,nobody")),

@@ -11,7 +11,7 @@ use jiff::fmt::friendly::SpanParser;
 use strum::VariantNames;
 use url::Url;
 
-use super::section::{Reported, Section};
+use super::section::{Reported, Section, all};
 use crate::retry::RetryPolicy;
 
 /// A year: short enough for every clock.
@@ -101,9 +101,10 @@ pub(super) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
 impl Section<'_> {
     /// `retry_wait` and `retry_wait_max`.
     pub(super) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
-        let wait = self.optional("retry_wait", positive_duration);
-        let max_wait = self.optional("retry_wait_max", positive_duration);
-        let policy = RetryPolicy { wait: wait?.unwrap_or(RETRY.wait), max_wait: max_wait?.unwrap_or(RETRY.max_wait) };
+        let policy = all!(RetryPolicy {
+            wait: self.or("retry_wait", positive_duration, RETRY.wait),
+            max_wait: self.or("retry_wait_max", positive_duration, RETRY.max_wait),
+        })?;
         if policy.wait > policy.max_wait {
             let max = self.key.at("retry_wait_max");
             self.wrong("retry_wait", format!("must not be longer than {max}"));

@@ -3,7 +3,7 @@
 //! `[verification]` holds for every channel; `[channels.NAME.verification]` overrides it key by key. An owner given
 //! there, in either of its two ways, replaces the one given above.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use figment::Figment;
 
@@ -12,21 +12,8 @@ use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section};
 use super::sources::{self, Layer};
 use super::values::{positive_duration, word};
-use crate::channel::{Ordering, UnsignedPolicy};
+use crate::channel::Verification;
 use crate::verify::{Address, SignerSet, Verifier, workflow_owner};
-
-/// What the events of a channel must satisfy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verification {
-    /// Verifies the proofs.
-    pub verifier: Verifier,
-    /// What happens to notices, which never carry a proof.
-    pub unsigned: UnsignedPolicy,
-    /// Whether later events wait for a late proof.
-    pub ordering: Ordering,
-    /// How long a late proof is waited for before its event is quarantined. Never zero.
-    pub proof_timeout: Duration,
-}
 
 /// The two ways to name the owner of the events.
 #[derive(Clone, Debug)]
@@ -48,7 +35,7 @@ impl Levels<'_> {
         let unsigned = self.required("unsigned", |level, key| level.optional(key, word));
         let ordering = self.required("ordering", |level, key| level.optional(key, word));
         let proof_timeout = self.required("proof_timeout", |level, key| level.optional(key, positive_duration));
-        let Some(verifier) = verifier? else { return Ok(None) };
+        let Some(verifier) = verifier?.map(Arc::new) else { return Ok(None) };
         let (unsigned, ordering, proof_timeout) = (unsigned?, ordering?, proof_timeout?);
         Ok(Some(Verification { verifier, unsigned, ordering, proof_timeout }))
     }

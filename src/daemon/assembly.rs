@@ -77,14 +77,11 @@ pub fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &SharedP
 }
 
 fn settings(config: &Config, channel: &config::Channel) -> Settings {
-    let (api, verification) = (&config.api, &channel.verification);
+    let api = &config.api;
     Settings {
         channel: channel.channel.clone(),
         start: channel.start,
-        verifier: Arc::new(verification.verifier.clone()),
-        unsigned: verification.unsigned,
-        ordering: verification.ordering,
-        proof_timeout: verification.proof_timeout,
+        verification: channel.verification.clone(),
         page_limit: api.page_limit,
         retry: api.retry,
         idle_wait: api.idle_wait,

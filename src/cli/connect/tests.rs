@@ -1,8 +1,8 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::channel::{Ordering, Start, UnsignedPolicy};
-use crate::config::Verification;
+use crate::channel::{Ordering, Start, UnsignedPolicy, Verification};
 use crate::verify::{Address, SignerSet};
 
 const ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
@@ -14,7 +14,7 @@ fn verified(owner: u8) -> Verifier {
 
 fn configured(name: &str, id: &str, owner: u8) -> Channel {
     let verification = Verification {
-        verifier: verified(owner),
+        verifier: Arc::new(verified(owner)),
         unsigned: UnsignedPolicy::Deliver,
         ordering: Ordering::Available,
         proof_timeout: Duration::from_secs(1),

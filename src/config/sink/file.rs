@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::unistd::{Group, User};
 
 use super::{Sink, SinkSettings};
-use crate::config::section::{Reading, Reported, Section};
+use crate::config::section::{Reading, Reported, Section, all};
 use crate::config::values::{path, positive_duration, size};
 use crate::sink::{Access, ClosedName, Compression, FileSettings, Keep, Rotation};
 
@@ -23,10 +23,11 @@ const PERMISSIONS: u32 = 0o666;
 const OWN_PERMISSIONS: u32 = 0o600;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
-    let path = sink.required("path", path);
-    let access = read_access(sink);
-    let rotation = read_rotation(sink, path.as_deref().ok());
-    let settings = FileSettings { path: path?, access: access?, rotation: rotation? };
+    let settings = all!(FileSettings {
+        path: sink.required("path", path),
+        access: read_access(sink),
+        rotation: read_rotation(sink, path.as_deref().ok()),
+    })?;
     if let Some(link) = settings.latest_link() {
         if settings.takes(link) {
             sink.wrong("latest_link", "must be another path than that of the file, and of no closed file");
@@ -38,15 +39,14 @@ pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
 }
 
 fn read_access(sink: &Section<'_>) -> Result<Access, Reported> {
-    // A number without quotes would be read as a decimal one.
-    let mode = sink.quoted("mode", mode);
-    let owner = sink.optional("owner", |name| {
-        number(name, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
-    });
-    let group = sink.optional("group", |name| {
-        number(name, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
-    });
-    Ok(Access { mode: mode?, owner: owner?, group: group? })
+    let user = |name: &str| Ok(User::from_name(name)?.map(|user| user.uid.as_raw()));
+    let group = |name: &str| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()));
+    all!(Access {
+        // A number without quotes would be read as a decimal one.
+        mode: sink.quoted("mode", mode),
+        owner: sink.optional("owner", |name| number(name, "user", user)),
+        group: sink.optional("group", |name| number(name, "group", group)),
+    })
 }
 
 /// `None` where neither a size nor a time is set.
@@ -54,27 +54,25 @@ fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
     let rotate_size = sink.optional("rotate_size", size);
     let every = sink.optional("rotate_every", part_of_a_day);
     let name = sink.optional("rotated_name", ClosedName::parse);
-    let compression = sink.optional("compress", compression);
-    let files = sink.optional("keep_files", files);
-    let time = sink.optional("keep_for", positive_duration);
-    let keep_size = sink.optional("keep_size", size);
-    let link = sink.optional("latest_link", path);
+    let compression = sink.or("compress", compression, None);
+    let keep = all!(Keep {
+        files: sink.optional("keep_files", files),
+        time: sink.optional("keep_for", positive_duration),
+        size: sink.optional("keep_size", size),
+    });
+    let latest_link = sink.optional("latest_link", path);
 
-    let (rotate_size, every, name, compression) = (rotate_size?, every?, name?, compression?.flatten());
-    let (keep, latest_link) = (Keep { files: files?, time: time?, size: keep_size? }, link?);
+    let (rotate_size, every, name, compression) = (rotate_size?, every?, name?, compression?);
+    let (keep, latest_link) = (keep?, latest_link?);
     let size_key = sink.key.at("rotate_size");
     if rotate_size.is_none() && every.is_none() {
-        let set = [
-            ("rotated_name", name.is_some()),
-            ("compress", compression.is_some()),
-            ("keep_files", keep.files.is_some()),
-            ("keep_for", keep.time.is_some()),
-            ("keep_size", keep.size.is_some()),
-            ("latest_link", latest_link.is_some()),
-        ];
-        let every_key = sink.key.at("rotate_every");
-        let message = format!("has no effect on a file that is never closed: set {size_key} or {every_key} too");
-        for (key, _) in set.iter().filter(|(_, is_set)| *is_set) {
+        let message = format!(
+            "has no effect on a file that is never closed: set {size_key} or {} too",
+            sink.key.at("rotate_every")
+        );
+        let keys = ["rotated_name", "compress", "keep_files", "keep_for", "keep_size", "latest_link"];
+        let is_set = |key: &&str| sink.is_set(key) && (*key != "compress" || compression.is_some());
+        for key in keys.into_iter().filter(is_set) {
             sink.wrong(key, &*message);
         }
         return Ok(None);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::config::section::{Reported, Section};
+use crate::config::section::{Reported, Section, all};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
 use crate::sink::{Dispatch, SigningKeys, WebhookSettings};
 
@@ -32,30 +32,23 @@ const WAIT_LIMIT: Duration = Duration::from_secs(5 * 60);
 const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
-    let url = sink.required("url", http_url);
-    let keys = sink.secret("secret", SigningKeys::parse);
-    let headers = headers::read(sink);
-    let connection = connection::read(sink, url.as_ref().ok());
-    let dispatch = read_dispatch(sink);
-    let timeout = sink.optional("timeout", positive_duration);
-    Ok(WebhookSettings {
-        url: url?,
-        keys: keys?.unwrap_or_default(),
-        headers: headers?,
-        connection: connection?,
-        dispatch: dispatch?,
-        timeout: timeout?.unwrap_or(TIMEOUT),
+    all!(WebhookSettings {
+        url: sink.required("url", http_url),
+        keys: sink.secret("secret", SigningKeys::parse).map(Option::unwrap_or_default),
+        headers: headers::read(sink),
+        connection: connection::read(sink, url.as_ref().ok()),
+        dispatch: read_dispatch(sink),
+        timeout: sink.or("timeout", positive_duration, TIMEOUT),
     })
 }
 
 /// How events go into requests: one each, several at a time, or in batches.
 fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
-    let events = sink.optional("batch_events", whole_number(EVENTS));
-    let bytes = sink.optional("batch_bytes", size_in(BYTES));
-    let wait = sink.optional("batch_wait", wait);
-    let concurrency = sink.optional("concurrency", whole_number(CONCURRENCY));
-    let (events, bytes, wait) = (events?.unwrap_or(1), bytes?.unwrap_or(DEFAULT_BYTES), wait?.unwrap_or_default());
-    let concurrency = concurrency?.unwrap_or(1);
+    let events = sink.or("batch_events", whole_number(EVENTS), 1);
+    let bytes = sink.or("batch_bytes", size_in(BYTES), DEFAULT_BYTES);
+    let wait = sink.or("batch_wait", wait, Duration::ZERO);
+    let concurrency = sink.or("concurrency", whole_number(CONCURRENCY), 1);
+    let (events, bytes, wait, concurrency) = (events?, bytes?, wait?, concurrency?);
     if events == 1 {
         if wait > Duration::ZERO {
             sink.wrong("batch_wait", "counts only for batches; set batch_events to more than 1, or remove it");

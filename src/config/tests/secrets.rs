@@ -18,6 +18,31 @@ fn a_configuration_can_be_shown() {
 }
 
 #[test]
+fn no_secret_is_shown_in_any_way_that_settings_are() {
+    let headers = "bearer_token = \"hunter2-bearer\"\nheaders = { x-tenant = \"hunter2-header\" }\n";
+    let proxy = "proxy = \"http://proxy.internal:3128\"\nproxy_username = \"u\"\nproxy_password = \"hunter2-proxy\"\n";
+    let otlp = "[log]\notlp_endpoint = \"http://127.0.0.1:4318\"\notlp_headers = \"authorization=hunter2-otlp\"\n";
+    let config = load(&format!("{GOOD}{headers}{proxy}{otlp}"), &[]).unwrap_or_else(|error| panic!("{error}"));
+    let SinkSettings::Webhook(webhook) = &config.sinks["hook"].settings else { panic!("{config:?}") };
+    assert_eq!((&*config.api.client.api_key, webhook.headers.len()), ("sk-0123-do-not-show", 2));
+
+    let settings = &config.sinks["hook"].settings;
+    let shown = [
+        format!("{config:?} {config:#?} {:?} {:?}", config.api.client, config.otlp),
+        format!("{webhook:?} {:?} {:?} {:?}", webhook.keys, webhook.headers, webhook.connection),
+        settings.shown(),
+        settings.json().to_string(),
+        serde_json::to_string(&crate::operator::Changes::between(&config, &good(&[]))).expect("JSON"),
+    ];
+    // A user's name and password are sent in Base64.
+    let encoded = ["dTpodW50ZXIyLXByb3h5", "hunter2"];
+    for shown in shown {
+        assert_silent(&shown);
+        assert!(!encoded.iter().any(|secret| shown.contains(secret)), "{shown}");
+    }
+}
+
+#[test]
 fn problems_do_not_quote_secrets_however_wrong_they_are() {
     let cases = [
         with("api", "api_key", "\"hunter2 do-not-show\""),

@@ -19,8 +19,8 @@ pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, 
     let authorities = sink.file("ca_file", |path| pem(path, Authorities::from_pem));
     let identity = read_identity(sink);
     let proxy = read_proxy(sink);
-    let reach = sink.boolean("allow_private");
-    let (proxy, reach) = (proxy?, if reach?.unwrap_or(true) { Reach::Anything } else { Reach::PublicOnly });
+    let reach = sink.boolean("allow_private", true);
+    let (proxy, reach) = (proxy?, if reach? { Reach::Anything } else { Reach::PublicOnly });
     if let (Reach::PublicOnly, Proxy::Named(_)) = (reach, &proxy) {
         let message = "cannot be set where allow_private is false: the proxy would connect, and to which address is not \
                        seen here; let the proxy refuse private addresses";
