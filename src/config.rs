@@ -1,6 +1,6 @@
 //! The configuration: compiled-in defaults, the operator's file, the environment; merged, then checked once.
 //!
-//! `config/default.toml` documents every key. Each value is read through a `Table`, which notes a mistake with its key and
+//! `config/default.toml` documents every key. Each value is read through a `Section`, which notes a mistake with its key and
 //! its place and goes on, so that an operator sees all of them at once. What is read becomes the settings types of the
 //! modules below; none of them reads this one. A [`Config`] needs no further check.
 //!
@@ -12,7 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod api;
@@ -24,26 +25,25 @@ mod files;
 mod filter;
 mod key;
 mod known;
-mod layers;
 mod problem;
-mod secret;
+mod section;
 mod sink;
-mod table;
+mod sources;
 mod values;
 mod verification;
 
 pub use api::Api;
 pub use channel::Channel;
-pub use daemon::{Admin, Local, State};
+pub use daemon::{Local, load_listen};
 pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
-pub use sink::{Sink, SinkSettings, Target};
-pub use verification::{Verification, verification_from_flags};
+pub use sink::{Sink, SinkSettings};
+pub use verification::verification_from_flags;
 
-pub(crate) use layers::DEFAULTS;
+pub(crate) use sources::DEFAULTS;
 pub(crate) use values::positive_duration;
 
-use table::{Merged, Reported};
+use section::{Reader, Reported, Section};
 
 use crate::record::Format;
 use crate::telemetry::Log;
@@ -54,10 +54,10 @@ use crate::telemetry::trace::Otlp;
 pub struct Config {
     /// `[api]`: the service.
     pub api: Api,
-    /// `[state]`: what is remembered.
-    pub state: State,
-    /// `[admin]`: health, metrics, status.
-    pub admin: Admin,
+    /// `state.path`: the directory of cursors, late proofs and quarantine.
+    pub state_path: PathBuf,
+    /// `admin.listen`: where health, metrics and status are served; `None` where they are turned off.
+    pub listen: Option<SocketAddr>,
     /// `[log]`: what is logged.
     pub log: Log,
     /// `[log]`: where traces are exported; `None` where they are not.
@@ -88,18 +88,7 @@ impl Config {
     /// # Errors
     /// Every problem there is; where the file cannot be read at all, that one.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
-        Self::load_with(file, std::env::vars_os())
-    }
-
-    /// As [`load`](Self::load), with other variables than the process's.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_with(
-        file: Option<&Path>,
-        variables: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<Self, ConfigError> {
-        Self::of(Text::read(file)?, variables).map(|loaded| loaded.config)
+        Self::of(Text::read(file)?, std::env::vars_os()).map(|loaded| loaded.config)
     }
 
     /// Checks the defaults, the operator's `text` and `variables`.
@@ -107,27 +96,25 @@ impl Config {
     /// # Errors
     /// Every problem there is; where the text is not TOML, that one.
     pub fn of(text: Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
-        let mut merged = layers::merge(&text, variables)?;
-        let config = Self::read(&mut merged);
-        let files = std::mem::take(&mut merged.files);
-        merged.finish(config).map(|config| Loaded { text, config, files })
+        let reader = Reader::open(&text, variables)?;
+        let config = Self::read(&reader.root());
+        reader.note_unknown();
+        let files = reader.files.take();
+        reader.finish(config).map(|config| Loaded { text, config, files })
     }
 
-    fn read(merged: &mut Merged) -> Result<Self, Reported> {
-        let api = Api::read(&mut merged.table("api"));
-        let state = State::read(&mut merged.table("state"));
-        let admin = Admin::read(&mut merged.table("admin"));
-        let log = daemon::read_log(&mut merged.table("log"));
-        let otlp = daemon::read_otlp(&mut merged.table("log"));
-        let shutdown_grace = merged.root().required("shutdown_grace", values::duration);
-        let channels = channel::read_all(merged);
-        let sinks = sink::read_all(&mut merged.table("sinks"));
-        let (channels, sinks) = (channels?, sinks?);
-        check_raw_files(merged, &channels, &sinks);
+    fn read(root: &Section<'_>) -> Result<Self, Reported> {
+        let api = Api::read(&root.section("api"));
+        let (state_path, listen) = (daemon::read_state_path(root), daemon::read_listen(root));
+        let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
+        let shutdown_grace = root.required("shutdown_grace", values::duration);
+        let channels = channel::read_all(root);
+        let sinks = sink::read_all(&root.section("sinks"));
+        check_raw_files(root, &channels, &sinks);
         Ok(Self {
             api: api?,
-            state: state?,
-            admin: admin?,
+            state_path: state_path?,
+            listen: listen?,
             log: log?,
             otlp: otlp?,
             shutdown_grace: shutdown_grace?,
@@ -139,13 +126,13 @@ impl Config {
 }
 
 /// The service's event does not name its channel: after a crash the lines of a file could not be told apart.
-fn check_raw_files(merged: &mut Merged, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
-    let raw = |sink: &Sink| sink.shape.format == Format::Raw && matches!(sink.target.settings, SinkSettings::File(_));
+fn check_raw_files(root: &Section<'_>, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
+    let raw = |sink: &Sink| sink.shape.format == Format::Raw && matches!(sink.settings, SinkSettings::File(_));
     for (name, _) in sinks.iter().filter(|(_, sink)| raw(sink)) {
         if channels.iter().filter(|channel| channel.sinks.contains(name)).count() > 1 {
             let message = "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \
                            \"json\", or a sink for each channel";
-            merged.table("sinks").table(name).wrong("format", message);
+            root.section("sinks").section(name).wrong("format", message);
         }
     }
 }

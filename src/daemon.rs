@@ -61,13 +61,13 @@ pub(crate) async fn run(
     }
     let (mut daemon, channels) = Daemon::start(file, loaded, signals?, logs).await?;
     let (sources, notifier, config) = (daemon.sources.clone(), daemon.notifier.clone(), &daemon.loaded.config);
-    let admin = config.admin.listen.map(|address| {
+    let admin = config.listen.map(|address| {
         let what =
             format!("admin.listen: cannot listen on {address}: choose another address, or \"\" to serve nothing");
         Listener::start(address, sources.clone()).map_err(|error| AssemblyError { what, source: error.into() })
     });
     let _admin = admin.transpose()?;
-    let socket = Socket::listen(&config.state.path).inspect_err(
+    let socket = Socket::listen(&config.state_path).inspect_err(
         |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
     );
     daemon.supervisor.follow(&channels, config.shutdown_grace);
@@ -119,7 +119,7 @@ impl Daemon {
         logs: Logs,
     ) -> Result<(Self, Vec<Arc<Channel>>), StartError> {
         let config = &loaded.config;
-        let ledgers = Arc::new(open_ledgers(config.state.path.clone()).await?);
+        let ledgers = Arc::new(open_ledgers(config.state_path.clone()).await?);
         let metrics = Metrics::default();
         let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();

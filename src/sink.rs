@@ -11,7 +11,7 @@
 //!   them. Neither knows keys.
 //! * `config/sink/NAME.rs`: how the keys of its table are read into those settings, and how `channeld check` shows them.
 //!   Document the table in `config/default.toml`: tests ask for the type and each key.
-//! * In `config/sink.rs`: a line in `KINDS`, a variant of `SinkSettings`, and its line in `build`.
+//! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
 //!
 //! Order, retries, cursors, filters, formats, dead letters, status and metrics are the lane's, and the same for every sink.
 //!

@@ -37,7 +37,9 @@
 use std::error::Error;
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::str::FromStr;
 
+use strum::{EnumString, VariantNames};
 use tracing::Subscriber;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -47,14 +49,52 @@ use tracing_subscriber::{EnvFilter, reload};
 
 mod fields;
 mod limit;
-mod settings;
 pub mod trace;
 
 pub use limit::{ALWAYS, Limit};
-pub use settings::{Log, LogFormat, LogLevel};
 
 /// Libraries that log too much at `debug` and `trace`. `log.level` can name each of them.
 const QUIET: &str = "sled=warn,hyper=warn,hyper_util=warn,h2=warn,reqwest=warn,rustls=warn";
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// What is logged.
+    pub level: LogLevel,
+    /// The format of a line.
+    pub format: LogFormat,
+}
+
+/// A level, or levels by module, in the syntax of [`EnvFilter`], which accepts it without an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLevel(Box<str>);
+
+/// The format of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let directives = text.trim();
+        // The filter takes a misspelt level for the name of a module, and would silence everything else.
+        let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+        let understood = directives.split(',').all(|part| part.contains('=') || is_level(part.trim()));
+        if !understood || EnvFilter::try_new(directives).is_err() {
+            return Err(format!("must be one of {}, or such as \"info,channeld::api=debug\"", LEVELS.join(", ")));
+        }
+        Ok(Self(directives.into()))
+    }
+}
 
 /// An error with all its causes, in one line.
 pub struct Chain<'a>(pub &'a dyn Error);
@@ -62,12 +102,7 @@ pub struct Chain<'a>(pub &'a dyn Error);
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        std::iter::successors(self.0.source(), |&error| error.source()).try_for_each(|cause| write!(f, ": {cause}"))
     }
 }
 
@@ -89,7 +124,7 @@ impl Logs {
 }
 
 fn filter(log: &Log) -> EnvFilter {
-    EnvFilter::new(format!("{QUIET},{}", log.level))
+    EnvFilter::new(format!("{QUIET},{}", log.level.0))
 }
 
 /// Sends logs to standard error. Standard output is for events.

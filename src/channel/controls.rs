@@ -123,7 +123,7 @@ impl Handle {
         }
         let owned = Arc::new(Owned { claim, released: Notify::new(), running: tokio::sync::Mutex::default() });
         let mut board = self.board();
-        board.ledger = Some(owned.claim.shared_ledger());
+        board.ledger = Some(owned.claim.ledger.clone());
         board.owned = Arc::downgrade(&owned);
         drop(board);
         owned

@@ -119,7 +119,7 @@ impl Machine for ThisMachine {
             self.on_a_processor(move || Checked::all(&settings, share))
         });
         let checked = join_all(shares).await.into_iter().flatten().collect();
-        self.prepare(&settings.verifier)?;
+        self.prepare(&settings.verification.verifier)?;
         Ok(checked)
     }
 }

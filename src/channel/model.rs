@@ -17,7 +17,9 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::channel::settings::Plan;
-use crate::channel::{Channel, ChannelError, Handle, Ordering, Settings, SharedParts, Start, UnsignedPolicy};
+use crate::channel::{
+    Channel, ChannelError, Handle, Ordering, Settings, SharedParts, Start, UnsignedPolicy, Verification,
+};
 use crate::ledger::Ledgers;
 use crate::ledger::tests::memory::Disk;
 use crate::metrics::Metrics;
@@ -149,10 +151,12 @@ impl Life {
         let settings = Settings {
             channel: ChannelRef { name: "c".into(), id: pool::channel() },
             start: start.map_or(Start::Earliest, |offset| Start::Offset(*offset)),
-            verifier: pool::verifier(),
-            unsigned: if history.drop_notices { UnsignedPolicy::Drop } else { UnsignedPolicy::Deliver },
-            ordering: if history.strict { Ordering::Strict } else { Ordering::Available },
-            proof_timeout: history.proof_timeout(),
+            verification: Verification {
+                verifier: pool::verifier(),
+                unsigned: if history.drop_notices { UnsignedPolicy::Drop } else { UnsignedPolicy::Deliver },
+                ordering: if history.strict { Ordering::Strict } else { Ordering::Available },
+                proof_timeout: history.proof_timeout(),
+            },
             page_limit: history.page,
             retry: RETRY,
             idle_wait: IDLE,

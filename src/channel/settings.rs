@@ -19,14 +19,8 @@ pub struct Settings {
     pub channel: ChannelRef,
     /// Where lanes begin that have no cursor yet.
     pub start: Start,
-    /// What proves its events.
-    pub verifier: Arc<Verifier>,
-    /// What becomes of notices, which are not signed.
-    pub unsigned: UnsignedPolicy,
-    /// Whether later events wait for a late proof.
-    pub ordering: Ordering,
-    /// An event without its proof is quarantined after this time.
-    pub proof_timeout: Duration,
+    /// What its events must satisfy.
+    pub verification: Verification,
     /// The most events requested at once.
     pub page_limit: u16,
     /// Waits after an error.
@@ -35,6 +29,19 @@ pub struct Settings {
     pub idle_wait: Duration,
     /// How long a lane that the configuration removes may take for the batch in hand.
     pub grace: Duration,
+}
+
+/// What the events of a channel must satisfy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verification {
+    /// Verifies the proofs.
+    pub verifier: Arc<Verifier>,
+    /// What happens to notices, which never carry a proof.
+    pub unsigned: UnsignedPolicy,
+    /// Whether later events wait for a late proof.
+    pub ordering: Ordering,
+    /// An event without its proof is quarantined after this time. Never zero.
+    pub proof_timeout: Duration,
 }
 
 /// Where reading begins as long as there is no cursor.

@@ -166,10 +166,12 @@ fn settings() -> Settings {
     Settings {
         channel: ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(7)) },
         start: Start::Earliest,
-        verifier: Arc::new(Verifier::new(signers, Address([2; 20]))),
-        unsigned: UnsignedPolicy::Deliver,
-        ordering: Ordering::Available,
-        proof_timeout: Duration::from_secs(60),
+        verification: Verification {
+            verifier: Arc::new(Verifier::new(signers, Address([2; 20]))),
+            unsigned: UnsignedPolicy::Deliver,
+            ordering: Ordering::Available,
+            proof_timeout: Duration::from_secs(60),
+        },
         page_limit: 10,
         retry: RETRY,
         idle_wait: Duration::from_secs(5),

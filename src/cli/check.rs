@@ -74,7 +74,7 @@ fn print(
         }
         Err(error) => {
             writeln!(errors, "{error}")?;
-            if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems()})) } else { Ok(()) }
+            if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
         }
     }
 }
@@ -83,8 +83,8 @@ fn print(
 fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     writeln!(out, "The configuration is valid.\n")?;
     writeln!(out, "service  {}", config.api.client.base_url)?;
-    writeln!(out, "state    {}", config.state.path.display())?;
-    writeln!(out, "admin    {}", config.admin.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
+    writeln!(out, "state    {}", config.state_path.display())?;
+    writeln!(out, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
     for Channel { channel, start, sinks, verification, .. } in &config.channels {
         let signers = verification.verifier.signers();
         let start = match start {
@@ -101,10 +101,9 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
         writeln!(out, "  ordering  {}", <&str>::from(verification.ordering))?;
     }
     writeln!(out)?;
-    for (name, Sink { target, kind, shape, filter, .. }) in &config.sinks {
-        let space = if target.shown.is_empty() { "" } else { " " };
+    for (name, Sink { settings, shape, filter, .. }) in &config.sinks {
         let filtered = if filter.is_some() { ", filtered" } else { "" };
-        writeln!(out, "sink {name}: {kind}{space}{}, as {}{filtered}", target.shown, <&str>::from(shape.format))?;
+        writeln!(out, "sink {name}: {}, as {}{filtered}", settings.shown(), <&str>::from(shape.format))?;
     }
     config.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
 }
@@ -128,9 +127,8 @@ fn json_of(config: &Config) -> Value {
             "ordering": <&str>::from(verification.ordering),
         })
     });
-    let sinks = config.sinks.iter().map(|(name, Sink { target, kind, shape, filter, .. })| {
-        let mut shown = Value::Object(target.json.clone());
-        shown["type"] = (*kind).into();
+    let sinks = config.sinks.iter().map(|(name, Sink { settings, shape, filter, .. })| {
+        let mut shown = settings.json();
         shown["format"] = <&str>::from(shape.format).into();
         shown["include_proof"] = shape.include_proof.into();
         shown["filtered"] = filter.is_some().into();
@@ -139,8 +137,8 @@ fn json_of(config: &Config) -> Value {
     json!({
         "valid": true,
         "base_url": config.api.client.base_url.as_str(),
-        "state_path": config.state.path.display().to_string(),
-        "admin_listen": config.admin.listen,
+        "state_path": config.state_path.display().to_string(),
+        "admin_listen": config.listen,
         "channels": channels.collect::<Vec<_>>(),
         "sinks": sinks.collect::<Map<_, _>>(),
         "notes": config.notes,

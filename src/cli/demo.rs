@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::{Outlet, SharedParts};
-use crate::config::Config;
+use crate::config::{Config, Text};
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{Outcome, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
@@ -56,11 +56,11 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("channeld.toml");
     std::fs::write(&file, configuration(simulator.announcement(), directory.path()))?;
-    let config = Config::load_with(Some(&file), [])?;
+    let config = Config::of(Text::read(Some(&file))?, [])?.config;
     telemetry::init_plain(&config.log);
 
     println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);
-    let ledgers = Arc::new(open_ledgers(config.state.path.clone()).await?);
+    let ledgers = Arc::new(open_ledgers(config.state_path.clone()).await?);
     let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default() });
     let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;

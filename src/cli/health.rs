@@ -17,7 +17,7 @@ use url::Url;
 use super::exit::{Exit, Failure};
 use super::operate::write_lines;
 use super::shown::printable;
-use crate::config::Admin;
+use crate::config::load_listen;
 use crate::http;
 use crate::telemetry::Chain;
 
@@ -40,9 +40,9 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let admin = Admin::load(file)?;
+    let listen = load_listen(file)?;
     let path = if args.ready { "/readyz" } else { "/livez" };
-    let (good, text) = ask(&url(admin.listen, path)?, MAX_WAIT).await?;
+    let (good, text) = ask(&url(listen, path)?, MAX_WAIT).await?;
     write_lines(out, text.lines().map(printable))?;
     Ok(if good { Exit::Done } else { Exit::Failed })
 }

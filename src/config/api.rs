@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::table::{Reported, Table};
+use super::section::{Reported, Section, all};
 use super::values::{http_url, positive_duration, whole_number};
 use crate::api;
 use crate::retry::RetryPolicy;
@@ -28,28 +28,23 @@ pub struct Api {
 }
 
 impl Api {
-    pub(super) fn read(api: &mut Table<'_>) -> Result<Self, Reported> {
-        let base_url = api.required("base_url", base_url);
-        let api_key = api.secret("api_key", api_key);
-        let page_limit = api.required("page_limit", whole_number(PAGE_LIMIT));
-        let connect_timeout = api.required("connect_timeout", positive_duration);
-        let request_timeout = api.required("request_timeout", positive_duration);
-        let retry = api.retry_waits(None);
-        let idle_wait = api.required("idle_wait", positive_duration);
-        let api_key = api_key?.ok_or_else(|| {
-            let key = api.key().at("api_key");
-            api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
-        });
-        Ok(Self {
-            client: api::Settings {
-                base_url: base_url?,
-                api_key: Secret::new(api_key?),
-                connect_timeout: connect_timeout?,
-                request_timeout: request_timeout?,
-            },
-            page_limit: page_limit?,
-            retry: retry?,
-            idle_wait: idle_wait?,
+    pub(super) fn read(api: &Section<'_>) -> Result<Self, Reported> {
+        let api_key = |key: Option<String>| {
+            key.ok_or_else(|| {
+                let key = api.key.at("api_key");
+                api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
+            })
+        };
+        all!(Self {
+            client: all!(api::Settings {
+                base_url: api.required("base_url", base_url),
+                api_key: api.secret("api_key", check_key).and_then(api_key).map(Secret::new),
+                connect_timeout: api.required("connect_timeout", positive_duration),
+                request_timeout: api.required("request_timeout", positive_duration),
+            }),
+            page_limit: api.required("page_limit", whole_number(PAGE_LIMIT)),
+            retry: api.retry_waits(),
+            idle_wait: api.required("idle_wait", positive_duration),
         })
     }
 }
@@ -64,7 +59,7 @@ fn base_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-fn api_key(text: &str) -> Result<String, String> {
+fn check_key(text: &str) -> Result<String, String> {
     match text.bytes().all(|byte| byte.is_ascii_graphic()) {
         _ if text.is_empty() => Err("is empty; give the key that the service issued".to_owned()),
         true => Ok(text.to_owned()),

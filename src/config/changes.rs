@@ -9,9 +9,9 @@ impl Changes {
     /// Between two configurations.
     #[must_use]
     pub fn between(before: &Config, after: &Config) -> Self {
-        let channels = |config: &Config| -> BTreeMap<String, Channel> {
-            config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel.clone())).collect()
-        };
+        fn channels(config: &Config) -> BTreeMap<String, &Channel> {
+            config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel)).collect()
+        }
         let others = [
             ("api", before.api != after.api),
             ("log", before.log != after.log),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::filter;
-use super::table::{Merged, Reported, Table};
-use super::verification::{Level, Verification};
-use crate::channel::Start;
+use super::section::{Reported, Section, all};
+use super::verification::Levels;
+use crate::channel::{Start, Verification};
 use crate::event::{ChannelId, Offset};
 use crate::operator::ConfiguredChannel;
 use crate::record::{ChannelRef, Filter};
@@ -32,86 +32,90 @@ impl Channel {
         ConfiguredChannel {
             channel: self.channel.clone(),
             sinks: self.sinks.iter().map(|sink| sink.as_str().into()).collect(),
-            verifier: self.verification.verifier.clone(),
+            verifier: (*self.verification.verifier).clone(),
         }
     }
 }
 
-/// Reads every channel, in the order of their names.
-pub(super) fn read_all(merged: &mut Merged) -> Result<Vec<Channel>, Reported> {
-    let sinks = merged.table("sinks").names().unwrap_or_default();
-    let shared = Level::read(&mut merged.table("verification"));
-    let names = merged.table("channels").names()?;
-    if names.is_empty() {
-        let message = "there is no channel; add a [channels.NAME] table with its id and sinks";
-        return Err(merged.table("channels").wrong_itself(message));
+/// Reads every channel, in the order of their names. Those that are wrong are left out.
+pub(super) fn read_all(root: &Section<'_>) -> Vec<Channel> {
+    let shared = || root.section("verification");
+    let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
+    let names = channels.names();
+    if names.as_ref().is_ok_and(Vec::is_empty) {
+        root.wrong("channels", "there is no channel; add a [channels.NAME] table with its id and sinks");
     }
-    let mut read_before = BTreeMap::new();
-    let channels: Vec<_> =
-        names.into_iter().map(|name| read(merged, &name, &sinks, &shared, &mut read_before)).collect();
-    channels.into_iter().collect()
+    let names = names.unwrap_or_default();
+    if names.is_empty() {
+        // For its own mistakes.
+        let _ = Levels { own: shared(), shared: shared() }.read();
+    }
+    let mut ids = BTreeMap::new();
+    let read = |name: &String| {
+        channels.check_name(name);
+        let channel = channels.section(name);
+        let verification = Levels { own: channel.section("verification"), shared: shared() };
+        read(&channel, &verification, &sinks, &mut ids).ok()
+    };
+    names.iter().filter_map(read).collect()
 }
 
-/// `read_before` are the ids of the channels before it, with their names.
+/// `ids` are those of the channels before it, with their keys.
 fn read(
-    merged: &mut Merged,
-    name: &str,
+    table: &Section<'_>,
+    levels: &Levels<'_>,
     defined: &[String],
-    shared: &Level,
-    read_before: &mut BTreeMap<ChannelId, String>,
+    ids: &mut BTreeMap<ChannelId, String>,
 ) -> Result<Channel, Reported> {
-    let mut channels = merged.table("channels");
-    let mut table = channels.table(name);
-    table.check_name();
-    let id = read_id(&mut table, read_before);
-    let sinks = read_sinks(&mut table, defined);
-    let filters =
-        sinks.as_deref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&mut table.table("filters"), sinks));
-    let start = table.optional("start", start);
-    let verification = Level::read(&mut table.table("verification")).over(shared, merged);
-    Ok(Channel {
-        channel: ChannelRef { name: name.into(), id: id? },
-        sinks: sinks?,
-        filters: filters?,
-        start: start?.unwrap_or(Start::Earliest),
-        verification: verification?,
+    let verification = levels.read();
+    all!(Channel {
+        channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
+        sinks: read_sinks(table, defined),
+        filters: match &sinks {
+            Ok(sinks) => read_filters(&table.section("filters"), sinks),
+            Err(_) => Ok(BTreeMap::new()),
+        },
+        start: table.or("start", start, Start::Earliest),
+        verification: verification.and_then(|found| found.ok_or_else(|| levels.without_owner())),
     })
 }
 
-fn read_id(table: &mut Table<'_>, read_before: &mut BTreeMap<ChannelId, String>) -> Result<ChannelId, Reported> {
-    let id = table.required("id", |text| {
+fn read_id(channel: &Section<'_>, ids: &mut BTreeMap<ChannelId, String>) -> Result<ChannelId, Reported> {
+    let id = channel.required("id", |text| {
         text.trim().parse().map_err(|_| "must be the channel's UUID as the service shows it".to_owned())
     })?;
-    match read_before.insert(id, table.key().at("id").to_string()) {
-        None => Ok(id),
-        Some(other) => Err(table.wrong("id", format!("is the same as {other}; read each channel once"))),
+    if let Some(other) = ids.insert(id, channel.key.at("id").to_string()) {
+        channel.wrong("id", format!("is the same as {other}; read each channel once"));
     }
+    Ok(id)
 }
 
-fn read_sinks(table: &mut Table<'_>, defined: &[String]) -> Result<Vec<String>, Reported> {
-    let names = table.list("sinks")?.ok_or_else(|| table.missing("sinks"))?;
-    let mut outcome = if names.is_empty() { Err(table.wrong("sinks", "is empty; name a sink")) } else { Ok(()) };
+fn read_sinks(channel: &Section<'_>, defined: &[String]) -> Result<Vec<String>, Reported> {
+    let names = channel.list("sinks")?.ok_or_else(|| channel.missing("sinks"))?;
+    if names.is_empty() {
+        channel.wrong("sinks", "is empty; name a sink");
+    }
     for (index, name) in names.iter().enumerate() {
         if !defined.contains(name) {
-            outcome = Err(table.wrong("sinks", undefined(name, defined)));
+            channel.wrong("sinks", undefined(name, defined));
         } else if names[..index].contains(name) {
-            outcome = Err(table.wrong("sinks", format!("names the sink {name:?} twice; name each sink once")));
+            channel.wrong("sinks", format!("names the sink {name:?} twice; name each sink once"));
         }
     }
-    outcome.map(|()| names)
+    Ok(names)
 }
 
-fn read_filters(table: &mut Table<'_>, sinks: &[String]) -> Result<BTreeMap<String, Filter>, Reported> {
-    let names = table.names()?;
-    let read = |name: String| match filter::read(table, &name)? {
-        _ if !sinks.contains(&name) => {
+fn read_filters(filters: &Section<'_>, sinks: &[String]) -> Result<BTreeMap<String, Filter>, Reported> {
+    let mut read = BTreeMap::new();
+    for name in filters.names()? {
+        let Ok(Some(filter)) = filter::read(filters, &name) else { continue };
+        if !sinks.contains(&name) {
             let message = format!("is no sink of this channel, whose sinks are: {}", sinks.join(", "));
-            Err(table.wrong(&name, message))
+            filters.wrong(&name, message);
         }
-        filter => Ok(filter.map(|filter| (name, filter))),
-    };
-    let filters: Vec<_> = names.into_iter().map(read).collect();
-    filters.into_iter().filter_map(Result::transpose).collect()
+        read.insert(name, filter);
+    }
+    Ok(read)
 }
 
 fn undefined(name: &str, defined: &[String]) -> String {

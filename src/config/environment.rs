@@ -7,64 +7,66 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use figment::value::{Dict, Value};
+use figment::Figment;
+use figment::value::Value;
 
-use super::key::Key;
-use super::layers::{ENVIRONMENT, Layer, PREFIX};
+use super::key::{Key, PREFIX};
 use super::problem::Problem;
-use super::table::locate;
+use super::sources::{Layer, merged};
 
-/// The layers that the variables make over `written`, in the order of their names, and what is wrong with them.
-pub(super) fn layers(
+/// How the place of a value that was set by a variable begins.
+pub(super) const ENVIRONMENT: &str = "environment variable ";
+
+/// Puts the variables over the layers, in the order of their names. Gives what is wrong with them too.
+pub(super) fn add(
+    mut layers: Figment,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
-    written: &Dict,
-) -> (Vec<Layer>, Vec<Problem>) {
+) -> (Figment, Vec<Problem>) {
     let named = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text));
-    let (mut layers, mut problems) = (Vec::new(), Vec::new());
-    let mut set = BTreeMap::new();
+    let (written, mut set, mut problems) = (merged(&layers), BTreeMap::new(), Vec::new());
     for (variable, text) in named.collect::<BTreeMap<_, _>>() {
         let Some(levels) = variable.strip_prefix(PREFIX).filter(|levels| !is_kubernetes(levels)) else { continue };
-        let value =
-            value(levels, text, written).and_then(|(key, text)| match set.insert(key.clone(), variable.clone()) {
-                None => Ok(Layer::value(ENVIRONMENT, &variable, &key, text)),
-                Some(other) => Err((key, format!("is also set by {other}; keep one"))),
-            });
-        match value {
-            Ok(layer) => layers.push(layer),
+        let origin = format!("{ENVIRONMENT}{variable}");
+        let read = find(levels, &written).and_then(|key| match (text.into_string(), set.get(&key)) {
+            _ if key.find_in(&written).is_some_and(|value| value.as_dict().is_some()) => {
+                Err((key, "is a table; name one of its keys after another __".to_owned()))
+            }
+            (_, Some(other)) => Err((key, format!("is also set by {other}; keep one"))),
+            (Err(_), None) => Err((key, "is not UTF-8 text".to_owned())),
+            (Ok(text), None) => Ok((key, text)),
+        });
+        match read {
+            Ok((key, text)) => {
+                layers = layers.merge(Layer::value(origin, &key, text));
+                set.insert(key, variable);
+            }
             Err((key, message)) => {
-                let origin = Some(format!("{ENVIRONMENT} {variable}"));
-                problems.push(Problem { key: key.to_string(), origin, message });
+                problems.push(Problem { key: key.to_string(), origin: Some(origin), message });
             }
         }
     }
     (layers, problems)
 }
 
-/// The key that a variable sets, and its text; or what is wrong with which key.
-fn value(levels: &str, text: OsString, written: &Dict) -> Result<(Key, String), (Key, String)> {
-    let mut key = Key::default();
-    for level in levels.split("__") {
+/// The key that the levels of a variable stand for; or what is wrong with which key.
+fn find(levels: &str, written: &Value) -> Result<Key, (Key, String)> {
+    levels.split("__").try_fold(Key::default(), |table, level| {
         let name = level.to_ascii_lowercase();
-        key = key.at(&resolve(&name, &key, written).map_err(|message| (key.at(&name), message))?);
-    }
-    if matches!(locate(written, key.names()), Some(Value::Dict(..))) {
-        return Err((key, "is a table; name one of its keys after another __".to_owned()));
-    }
-    match text.into_string() {
-        Ok(text) => Ok((key, text)),
-        Err(_) => Err((key, "is not UTF-8 text".to_owned())),
-    }
+        match resolve(&name, table.find_in(written)) {
+            Ok(name) => Ok(table.at(&name)),
+            Err(message) => Err((table.at(&name), message)),
+        }
+    })
 }
 
-/// The name in `table` that a level of a variable, in lower case, stands for.
-fn resolve(name: &str, table: &Key, written: &Dict) -> Result<String, String> {
+/// The name in a table that a level of a variable, in lower case, stands for.
+fn resolve(name: &str, table: Option<&Value>) -> Result<String, String> {
     if name.is_empty() {
         return Err("has an empty level; write __ between levels and nowhere else".to_owned());
     }
-    let is_root = table.names().is_empty();
-    let table = if is_root { Some(written) } else { locate(written, table.names()).and_then(Value::as_dict) };
     let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
-    let alike: Vec<_> = table.into_iter().flat_map(Dict::keys).filter(|known| plain(known) == plain(name)).collect();
+    let names = table.and_then(Value::as_dict).into_iter().flat_map(|table| table.keys());
+    let alike: Vec<_> = names.filter(|known| plain(known) == plain(name)).collect();
     match alike[..] {
         [] => Ok(name.to_owned()),
         [one] => Ok(one.clone()),

@@ -6,10 +6,13 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::problem::{ConfigError, Problem};
+use super::problem::ConfigError;
 
 /// The largest configuration file, in bytes. A thousand channels with filters of their own need less.
 const TEXT_LIMIT: usize = 1024 * 1024;
+
+/// The largest file of a secret, in bytes.
+const SECRET_LIMIT: usize = 64 * 1024;
 
 /// The text of a configuration file, and its path; `None` where there is no file. It may hold secrets: it is not shown.
 #[derive(Clone, Default)]
@@ -22,11 +25,8 @@ impl Text {
     /// If it cannot be read.
     pub fn read(file: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(path) = file else { return Ok(Self(None)) };
-        let text = read_up_to(path, TEXT_LIMIT).map_err(|error| {
-            let origin = Some(path.display().to_string());
-            let message = format!("the file {error}; correct the path or the file");
-            ConfigError::new(vec![Problem { key: "--config".to_owned(), origin, message }])
-        })?;
+        let text = read_up_to(path, TEXT_LIMIT)
+            .map_err(|error| ConfigError::of_file(path, format!("the file {error}; correct the path or the file")))?;
         Ok(Self(Some((path.to_owned(), text))))
     }
 }
@@ -69,4 +69,16 @@ pub(super) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
         return Err(format!("is larger than {} KiB", bound / 1024));
     }
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+}
+
+/// The secret in a file, without the line break at its end.
+pub(super) fn read_secret(path: &str) -> Result<String, String> {
+    // A secret may stand where the path belongs, and must not reach a log: only what is clearly a path is shown.
+    let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
+    let text = read_up_to(Path::new(path), SECRET_LIMIT);
+    let text = text.map_err(|error| format!("{shown} {error}; create it, or correct the path"))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(format!("{shown} is empty; put the secret into it")),
+        text => Ok(text.to_owned()),
+    }
 }

@@ -2,31 +2,26 @@
 
 use strum::VariantArray;
 
-use super::table::{Reading, Table};
-use super::values::choice;
+use super::section::{Reading, Section};
 use crate::record::{Field, Filter, Rule};
 
 /// Reads the filter `name`: the name of one, or a table with the values to accept of each field.
-pub(super) fn read(table: &mut Table<'_>, name: &str) -> Reading<Filter> {
-    if !table.is_table(name) {
-        return Ok(table.optional(name, choice(&[("failures", ())]))?.map(|()| Filter::failures()));
+pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
+    if !section.is_table(name) {
+        return section.optional(name, |text| match text.trim() {
+            "failures" => Ok(Filter::failures()),
+            _ => Err("must be \"failures\"".to_owned()),
+        });
     }
-    let mut filter = table.table(name);
-    let mut rule = Ok(Rule::default());
+    let filter = section.section(name);
+    let mut rule = Rule::default();
     for &field in Field::VARIANTS {
         let name = field.into();
-        match filter.list(name) {
-            Ok(None) => {}
-            Ok(Some(values)) if values.is_empty() => {
-                rule = Err(filter.wrong(name, "is empty, and no event would pass; name a value"));
-            }
-            Ok(Some(values)) => {
-                if let Ok(rule) = &mut rule {
-                    rule.insert(field, values);
-                }
-            }
-            Err(reported) => rule = Err(reported),
+        let Ok(Some(values)) = filter.list(name) else { continue };
+        if values.is_empty() {
+            filter.wrong(name, "is empty, and no event would pass; name a value");
         }
+        rule.insert(field, values);
     }
-    Ok(Some(Filter(vec![rule?])))
+    Ok(Some(Filter(vec![rule])))
 }

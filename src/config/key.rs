@@ -2,20 +2,24 @@
 
 use std::fmt;
 
-use super::layers::PREFIX;
+use figment::value::Value;
+
+/// The prefix of every variable of channeld.
+pub(super) const PREFIX: &str = "CHANNELD_";
 
 /// The names from the root down to a value or table. The root itself has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(Vec<String>);
+pub(super) struct Key(pub(super) Vec<String>);
 
 impl Key {
     /// The key `name` of this table.
     pub(super) fn at(&self, name: &str) -> Self {
-        self.0.iter().cloned().chain([name.to_owned()]).collect()
+        Self(self.0.iter().cloned().chain([name.to_owned()]).collect())
     }
 
-    pub(super) fn names(&self) -> &[String] {
-        &self.0
+    /// What is written there, in the table that holds everything.
+    pub(super) fn find_in<'v>(&self, values: &'v Value) -> Option<&'v Value> {
+        self.0.iter().try_fold(values, |table, name| table.as_dict()?.get(name))
     }
 
     /// The last of its names.
@@ -26,12 +30,6 @@ impl Key {
     /// The environment variable that sets it.
     pub(super) fn variable(&self) -> String {
         format!("{PREFIX}{}", self.0.join("__").replace('-', "_").to_ascii_uppercase())
-    }
-}
-
-impl FromIterator<String> for Key {
-    fn from_iter<I: IntoIterator<Item = String>>(names: I) -> Self {
-        Self(names.into_iter().collect())
     }
 }
 

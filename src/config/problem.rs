@@ -4,12 +4,13 @@
 //!
 //! * **No values.** A problem says which rule a value breaks and never quotes what could be a secret.
 
-use std::fmt;
+use std::path::Path;
 
 use serde::Serialize;
 
 /// One mistake.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{key}{}: {message}", origin.as_ref().map_or(String::new(), |origin| format!(" ({origin})")))]
 pub struct Problem {
     /// The key, as it would stand in a file: `channels.settlements.id`; or `--config` for the file itself.
     pub key: String,
@@ -20,37 +21,18 @@ pub struct Problem {
     pub message: String,
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.origin {
-            Some(origin) => write!(f, "{} ({origin}): {}", self.key, self.message),
-            None => write!(f, "{}: {}", self.key, self.message),
-        }
-    }
+/// Everything that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigError {
+    /// The problems, at least one.
+    pub problems: Vec<Problem>,
 }
-
-/// Everything that is wrong with a configuration. Never empty; `Display` gives a line to each problem.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(Vec<Problem>);
 
 impl ConfigError {
-    pub(super) fn new(problems: Vec<Problem>) -> Self {
-        debug_assert!(!problems.is_empty(), "a configuration fails for a reason");
-        Self(problems)
-    }
-
-    /// The problems, those of one section together.
-    #[must_use]
-    pub fn problems(&self) -> &[Problem] {
-        &self.0
+    /// The operator's file cannot be used at all.
+    pub(super) fn of_file(path: &Path, message: String) -> Self {
+        let origin = Some(path.display().to_string());
+        Self { problems: vec![Problem { key: "--config".to_owned(), origin, message }] }
     }
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<_> = self.0.iter().map(Problem::to_string).collect();
-        f.write_str(&lines.join("\n"))
-    }
-}
-
-impl std::error::Error for ConfigError {}

@@ -4,56 +4,41 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
+use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantNames};
 
 use super::filter;
-use super::table::{Reported, Table};
-use super::values::{choice, word};
+use super::section::{Reported, Section, all};
+use super::values::{positive_duration, word};
 use crate::record::{Filter, Format, Shape};
 use crate::retry::RetryPolicy;
 use crate::sink::{self, File, FileSettings, SinkError, Stdout, Webhook, WebhookSettings};
 
 mod file;
-mod stdout;
 mod webhook;
 
-/// Reads the keys that are a type's own.
-type Read = fn(&mut Table<'_>) -> Result<Target, Reported>;
-
-/// Every type of sinks: the word that `type` is set to, and how its table is read.
-pub(super) const KINDS: [(&str, Read); 3] =
-    [("stdout", stdout::read), ("file", file::read), ("webhook", webhook::read)];
+/// The waits of a type that has no keys for them.
+const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
 /// `[sinks.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sink {
-    /// The word for its type.
-    pub kind: &'static str,
     /// Where events go.
-    pub target: Target,
+    pub settings: SinkSettings,
+    /// The waits while the sink refuses.
+    pub retry: RetryPolicy,
+    /// After this time of refusals an event becomes a dead letter; without it, never.
+    pub give_up_after: Option<Duration>,
     /// The shape that they are written in.
     pub shape: Shape,
     /// Which of them it is given, where a channel does not say otherwise; without one, all.
     pub filter: Option<Filter>,
 }
 
-/// Where events go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// What its type needs to know.
-    pub settings: SinkSettings,
-    /// The settings for people, in one line, beside the word for the type. Holds no secret.
-    pub shown: String,
-    /// The settings for machines, by name. Holds no secret.
-    pub json: Map<String, Value>,
-    /// The waits while the sink refuses.
-    pub retry: RetryPolicy,
-    /// After this time of refusals an event becomes a dead letter; without it, never.
-    pub give_up_after: Option<Duration>,
-}
-
 /// The settings of a sink, by its type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants)]
+#[strum_discriminants(name(SinkType), doc = "The word that `type` is set to.")]
+#[strum_discriminants(derive(EnumString, IntoStaticStr, VariantNames), strum(serialize_all = "lowercase"))]
 pub enum SinkSettings {
     /// Standard output. There is nothing to decide about it.
     Stdout,
@@ -75,57 +60,67 @@ impl SinkSettings {
             Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone())?),
         })
     }
-}
 
-impl Target {
-    /// For a type without waits of its own, and which never gives up an event.
-    fn new(settings: SinkSettings, shown: String, json: Map<String, Value>) -> Self {
-        let retry = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
-        Self { settings, shown, json, retry, give_up_after: None }
-    }
-}
-
-/// Reads every sink.
-pub(super) fn read_all(table: &mut Table<'_>) -> Result<BTreeMap<String, Sink>, Reported> {
-    let mut sinks = BTreeMap::new();
-    let mut outcome = Ok(());
-    for name in table.names()? {
-        match read(&mut table.table(&name)) {
-            Ok(sink) => {
-                file::check_conflicts(table, &name, &sink, &sinks);
-                sinks.insert(name, sink);
-            }
-            Err(reported) => outcome = Err(reported),
+    /// The settings for people, in one line that begins with the type. Holds no secret.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Stdout => "stdout".to_owned(),
+            Self::File(settings) => format!("file {}", file::shown::line(settings)),
+            Self::Webhook(settings) => format!("webhook {}", webhook::shown::line(settings)),
         }
     }
-    outcome.map(|()| sinks)
+
+    /// The settings for machines, by name. Holds no secret.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let mut shown = match self {
+            Self::Stdout => json!({}),
+            Self::File(settings) => file::shown::json(settings),
+            Self::Webhook(settings) => webhook::shown::json(settings),
+        };
+        shown["type"] = <&str>::from(SinkType::from(self)).into();
+        shown
+    }
 }
 
-fn read(sink: &mut Table<'_>) -> Result<Sink, Reported> {
-    sink.check_name();
-    let kinds = KINDS.map(|kind| (kind.0, kind));
-    let Ok((kind, read)) = sink.required("type", choice(&kinds)) else {
-        sink.pass_over();
-        return Err(Reported);
-    };
-    let target = read(sink);
-    let shape = read_shape(sink);
-    let filter = filter::read(sink, "filter");
-    Ok(Sink { kind, target: target?, shape: shape?, filter: filter? })
+/// Reads every sink. Those that are wrong are left out.
+pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
+    let mut sinks = BTreeMap::new();
+    for name in section.names().unwrap_or_default() {
+        section.check_name(&name);
+        if let Ok(sink) = read(&section.section(&name)) {
+            file::check_conflicts(section, &name, &sink, &sinks);
+            sinks.insert(name, sink);
+        }
+    }
+    sinks
 }
 
-fn read_shape(sink: &mut Table<'_>) -> Result<Shape, Reported> {
-    let format = sink.optional("format", word);
-    let include_proof = sink.boolean("include_proof");
-    let shape = Shape { format: format?.unwrap_or_default(), include_proof: include_proof?.unwrap_or_default() };
+fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
+    let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
+    let has_waits = kind == SinkType::Webhook;
+    all!(Sink {
+        settings: match kind {
+            SinkType::Stdout => Ok(SinkSettings::Stdout),
+            SinkType::File => file::read(sink).map(SinkSettings::File),
+            SinkType::Webhook => webhook::read(sink).map(Box::new).map(SinkSettings::Webhook),
+        },
+        retry: if has_waits { sink.retry_waits() } else { Ok(RETRY) },
+        give_up_after: if has_waits { sink.optional("give_up_after", positive_duration) } else { Ok(None) },
+        shape: read_shape(sink),
+        filter: filter::read(sink, "filter"),
+    })
+}
+
+fn read_shape(sink: &Section<'_>) -> Result<Shape, Reported> {
+    let shape = all!(Shape {
+        format: sink.or("format", word, Format::default()),
+        include_proof: sink.boolean("include_proof", false),
+    })?;
     if shape == (Shape { format: Format::Raw, include_proof: true }) {
         let message = "cannot be set for the format \"raw\", which is the service's event with its proof in it already";
-        return Err(sink.wrong("include_proof", message));
+        sink.wrong("include_proof", message);
     }
     Ok(shape)
-}
-
-/// Settings for machines.
-fn map<const N: usize>(settings: [(&str, Value); N]) -> Map<String, Value> {
-    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -38,7 +38,7 @@ fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let file = directory.path().join("channeld.toml");
     fs::write(&file, text).expect("a file in it");
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    Config::load_with(Some(&file), variables)
+    Config::of(Text::read(Some(&file))?, variables).map(|loaded| loaded.config)
 }
 
 fn good(variables: &[(&str, &str)]) -> Config {
@@ -46,7 +46,7 @@ fn good(variables: &[(&str, &str)]) -> Config {
 }
 
 fn keys_of(error: &ConfigError) -> Vec<&str> {
-    error.problems().iter().map(|problem| problem.key.as_str()).collect()
+    error.problems.iter().map(|problem| problem.key.as_str()).collect()
 }
 
 /// `GOOD` with the line of `key` in `[table]` replaced, or added where there is none.
@@ -136,7 +136,7 @@ fn each_mistake_is_reported_under_its_key() {
     for (table, key, value, expected) in cases {
         let error = load(&with(table, key, value), &[]).expect_err(&format!("[{table}] {key} = {value}"));
         assert_eq!(keys_of(&error), [expected], "[{table}] {key} = {value}\n{error}");
-        assert!(!error.problems()[0].message.is_empty());
+        assert!(!error.problems[0].message.is_empty());
     }
 }
 
@@ -229,7 +229,7 @@ fn a_problem_above_the_channels_is_reported_once() {
     let error = load(&text, &[]).expect_err("eleven of ten");
     assert_eq!(keys_of(&error), ["verification.min_required_signatures"]);
     let expected = "11 signatures are required but there are only 10 signers; lower it, or list more in valid_signers";
-    assert_eq!(error.problems()[0].message, expected);
+    assert_eq!(error.problems[0].message, expected);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn what_is_not_set_has_its_default() {
     let channel = &config.channels[0];
     assert_eq!(config.api.client.base_url.as_str(), "https://cre-connect.api.chain.link/v1");
     assert_eq!((config.api.page_limit, config.api.idle_wait), (200, Duration::from_secs(5)));
-    assert_eq!(config.admin.listen.map(|listen| listen.to_string()).as_deref(), Some("127.0.0.1:9464"));
+    assert_eq!(config.listen.map(|listen| listen.to_string()).as_deref(), Some("127.0.0.1:9464"));
     assert_eq!((channel.start, &*channel.channel.name), (Start::Earliest, "a"));
     let signers = channel.verification.verifier.signers();
     assert_eq!((signers.required(), signers.addresses().len()), (4, 10));
@@ -258,7 +258,7 @@ fn values_are_read_as_operators_write_them() {
     let [base, admin, start, sinks, tenant] =
         cases.map(|(table, key, value)| load(&with(table, key, value), &[]).unwrap_or_else(|error| panic!("{error}")));
     assert_eq!(base.api.client.base_url.as_str(), "http://localhost:8080/v1");
-    assert_eq!(admin.admin.listen, None);
+    assert_eq!(admin.listen, None);
     assert_eq!(Some(start.channels[0].start), crate::event::Offset::new(15520).map(Start::Offset));
     assert_eq!(sinks.channels[0].sinks, ["hook", "out"]);
     let owner = tenant.channels[0].verification.verifier.workflow_owner();
@@ -285,17 +285,14 @@ fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem(
     let text = format!("{GOOD}[sinks.spare]\ntype = \"file\"\npath = \"/nowhere/yet/events.jsonl\"\n");
     let config = load(&text, &[]).expect("valid");
     assert_eq!(config.notes, ["sinks.spare: no channel uses this sink"]);
-    assert_eq!(
-        config.sinks["spare"].target.settings,
-        SinkSettings::File(FileSettings::at("/nowhere/yet/events.jsonl"))
-    );
+    assert_eq!(config.sinks["spare"].settings, SinkSettings::File(FileSettings::at("/nowhere/yet/events.jsonl")));
 }
 
 #[test]
 fn flags_are_held_to_the_same_rules() {
     let verifier = verification_from_flags([("--org-id", Some("org_1"))]);
     let expected = good(&[]).channels[0].verification.verifier.clone();
-    assert_eq!(verifier.expect("defaults for the rest"), expected);
+    assert_eq!(verifier.expect("defaults for the rest"), *expected);
 
     let flags = [
         ("--valid-signers", Some("0xff9b062fccb2f042311343048b9518068370f837,nobody")),
@@ -307,7 +304,7 @@ fn flags_are_held_to_the_same_rules() {
     let error = verification_from_flags(flags).expect_err("three mistakes");
     let expected = ["verification.org_id", "verification.valid_signers", "verification.min_required_signatures"];
     assert_eq!(keys_of(&error), expected);
-    assert_eq!(error.problems()[1].origin.as_deref(), Some("flag --valid-signers"));
+    assert_eq!(error.problems[1].origin.as_deref(), Some("flag --valid-signers"));
 }
 
 #[test]

@@ -11,11 +11,14 @@ use jiff::fmt::friendly::SpanParser;
 use strum::VariantNames;
 use url::Url;
 
-use super::table::{Reported, Table};
+use super::section::{Reported, Section, all};
 use crate::retry::RetryPolicy;
 
 /// A year: short enough for every clock.
 const DURATION_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// `retry_wait` and `retry_wait_max` where the compiled-in file has none.
+const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60 * 60) };
 
 /// The longest name of a channel or sink.
 const NAME_LIMIT: usize = 64;
@@ -39,14 +42,10 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
 
 /// A number of bytes, not zero.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
-    match text.parse::<ByteSize>() {
+    let has_unit = text.trim().ends_with(|c: char| c.is_ascii_alphabetic());
+    match text.trim().parse() {
         Ok(ByteSize(bytes @ 1..)) if has_unit => Ok(bytes),
-        _ => {
-            Err("must be a size with its unit, more than nothing, such as \"512KiB\", \"100MiB\" or \"5GiB\""
-                .to_owned())
-        }
+        _ => Err("must be a size with its unit, more than nothing, such as \"512KiB\", \"100MiB\" or \"5GiB\"".into()),
     }
 }
 
@@ -93,50 +92,36 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
 
 /// One of the words of an enum.
 pub(super) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
-    text.trim().parse().map_err(|_| must_be(T::VARIANTS))
+    text.trim().parse().map_err(|_| {
+        let words: Vec<_> = T::VARIANTS.iter().map(|word| format!("{word:?}")).collect();
+        format!("must be {}", words.join(" or "))
+    })
 }
 
-/// One of a few words, each with its value.
-pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, String> {
-    move |text| {
-        let found = words.iter().find(|(word, _)| *word == text.trim());
-        found.map(|(_, value)| *value).ok_or_else(|| must_be(&words.iter().map(|(word, _)| *word).collect::<Vec<_>>()))
-    }
-}
-
-fn must_be(words: &[&str]) -> String {
-    let words: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
-    format!("must be {}", words.join(" or "))
-}
-
-impl Table<'_> {
-    /// `retry_wait` and `retry_wait_max`, by `default` where the compiled-in file has none.
-    pub(super) fn retry_waits(&mut self, default: Option<RetryPolicy>) -> Result<RetryPolicy, Reported> {
-        let wait = self.wait("retry_wait", default.map(|default| default.wait));
-        let max_wait = self.wait("retry_wait_max", default.map(|default| default.max_wait));
-        let policy = RetryPolicy { wait: wait?, max_wait: max_wait? };
+impl Section<'_> {
+    /// `retry_wait` and `retry_wait_max`.
+    pub(super) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
+        let policy = all!(RetryPolicy {
+            wait: self.or("retry_wait", positive_duration, RETRY.wait),
+            max_wait: self.or("retry_wait_max", positive_duration, RETRY.max_wait),
+        })?;
         if policy.wait > policy.max_wait {
-            let max = self.key().at("retry_wait_max");
-            return Err(self.wrong("retry_wait", format!("must not be longer than {max}")));
+            let max = self.key.at("retry_wait_max");
+            self.wrong("retry_wait", format!("must not be longer than {max}"));
         }
         Ok(policy)
     }
 
-    fn wait(&mut self, name: &str, default: Option<Duration>) -> Result<Duration, Reported> {
-        let given = self.optional(name, positive_duration)?;
-        given.or(default).ok_or_else(|| self.missing(name))
-    }
-
-    /// Notes the name of this table of a channel or sink where it could not be used everywhere that names are.
-    pub(super) fn check_name(&mut self) {
-        let name = self.key().name();
+    /// Notes the name of a channel or sink where it could not be used everywhere that names are.
+    pub(super) fn check_name(&self, name: &str) {
         let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
         if !legal || !framed || name.contains("__") {
-            self.wrong_itself(format!(
+            let message = format!(
                 "must be named with letters, digits, - and _ ({NAME_LIMIT} at most, a letter or digit at both ends, no \
                  __), because the name becomes a metric label, a part of environment variables and of paths"
-            ));
+            );
+            self.wrong(name, message);
         }
     }
 }

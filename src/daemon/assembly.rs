@@ -38,16 +38,14 @@ pub(super) fn assemble(
 ) -> Result<(Sinks, Vec<Arc<Channel>>), AssemblyError> {
     let client = client(config)?;
     let mut sinks = Sinks::new();
-    for (name, config::Sink { target, shape, filter, .. }) in &config.sinks {
-        let unchanged =
-            |config: &Config| config.sinks.get(name).is_some_and(|before| before.target.settings == target.settings);
+    for (name, config::Sink { settings, retry, give_up_after, shape, filter }) in &config.sinks {
+        let unchanged = |config: &Config| config.sinks.get(name).is_some_and(|before| before.settings == *settings);
         let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
         let failed =
             |error: SinkError| AssemblyError { what: format!("sink {name} could not be set up"), source: error.into() };
-        let sink = kept.map_or_else(|| target.settings.build().map_err(failed), |outlet| Ok(outlet.sink.clone()))?;
+        let sink = kept.map_or_else(|| settings.build().map_err(failed), |outlet| Ok(outlet.sink.clone()))?;
         let (shape, filter) = (*shape, filter.clone().map(Arc::new));
-        let outlet =
-            Outlet { shape, filter, gives_up_after: target.give_up_after, ..Outlet::new(name, sink, target.retry) };
+        let outlet = Outlet { shape, filter, gives_up_after: *give_up_after, ..Outlet::new(name, sink, *retry) };
         sinks.insert(name.clone(), outlet);
     }
     let channels = channels(config, &client, &sinks, parts);
@@ -70,14 +68,11 @@ pub(crate) fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &
 }
 
 fn settings(config: &Config, channel: &config::Channel) -> Settings {
-    let (api, verification) = (&config.api, &channel.verification);
+    let api = &config.api;
     Settings {
         channel: channel.channel.clone(),
         start: channel.start,
-        verifier: Arc::new(verification.verifier.clone()),
-        unsigned: verification.unsigned,
-        ordering: verification.ordering,
-        proof_timeout: verification.proof_timeout,
+        verification: channel.verification.clone(),
         page_limit: api.page_limit,
         retry: api.retry,
         idle_wait: api.idle_wait,

@@ -9,7 +9,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::metrics::Metrics;
-use crate::telemetry::trace::{Export, Headers, Otlp, SetupError, Traces};
+use crate::telemetry::Chain;
+use crate::telemetry::trace::{Export, Otlp, Traces};
+
+use super::StartError;
 
 /// The longest time that exporting the last spans may take of what is left of the grace period.
 const LAST_SPANS: Duration = Duration::from_secs(5);
@@ -17,26 +20,26 @@ const LAST_SPANS: Duration = Duration::from_secs(5);
 /// The export, where one is configured.
 pub(super) struct Exporting {
     task: JoinSet<()>,
-    headers: watch::Sender<Headers>,
+    otlp: Option<watch::Sender<Otlp>>,
     stop: CancellationToken,
 }
 
 impl Exporting {
     /// Exports what begins in the traces that are returned.
-    pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), SetupError> {
-        let (headers, stop) = (watch::Sender::default(), CancellationToken::new());
-        let mut exporting = Self { task: JoinSet::new(), headers, stop };
-        let Some(otlp) = otlp else { return Ok((Traces::default(), exporting)) };
-        exporting.follow(Some(&otlp));
-        let (traces, export) = Export::new(otlp, exporting.headers.subscribe(), metrics.spans_lost.clone())?;
-        exporting.task.spawn(export.run(exporting.stop.clone()));
-        Ok((traces, exporting))
+    pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), StartError> {
+        let (mut task, otlp, stop) = (JoinSet::new(), otlp.map(watch::Sender::new), CancellationToken::new());
+        let Some(sender) = &otlp else { return Ok((Traces::default(), Self { task, otlp, stop })) };
+        let (traces, export) = Export::new(sender.subscribe(), metrics.spans_lost.clone())
+            .map_err(|error| format!("traces cannot be exported: {}", Chain(&*error)))?;
+        task.spawn(export.run(stop.clone()));
+        Ok((traces, Self { task, otlp, stop }))
     }
 
-    /// From now on the collector is told these headers.
+    /// From now on the collector is given the headers of this configuration.
     pub(super) fn follow(&self, otlp: Option<&Otlp>) {
-        let newer = otlp.map(|otlp| otlp.headers.clone()).unwrap_or_default();
-        self.headers.send_if_modified(|headers| std::mem::replace(headers, newer.clone()) != newer);
+        if let Some((sender, newer)) = self.otlp.as_ref().zip(otlp) {
+            sender.send_if_modified(|otlp| std::mem::replace(otlp, newer.clone()) != *newer);
+        }
     }
 
     /// Exports the last spans, until `deadline`.

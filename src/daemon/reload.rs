@@ -97,8 +97,8 @@ impl Daemon {
 fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
     let endpoint = |config: &Config| config.otlp.as_ref().map(|otlp| otlp.endpoint.clone());
     let kept = [
-        ("state.path", before.state == after.state),
-        ("admin.listen", before.admin == after.admin),
+        ("state.path", before.state_path == after.state_path),
+        ("admin.listen", before.listen == after.listen),
         ("log.format", before.log.format == after.log.format),
         ("log.otlp_endpoint", endpoint(before) == endpoint(after)),
     ];

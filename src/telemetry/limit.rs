@@ -1,7 +1,7 @@
 //! Limits repeated log lines: twenty of each kind a minute, and then how many more there were.
 //!
-//! For trouble that flaps: a sink that accepts and refuses in turn, a service that fails every second request, thousands of
-//! forged events.
+//! For trouble that flaps: a sink that accepts and refuses alternately, a service that fails every second request, thousands
+//! of forged events.
 //!
 //! # Invariants
 //!
@@ -9,37 +9,61 @@
 //! * **The number of lines left out is logged,** at the end of each window and of the program.
 //! * **Lines of target [`ALWAYS`] are always written:** the daemon's life and what operators did. So are `debug` and
 //!   `trace` lines: they are switched on to see everything.
-//! * **Bounded** by `windows::MAX_KINDS`.
+//! * **Bounded** by [`MAX_KINDS`].
 //!
 //! # Cancellation
 //!
 //! [`Limit::watch`] may be dropped at any point. [`Limit::end`] logs what is left.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit, display};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
 #[cfg(test)]
 mod tests;
-mod windows;
-
-use windows::{Kind, Unwritten, WINDOW, Windows};
 
 /// The target of lines that are always written.
 pub const ALWAYS: &str = "channeld::always";
+
+/// How long the lines of a kind are counted together.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Lines of a kind that are written in a window.
+const LINES: u32 = 20;
+
+/// Kinds that are counted. Beyond them all lines of a place in the code are one kind.
+const MAX_KINDS: usize = 10_000;
 
 /// Between two looks for windows that are over.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Decides which lines are written. Clones share their counts.
 #[derive(Clone, Debug, Default)]
-pub struct Limit {
-    windows: Arc<Mutex<Windows>>,
+pub struct Limit(Arc<Mutex<HashMap<Kind, Window>>>);
+
+/// Lines of one place in the code about one channel, one sink, or one sink of one channel.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Kind {
+    place: Identifier,
+    channel: Option<String>,
+    sink: Option<String>,
+}
+
+/// The lines of a kind, counted from the first on.
+#[derive(Debug)]
+struct Window {
+    ends: Instant,
+    level: Level,
+    message: String,
+    written: u32,
+    unwritten: u64,
 }
 
 impl Limit {
@@ -49,19 +73,47 @@ impl Limit {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let now = look.tick().await;
-            let ended = self.lock().ended(now);
-            ended.into_iter().for_each(tell);
+            self.report(|window| window.ends <= now);
         }
     }
 
     /// Logs how many lines were left out until now, before the program ends.
     pub fn end(&self) {
-        let ended = self.lock().end();
-        ended.into_iter().for_each(tell);
+        self.report(|_| true);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Windows> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Removes the windows that are over, and logs how many lines were left out of them.
+    fn report(&self, is_over: impl Fn(&Window) -> bool) {
+        // Not under the lock: this layer is asked about the lines that are logged here too.
+        let over: Vec<_> = self.lock().extract_if(|_, window| is_over(window)).collect();
+        over.into_iter()
+            .filter(|(_, window)| window.unwritten > 0)
+            .for_each(|(kind, window)| log_unwritten(kind, window));
+    }
+
+    /// Counts a line, and says whether it is written.
+    fn admits(&self, line: Line, level: Level) -> bool {
+        let Line { kind, message } = line;
+        let (mut windows, now) = (self.lock(), Instant::now());
+        let is_known = windows.len() < MAX_KINDS || windows.contains_key(&kind);
+        let kind = if is_known { kind } else { Kind { channel: None, sink: None, ..kind } };
+        let first = || Window { ends: now + WINDOW, level, message, written: 0, unwritten: 0 };
+        let window = windows.entry(kind).or_insert_with(first);
+        if now >= window.ends {
+            // No look since: what was left out is logged at the end of this window.
+            (window.ends, window.written) = (now + WINDOW, 0);
+        }
+        let is_written = window.written < LINES;
+        if is_written {
+            window.written += 1;
+        } else {
+            window.unwritten += 1;
+        }
+        is_written
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Kind, Window>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,27 +126,25 @@ impl<S: Subscriber> Layer<S> for Limit {
             return true;
         }
         // Before the lock: formatting a field runs code of the caller.
-        let mut line = Line::default();
+        let kind = Kind { place: metadata.callsite(), channel: None, sink: None };
+        let mut line = Line { kind, message: String::new() };
         event.record(&mut line);
-        let kind = Kind { place: metadata.callsite(), channel: line.channel, sink: line.sink };
-        self.lock().admits(kind, *metadata.level(), line.message, Instant::now())
+        self.admits(line, *metadata.level())
     }
 }
 
 /// The parts of a line that decide its kind.
-#[derive(Default)]
 struct Line {
+    kind: Kind,
     message: String,
-    channel: Option<String>,
-    sink: Option<String>,
 }
 
 impl Line {
     fn take(&mut self, field: &Field, text: impl FnOnce() -> String) {
         match field.name() {
             "message" => self.message = text(),
-            "channel" => self.channel = Some(text()),
-            "sink" => self.sink = Some(text()),
+            "channel" => self.kind.channel = Some(text()),
+            "sink" => self.kind.sink = Some(text()),
             _ => {}
         }
     }
@@ -111,17 +161,17 @@ impl Visit for Line {
 }
 
 /// Logs how many lines were left out, at their level.
-fn tell(unwritten: Unwritten) {
-    macro_rules! tell_at {
-        ($level:expr) => {{
-            let Unwritten { like, channel, sink, lines, .. } = unwritten;
-            let (channel, sink, window_s) = (channel.map(display), sink.map(display), WINDOW.as_secs());
-            tracing::event!(target: ALWAYS, $level, channel, sink, lines, window_s, like, "more lines like this were not written");
-        }};
+fn log_unwritten(kind: Kind, window: Window) {
+    let Window { level, message: like, unwritten: lines, .. } = window;
+    let (channel, sink, window_s) = (kind.channel.map(display), kind.sink.map(display), WINDOW.as_secs());
+    macro_rules! log_at {
+        ($level:expr) => {
+            tracing::event!(target: ALWAYS, $level, channel, sink, lines, window_s, like, "more lines like this were not written")
+        };
     }
-    match unwritten.level {
-        Level::ERROR => tell_at!(Level::ERROR),
-        Level::WARN => tell_at!(Level::WARN),
-        _ => tell_at!(Level::INFO),
+    match level {
+        Level::ERROR => log_at!(Level::ERROR),
+        Level::WARN => log_at!(Level::WARN),
+        _ => log_at!(Level::INFO),
     }
 }

@@ -15,139 +15,115 @@
 //! # Invariants
 //!
 //! * **Nothing waits for the export.** A span that ends goes into a bounded queue, or is lost and counted: see [`Export`].
-//! * **Almost free where it is off:** one random id a batch.
+//! * **Almost free where it is off:** a few random ids a batch.
 
 use std::fmt;
-use std::num::NonZero;
 use std::ops::Range;
 use std::time::SystemTime;
 
-use opentelemetry::trace::{FutureExt, Span, SpanBuilder, Status, TraceContextExt};
+use opentelemetry::trace::{FutureExt, Span, SpanBuilder, Status, TraceContextExt, TracerProvider};
 use opentelemetry::{Context, KeyValue, Value};
-use opentelemetry_sdk::trace::SdkTracer;
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
 
 use crate::record::ChannelRef;
 
 mod export;
 
-pub use export::{Export, Headers, Otlp, SetupError};
+pub use export::{Export, Otlp, SetupError};
+pub use opentelemetry::trace::TraceId;
 
-/// The id of a trace by W3C Trace Context, never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceId(NonZero<u128>);
+/// Starts traces. By default they have ids alone, and nothing is exported.
+#[derive(Clone, Debug)]
+pub struct Traces(SdkTracer);
 
-impl TraceId {
-    fn random() -> Self {
-        Self(rand::random())
+impl Default for Traces {
+    fn default() -> Self {
+        Self::sampled(SdkTracerProvider::builder(), Sampler::AlwaysOff)
     }
 }
-
-impl fmt::Display for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-/// Starts traces: exported ones, or ids alone.
-#[derive(Clone, Debug, Default)]
-pub struct Traces(Option<SdkTracer>);
 
 impl Traces {
+    fn sampled(provider: TracerProviderBuilder, sampler: Sampler) -> Self {
+        Self(provider.with_sampler(sampler).build().tracer("channeld"))
+    }
+
     /// Starts the trace of a batch, at the time of its request.
     #[must_use]
     pub fn begin(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
-        let Some(tracer) = &self.0 else { return Trace { id: TraceId::random(), exported: None } };
-        let of =
-            [KeyValue::new("channel", channel.name.to_string()), KeyValue::new("channel_id", channel.id.to_string())];
-        let batch = SpanBuilder::from_name("batch").with_start_time(since).with_attributes(of);
-        let batch = batch.start_with_context(tracer, &Context::new());
-        let drawn = NonZero::new(u128::from_be_bytes(batch.span_context().trace_id().to_bytes()));
-        let id = drawn.map_or_else(TraceId::random, TraceId);
-        Trace { id, exported: Some(Exported { tracer: tracer.clone(), batch: Context::new().with_span(batch) }) }
+        let batch = SpanBuilder::from_name("batch").with_start_time(since);
+        let batch = Context::new().with_span(batch.start_with_context(&self.0, &Context::new()));
+        let trace = Trace { tracer: self.0.clone(), batch };
+        trace.note(|| vec![("channel", channel.name.to_string()), ("channel_id", channel.id.to_string())]);
+        trace
     }
 }
 
 /// The trace of one batch. It ends with its last clone.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    id: TraceId,
-    exported: Option<Exported>,
-}
-
-#[derive(Clone, Debug)]
-struct Exported {
     tracer: SdkTracer,
     batch: Context,
 }
 
 impl Trace {
-    /// Its id.
+    /// Its id by W3C Trace Context.
     #[must_use]
     pub fn id(&self) -> TraceId {
-        self.id
+        self.batch.span().span_context().trace_id()
     }
 
     /// Sets attributes of the batch. They are computed only where traces are exported.
     pub fn note<V: Into<Value>>(&self, notes: impl FnOnce() -> Vec<(&'static str, V)>) {
-        if let Some(exported) = &self.exported {
-            let notes = notes().into_iter().map(|(name, value)| KeyValue::new(name, value));
-            exported.batch.span().set_attributes(notes);
+        let batch = self.batch.span();
+        if batch.is_recording() {
+            batch.set_attributes(notes().into_iter().map(|(name, value)| KeyValue::new(name, value)));
         }
     }
 
     /// Starts a part.
     pub fn part(&self, name: &'static str) -> Part {
-        Part(self.exported.as_ref().map(|exported| {
-            let part = SpanBuilder::from_name(name).start_with_context(&exported.tracer, &exported.batch);
-            exported.batch.with_span(part)
-        }))
+        Part(self.batch.with_span(SpanBuilder::from_name(name).start_with_context(&self.tracer, &self.batch)))
     }
 
     /// Adds a part that is over.
     pub fn past(&self, name: &'static str, took: Range<SystemTime>) {
-        if let Some(exported) = &self.exported {
-            let part = SpanBuilder::from_name(name).with_start_time(took.start);
-            part.start_with_context(&exported.tracer, &exported.batch).end_with_timestamp(took.end);
-        }
+        let part = SpanBuilder::from_name(name).with_start_time(took.start);
+        part.start_with_context(&self.tracer, &self.batch).end_with_timestamp(took.end);
     }
 }
 
 /// A part of a trace. It ends when it is dropped.
 #[derive(Debug, Default)]
 #[must_use = "it ends when it is dropped"]
-pub struct Part(Option<Context>);
+pub struct Part(Context);
 
 impl Part {
     /// Sets an attribute.
     pub fn note(&self, name: &'static str, value: impl Into<Value>) {
-        if let Some(part) = &self.0 {
-            part.span().set_attribute(KeyValue::new(name, value));
-        }
+        self.0.span().set_attribute(KeyValue::new(name, value));
     }
 
     /// Links a batch of another trace that is delivered together with this one.
     pub fn joins(&self, other: &Trace) {
-        if let (Some(part), Some(other)) = (&self.0, &other.exported) {
-            part.span().add_link(other.batch.span().span_context().clone(), Vec::new());
-        }
+        self.0.span().add_link(other.batch.span().span_context().clone(), Vec::new());
     }
 
     /// Adds an attempt, and its error.
     pub fn attempt(&self, offered: usize, taken: usize, error: Option<&dyn fmt::Display>) {
-        let Some(part) = &self.0 else { return };
+        let part = self.0.span();
+        if !part.is_recording() {
+            return;
+        }
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let mut notes = vec![KeyValue::new("offered", number(offered)), KeyValue::new("taken", number(taken))];
         notes.extend(error.map(|error| KeyValue::new("error", error.to_string())));
-        part.span().add_event("attempt", notes);
-        part.span().set_status(error.map_or(Status::Ok, |error| Status::error(error.to_string())));
+        part.add_event("attempt", notes);
+        part.set_status(error.map_or(Status::Ok, |error| Status::error(error.to_string())));
     }
 
     /// Runs `doing` as the current span: see [`traceparent`].
     pub async fn around<T>(&self, doing: impl Future<Output = T>) -> T {
-        match &self.0 {
-            Some(part) => doing.with_context(part.clone()).await,
-            None => doing.await,
-        }
+        doing.with_context(self.0.clone()).await
     }
 }
 
@@ -157,7 +133,7 @@ pub fn traceparent() -> Option<String> {
     Context::map_current(|current| {
         let span = current.span();
         let at = span.span_context();
-        at.is_valid().then(|| format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
+        at.is_sampled().then(|| format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
     })
 }
 

@@ -70,7 +70,7 @@ impl Batch {
         let mut outcomes = outcomes.into_iter();
         while let Some(outcome) = outcomes.next() {
             match outcome {
-                Outcome::Pending(pending) if settings.ordering == Ordering::Strict => {
+                Outcome::Pending(pending) if settings.verification.ordering == Ordering::Strict => {
                     return Sorted { batch, unconfirmed, held: Some(pending), rest: outcomes.collect() };
                 }
                 Outcome::Unconfirmed(event) => unconfirmed.push(event),

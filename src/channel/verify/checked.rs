@@ -22,13 +22,13 @@ pub(in crate::channel) enum Checked {
 impl Checked {
     /// Checks events that follow each other, in their order. Blocks while the signatures are checked.
     pub(in crate::channel) fn all(settings: &Settings, events: Vec<RawEvent>) -> Vec<Self> {
-        let (mut verifier, mut lines) = (settings.verifier.sitting(), Lines::of(events.len()));
+        let (mut verifier, mut lines) = (settings.verification.verifier.sitting(), Lines::of(events.len()));
         events.into_iter().map(|raw| Self::new(settings, verifier.judge(raw), &mut lines)).collect()
     }
 
     /// Adds the record to a verdict.
     pub(in crate::channel) fn new(settings: &Settings, verdict: Verdict, lines: &mut Lines) -> Self {
-        let Settings { channel, unsigned, .. } = settings;
+        let Settings { channel, verification, .. } = settings;
         match verdict {
             Verdict::Verified(verified) => {
                 let record = Record::verified(channel, &verified, lines);
@@ -36,7 +36,8 @@ impl Checked {
                 Self::Verified(raw, proof, record)
             }
             Verdict::Unsigned(notice) => {
-                let record = (*unsigned == UnsignedPolicy::Deliver).then(|| Record::unsigned(channel, &notice, lines));
+                let record = (verification.unsigned == UnsignedPolicy::Deliver)
+                    .then(|| Record::unsigned(channel, &notice, lines));
                 Self::Unsigned(notice, record)
             }
             Verdict::Pending(raw) => Self::Pending(raw),

@@ -105,7 +105,7 @@ impl ReadPlan {
     /// Whether an event has waited for its proof as long as the configuration allows.
     pub(crate) fn is_timed_out(&self, first_seen: i64) -> bool {
         let waited = u64::try_from(self.channel.parts.machine.now() - first_seen).unwrap_or(0);
-        waited >= self.settings.proof_timeout.as_secs()
+        waited >= self.settings.verification.proof_timeout.as_secs()
     }
 
     /// Rejects an event whose proof has not come in time.

@@ -68,7 +68,7 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
     asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
     let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
     let sinks = stream::iter(used).map(async |(name, sink)| {
-        let probed = match sink.target.settings.build() {
+        let probed = match sink.settings.build() {
             Ok(sink) => sink.probe().await,
             Err(error) => Err(error),
         };

@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 
 use super::*;
+use crate::config::Text;
 
 const GOOD: [(&str, &str); 8] = [
     ("CHANNELD_API__API_KEY", "key-do-not-show"),
@@ -16,7 +17,7 @@ const GOOD: [(&str, &str); 8] = [
 fn printed(json: bool, variables: &[(&str, &str)]) -> (bool, String, String) {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let (mut out, mut errors) = (Vec::new(), Vec::new());
-    let loaded = Config::load_with(None, variables);
+    let loaded = Config::of(Text::default(), variables).map(|loaded| loaded.config);
     print(&loaded, None, json, &mut out, &mut errors).expect("memory takes it");
     (loaded.is_ok(), String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
 }

@@ -7,15 +7,12 @@ use std::time::Duration;
 
 use nix::unistd::{Group, User};
 
-use super::{Sink, SinkSettings, Target};
-use crate::config::table::{Reading, Reported, Table};
-use crate::config::values::{choice, path, positive_duration, size};
+use super::{Sink, SinkSettings};
+use crate::config::section::{Reading, Reported, Section, all};
+use crate::config::values::{path, positive_duration, size};
 use crate::sink::{Access, ClosedName, Compression, FileSettings, Keep, Rotation};
 
-mod shown;
-
-const COMPRESSIONS: [(&str, Option<Compression>); 3] =
-    [("none", None), ("gzip", Some(Compression::Gzip)), ("zstd", Some(Compression::Zstd))];
+pub(super) mod shown;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -25,90 +22,81 @@ const PERMISSIONS: u32 = 0o666;
 /// What the daemon needs of its own files.
 const OWN_PERMISSIONS: u32 = 0o600;
 
-pub(super) fn read(sink: &mut Table<'_>) -> Result<Target, Reported> {
-    let path = sink.required("path", path);
-    let access = read_access(sink);
-    let rotation = read_rotation(sink, path.as_deref().ok());
-    let settings = FileSettings { path: path?, access: access?, rotation: rotation? };
-    check_link(sink, &settings)?;
-    let (shown, json) = (shown::line(&settings), shown::json(&settings));
-    Ok(Target::new(SinkSettings::File(settings), shown, json))
+pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
+    let settings = all!(FileSettings {
+        path: sink.required("path", path),
+        access: read_access(sink),
+        rotation: read_rotation(sink, path.as_deref().ok()),
+    })?;
+    if let Some(link) = settings.latest_link() {
+        if settings.takes(link) {
+            sink.wrong("latest_link", "must be another path than that of the file, and of no closed file");
+        } else if link.file_name().is_none() {
+            sink.wrong("latest_link", "must end with a name");
+        }
+    }
+    Ok(settings)
 }
 
-fn read_access(sink: &mut Table<'_>) -> Result<Access, Reported> {
-    // A number without quotes would be read as a decimal one.
-    let mode = sink.quoted("mode").and_then(|text| {
-        let mode = text.map(|text| mode(&text)).transpose();
-        mode.map_err(|message| sink.wrong("mode", message))
-    });
-    let owner = sink.optional("owner", |name| {
-        number(name, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
-    });
-    let group = sink.optional("group", |name| {
-        number(name, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
-    });
-    Ok(Access { mode: mode?, owner: owner?, group: group? })
+fn read_access(sink: &Section<'_>) -> Result<Access, Reported> {
+    let user = |name: &str| Ok(User::from_name(name)?.map(|user| user.uid.as_raw()));
+    let group = |name: &str| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()));
+    all!(Access {
+        // A number without quotes would be read as a decimal one.
+        mode: sink.quoted("mode", mode),
+        owner: sink.optional("owner", |name| number(name, "user", user)),
+        group: sink.optional("group", |name| number(name, "group", group)),
+    })
 }
 
 /// `None` where neither a size nor a time is set.
-fn read_rotation(sink: &mut Table<'_>, file: Option<&Path>) -> Reading<Rotation> {
+fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
     let rotate_size = sink.optional("rotate_size", size);
     let every = sink.optional("rotate_every", part_of_a_day);
     let name = sink.optional("rotated_name", ClosedName::parse);
-    let compression = sink.optional("compress", choice(&COMPRESSIONS));
-    let files = sink.optional("keep_files", files);
-    let time = sink.optional("keep_for", positive_duration);
-    let keep_size = sink.optional("keep_size", size);
-    let link = sink.optional("latest_link", path);
+    let compression = sink.or("compress", compression, None);
+    let keep = all!(Keep {
+        files: sink.optional("keep_files", files),
+        time: sink.optional("keep_for", positive_duration),
+        size: sink.optional("keep_size", size),
+    });
+    let latest_link = sink.optional("latest_link", path);
 
-    let (rotate_size, every, name, compression) = (rotate_size?, every?, name?, compression?.flatten());
-    let (keep, latest_link) = (Keep { files: files?, time: time?, size: keep_size? }, link?);
-    let size_key = sink.key().at("rotate_size");
+    let (rotate_size, every, name, compression) = (rotate_size?, every?, name?, compression?);
+    let (keep, latest_link) = (keep?, latest_link?);
+    let size_key = sink.key.at("rotate_size");
     if rotate_size.is_none() && every.is_none() {
-        let set = [
-            ("rotated_name", name.is_some()),
-            ("compress", compression.is_some()),
-            ("keep_files", keep.files.is_some()),
-            ("keep_for", keep.time.is_some()),
-            ("keep_size", keep.size.is_some()),
-            ("latest_link", latest_link.is_some()),
-        ];
-        let every_key = sink.key().at("rotate_every");
-        let message = format!("has no effect on a file that is never closed: set {size_key} or {every_key} too");
-        let wrong = set.into_iter().filter(|(_, set)| *set).map(|(key, _)| sink.wrong(key, &*message));
-        return wrong.last().map_or(Ok(None), Err);
+        let message = format!(
+            "has no effect on a file that is never closed: set {size_key} or {} too",
+            sink.key.at("rotate_every")
+        );
+        let keys = ["rotated_name", "compress", "keep_files", "keep_for", "keep_size", "latest_link"];
+        let is_set = |key: &&str| sink.is_set(key) && (*key != "compress" || compression.is_some());
+        for key in keys.into_iter().filter(is_set) {
+            sink.wrong(key, &*message);
+        }
+        return Ok(None);
     }
     if keep.size.zip(rotate_size).is_some_and(|(keep, rotate)| keep < rotate) {
-        let message = format!("must not be smaller than {size_key}, the size of one file");
-        return Err(sink.wrong("keep_size", message));
+        sink.wrong("keep_size", format!("must not be smaller than {size_key}, the size of one file"));
     }
     let Some(file) = file else { return Ok(None) };
     let claims = |name: &ClosedName| file.file_name().is_some_and(|own| name.claims(&own.to_string_lossy()));
     if name.as_ref().is_some_and(claims) {
-        return Err(sink.wrong("rotated_name", "must give other names than that of the file itself"));
+        sink.wrong("rotated_name", "must give other names than that of the file itself");
     }
     let name = name.unwrap_or_else(|| ClosedName::beside(file));
     Ok(Some(Rotation { size: rotate_size, every, name, compression, keep, latest_link }))
 }
 
-/// Refuses a link that would replace a file of the sink.
-fn check_link(sink: &mut Table<'_>, settings: &FileSettings) -> Result<(), Reported> {
-    let message = match settings.latest_link() {
-        Some(link) if settings.takes(link) => "must be another path than that of the file, and of no closed file",
-        Some(link) if link.file_name().is_none() => "must end with a name",
-        _ => return Ok(()),
-    };
-    Err(sink.wrong("latest_link", message))
-}
-
 /// Notes where the files of the sink `name` and those of another one could be mixed up.
-pub(super) fn check_conflicts(sinks: &mut Table<'_>, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
-    let SinkSettings::File(file) = &sink.target.settings else { return };
+pub(super) fn check_conflicts(sinks: &Section<'_>, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
+    let SinkSettings::File(file) = &sink.settings else { return };
     for (other_name, other) in others {
-        if let SinkSettings::File(other) = &other.target.settings
-            && let Some((key, message)) = conflict(file, other, &sinks.key().at(other_name).to_string())
+        if let SinkSettings::File(other) = &other.settings
+            && let Some((key, message)) = conflict(file, other, &sinks.key.at(other_name).to_string())
         {
-            sinks.table(name).wrong(key, message);
+            sinks.section(name).wrong(key, message);
         }
     }
 }
@@ -162,6 +150,13 @@ fn part_of_a_day(text: &str) -> Result<Duration, String> {
         return Err("must be a day or divide it evenly, such as \"15m\", \"1h\" or \"24h\"".to_owned());
     }
     Ok(every)
+}
+
+fn compression(text: &str) -> Result<Option<Compression>, String> {
+    match text.trim() {
+        "none" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| "must be \"none\" or \"gzip\" or \"zstd\"".to_owned()),
+    }
 }
 
 fn files(text: &str) -> Result<NonZeroUsize, String> {

@@ -5,21 +5,16 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::{SinkSettings, Target};
-use crate::config::table::{Reported, Table};
+use crate::config::section::{Reported, Section, all};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
-use crate::retry::RetryPolicy;
 use crate::sink::{Dispatch, SigningKeys, WebhookSettings};
 
 mod connection;
 mod headers;
-mod shown;
+pub(super) mod shown;
 
 /// `timeout` where none is set.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// `retry_wait` and `retry_wait_max` where none is set.
-const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60 * 60) };
 
 /// Events in a batch. One is not a batch.
 const EVENTS: RangeInclusive<usize> = 1..=1_000;
@@ -36,54 +31,40 @@ const WAIT_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// Requests at a time.
 const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
-pub(super) fn read(sink: &mut Table<'_>) -> Result<Target, Reported> {
-    let url = sink.required("url", http_url);
-    let keys = sink.secret("secret", SigningKeys::parse);
-    let headers = headers::read(sink);
-    let connection = connection::read(sink, url.as_ref().ok());
-    let dispatch = read_dispatch(sink);
-    let timeout = sink.optional("timeout", positive_duration);
-    let retry = sink.retry_waits(Some(RETRY));
-    let give_up_after = sink.optional("give_up_after", positive_duration);
-    let settings = WebhookSettings {
-        url: url?,
-        keys: keys?.unwrap_or_default(),
-        headers: headers?,
-        connection: connection?,
-        dispatch: dispatch?,
-        timeout: timeout?.unwrap_or(TIMEOUT),
-    };
-    let (shown, json) = (shown::line(&settings), shown::json(&settings));
-    let settings = SinkSettings::Webhook(settings.into());
-    Ok(Target { settings, shown, json, retry: retry?, give_up_after: give_up_after? })
+pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
+    all!(WebhookSettings {
+        url: sink.required("url", http_url),
+        keys: sink.secret("secret", SigningKeys::parse).map(Option::unwrap_or_default),
+        headers: headers::read(sink),
+        connection: connection::read(sink, url.as_ref().ok()),
+        dispatch: read_dispatch(sink),
+        timeout: sink.or("timeout", positive_duration, TIMEOUT),
+    })
 }
 
 /// How events go into requests: one each, several at a time, or in batches.
-fn read_dispatch(sink: &mut Table<'_>) -> Result<Dispatch, Reported> {
-    let events = sink.optional("batch_events", whole_number(EVENTS));
-    let bytes = sink.optional("batch_bytes", size_in(BYTES));
-    let wait = sink.optional("batch_wait", wait);
-    let concurrency = sink.optional("concurrency", whole_number(CONCURRENCY));
-    let (events, bytes, wait) = (events?.unwrap_or(1), bytes?.unwrap_or(DEFAULT_BYTES), wait?.unwrap_or_default());
-    match (events, concurrency?.unwrap_or(1)) {
-        (1, _) if wait > Duration::ZERO => {
-            let message = "counts only for batches; set batch_events to more than 1, or remove it";
-            Err(sink.wrong("batch_wait", message))
+fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
+    let events = sink.or("batch_events", whole_number(EVENTS), 1);
+    let bytes = sink.or("batch_bytes", size_in(BYTES), DEFAULT_BYTES);
+    let wait = sink.or("batch_wait", wait, Duration::ZERO);
+    let concurrency = sink.or("concurrency", whole_number(CONCURRENCY), 1);
+    let (events, bytes, wait, concurrency) = (events?, bytes?, wait?, concurrency?);
+    if events == 1 {
+        if wait > Duration::ZERO {
+            sink.wrong("batch_wait", "counts only for batches; set batch_events to more than 1, or remove it");
         }
-        (1, concurrency) => Ok(Dispatch::Single { concurrency }),
-        (events, 1) => {
-            let bytes = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);
-            Ok(Dispatch::Batches { events, bytes, wait })
-        }
-        _ => {
-            let message = "cannot be more than 1 together with batch_events: a batch holds the events of several subjects, \
-                           whose order several requests at a time would not keep";
-            Err(sink.wrong("concurrency", message))
-        }
+        return Ok(Dispatch::Single { concurrency });
     }
+    if concurrency > 1 {
+        let message = "cannot be more than 1 together with batch_events: a batch holds the events of several subjects, \
+                       whose order several requests at a time would not keep";
+        sink.wrong("concurrency", message);
+    }
+    let bytes = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);
+    Ok(Dispatch::Batches { events, bytes, wait })
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
-    duration(text)
-        .and_then(|wait| if wait > WAIT_LIMIT { Err("must not be longer than \"5m\"".to_owned()) } else { Ok(wait) })
+    let wait = Some(duration(text)?).filter(|wait| *wait <= WAIT_LIMIT);
+    wait.ok_or_else(|| "must not be longer than \"5m\"".to_owned())
 }

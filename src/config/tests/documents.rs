@@ -2,9 +2,11 @@
 
 use figment::providers::{Format, Toml};
 use figment::value::Dict;
+use strum::VariantNames;
 
-use super::super::layers::DEFAULTS;
 use super::*;
+use crate::config::key::Key;
+use crate::config::sink::SinkType;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
 
@@ -48,13 +50,13 @@ fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     load(&text.replace(CREDENTIALS, &directory.path().display().to_string()), &[])
 }
 
-fn paths(table: &Dict, above: &[String], found: &mut BTreeSet<key::Key>) {
+fn paths(table: &Dict, above: &Key, found: &mut BTreeSet<Key>) {
     for (name, value) in table {
-        let names = [above, std::slice::from_ref(name)].concat();
+        let key = above.at(name);
         match value.as_dict() {
-            Some(inner) => paths(inner, &names, found),
+            Some(inner) => paths(inner, &key, found),
             None => {
-                found.insert(names.into_iter().collect());
+                found.insert(key);
             }
         }
     }
@@ -64,20 +66,20 @@ fn paths(table: &Dict, above: &[String], found: &mut BTreeSet<key::Key>) {
 fn every_key_is_documented_and_every_documented_key_is_read() {
     let table: Dict = Toml::from_str(&documented()).expect("default.toml is TOML with its comments opened");
     let mut expected = BTreeSet::new();
-    paths(&table, &[], &mut expected);
+    paths(&table, &Key::default(), &mut expected);
 
     let directory = TempDir::new().expect("a temporary directory");
     let file = directory.path().join("channeld.toml");
     fs::write(&file, documented()).expect("a file in it");
-    let mut merged = layers::merge(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
-    let _ = Config::read(&mut merged);
-    assert_eq!(merged.known.values, expected);
+    let reader = Reader::open(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
+    let _ = Config::read(&reader.root());
+    assert_eq!(reader.known.take().values, expected);
 }
 
 #[test]
 fn every_type_of_sinks_is_documented_with_its_keys() {
     let documented = documented();
-    for (word, _) in sink::KINDS {
+    for word in SinkType::VARIANTS {
         let table = format!("[sinks.NAME-{word}]\ntype = \"{word}\"\n");
         assert!(documented.contains(&table), "config/default.toml shows no sink of type {word}");
     }
@@ -110,9 +112,8 @@ fn the_documented_defaults_are_those_of_the_code() {
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
     let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");
-    let documented = load_with_credentials(&documented).unwrap_or_else(|error| panic!("{error}"));
-    let defaults = load_with_credentials(WITHOUT_DEFAULTS).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(documented, defaults);
+    let load = |text: &str| load_with_credentials(text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(load(&documented), load(WITHOUT_DEFAULTS));
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn variables_go_before_the_file_and_stay_text() {
         ("PATH", "/bin"),
     ]);
     assert_eq!((config.api.client.api_key.expose(), config.api.page_limit), ("0123", 50));
-    assert_eq!((config.shutdown_grace, config.admin.listen), (Duration::ZERO, None));
+    assert_eq!((config.shutdown_grace, config.listen), (Duration::ZERO, None));
     assert_eq!(config.channels[0].sinks, ["out"]);
     assert_eq!(config.notes, ["sinks.hook: no channel uses this sink"]);
     let owner = config.channels[0].verification.verifier.workflow_owner();
@@ -67,7 +67,7 @@ fn what_is_wrong_in_the_environment_names_the_variable() {
     ];
     for (variable, value, key, message) in cases {
         let error = load(GOOD, &[(variable, value)]).expect_err(variable);
-        let problem = &error.problems()[0];
+        let problem = &error.problems[0];
         assert_eq!(problem.key, key, "{error}");
         assert_eq!(problem.origin, Some(format!("environment variable {variable}")), "{error}");
         assert!(problem.message.contains(message), "{error}");
@@ -85,9 +85,9 @@ fn one_key_is_not_set_by_two_variables() {
 fn a_variable_that_is_not_text_is_named_and_not_shown() {
     use std::os::unix::ffi::OsStringExt;
     let value = OsString::from_vec(b"sk-\xff".to_vec());
-    let error = Config::load_with(None, [("CHANNELD_API__API_KEY".into(), value)]).expect_err("not UTF-8");
+    let error = Config::of(Text::default(), [("CHANNELD_API__API_KEY".into(), value)]).err().expect("not UTF-8");
     assert_eq!(keys_of(&error)[0], "api.api_key");
-    assert!(error.problems()[0].message.contains("UTF-8") && !error.to_string().contains("sk-"), "{error}");
+    assert!(error.problems[0].message.contains("UTF-8") && !error.to_string().contains("sk-"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn with_file(keys: &str) -> Result<Config, ConfigError> {
 
 fn file(keys: &str) -> FileSettings {
     let config = with_file(keys).unwrap_or_else(|error| panic!("{keys}\n{error}"));
-    let SinkSettings::File(file) = config.sinks["file"].target.settings.clone() else { panic!("{config:?}") };
+    let SinkSettings::File(file) = config.sinks["file"].settings.clone() else { panic!("{config:?}") };
     file
 }
 

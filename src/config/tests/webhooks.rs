@@ -9,7 +9,7 @@ use crate::sink::{Dispatch, WebhookSettings};
 const PRIVATE_KEY: &str = "whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
 
 fn webhook(config: &Config) -> &WebhookSettings {
-    let SinkSettings::Webhook(webhook) = &config.sinks["hook"].target.settings else { panic!("{config:?}") };
+    let SinkSettings::Webhook(webhook) = &config.sinks["hook"].settings else { panic!("{config:?}") };
     webhook
 }
 
@@ -100,7 +100,7 @@ fn each_mistake_is_reported_under_its_key_and_shows_no_value() {
 fn a_secret_that_is_wrong_among_several_is_told_by_its_number() {
     let secrets = format!("\"\"\"\n{PRIVATE_KEY}\nwhsec_hunter2\n\"\"\"");
     let error = load(&with("sinks.hook", "secret", &secrets), &[]).expect_err("not base64");
-    assert!(error.problems()[0].message.starts_with("secret 2 of 2 must be whsec_ or whsk_"), "{error}");
+    assert!(error.problems[0].message.starts_with("secret 2 of 2 must be whsec_ or whsk_"), "{error}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use super::*;
 use crate::api::tests::scripted::Scripted;
 use crate::channel::SharedParts;
-use crate::config::Config;
+use crate::config::{Config, Text};
 use crate::daemon::assembly;
 use crate::daemon::open_ledgers;
 use crate::metrics::Metrics;
@@ -33,7 +33,8 @@ async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
         service.base_url
     );
     std::fs::write(&file, text).unwrap();
-    let config = Config::load_with(Some(&file), []).unwrap();
+    let config =
+        Config::of(Text::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config;
     let ledgers = Arc::new(open_ledgers(directory.join("state")).await.unwrap());
     let parts = SharedParts::new(ledgers, Metrics::default(), Traces::default());
     (assembly::assemble(&config, None, &parts).unwrap().1, service)

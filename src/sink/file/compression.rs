@@ -16,6 +16,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use flate2::bufread::{GzEncoder, MultiGzDecoder};
+use strum::{EnumString, IntoStaticStr};
 use tokio_util::sync::CancellationToken;
 
 use super::closed::unfinished;
@@ -25,7 +26,8 @@ use super::opening::{lock, rename_new, sync_directory};
 const CHUNK: usize = 128 * 1024;
 
 /// How closed files are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Compression {
     /// As `gzip` does.
     Gzip,

@@ -5,7 +5,6 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{debug, error, info, trace, warn};
 use tracing_subscriber::layer::SubscriberExt;
 
-use super::windows::LINES;
 use super::*;
 use crate::telemetry::tests::Written;
 use crate::telemetry::{LogFormat, lines};
@@ -45,8 +44,8 @@ impl Program {
     }
 
     fn look(&self) {
-        let ended = self.limit.lock().ended(Instant::now());
-        ended.into_iter().for_each(tell);
+        let now = Instant::now();
+        self.limit.report(|window| window.ends <= now);
     }
 }
 
@@ -151,11 +150,11 @@ async fn the_count_comes_by_itself_as_the_window_ends() {
 #[tokio::test(start_paused = true)]
 async fn more_kinds_than_are_told_apart_are_limited_together() {
     let program = Program::new();
-    for number in 0..windows::MAX_KINDS {
+    for number in 0..MAX_KINDS {
         refuse("settlements", &number.to_string());
     }
     (0..100).for_each(|number| refuse("settlements", &format!("one-more-{number}")));
-    assert_eq!(program.times()["sink refused"], windows::MAX_KINDS + LINES as usize);
+    assert_eq!(program.times()["sink refused"], MAX_KINDS + LINES as usize);
     program.limit.end();
     let told = program.told();
     assert_eq!((told.len(), &told[0]["lines"], &told[0]["sink"]), (1, &80.into(), &Value::Null));

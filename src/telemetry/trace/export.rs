@@ -10,27 +10,25 @@
 //!
 //! `stop` ends it once the queue has been exported. It may be dropped at any point: the rest is lost.
 
-use std::collections::HashMap;
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use opentelemetry::trace::TracerProvider;
-use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanExporter as _, SpanProcessor};
 use prometheus::IntCounter;
-use reqwest::header::HeaderValue;
+use reqwest::header::HeaderMap;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use url::Url;
 
-use crate::http;
-
 use super::Traces;
+use crate::http;
 
 /// Spans that wait to be exported: about ten a batch, so those of a busy minute.
 const QUEUED: usize = 8_192;
@@ -52,87 +50,58 @@ const PATH: &str = "v1/traces";
 pub struct Otlp {
     /// Its address, without the path that spans go to.
     pub endpoint: Url,
-    /// Headers of each request.
-    pub headers: Headers,
+    /// Headers of each request. The values may be secrets.
+    pub headers: HeaderMap,
 }
 
-/// Headers by their names. The values may be secrets: each is marked as sensitive, and shows nothing of itself.
-pub type Headers = Vec<(String, HeaderValue)>;
-
-/// Why nothing can be exported.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// The system's certificates cannot be used.
-    #[error("TLS to the collector of traces could not be set up")]
-    Tls(#[from] rustls::Error),
-    /// The client could not be made.
-    #[error("the client of the collector of traces could not be made")]
-    Client(#[from] reqwest::Error),
-    /// The exporter refuses its settings.
-    #[error("traces cannot be exported")]
-    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
-}
+/// Why the client of the collector could not be made.
+pub type SetupError = Box<dyn Error + Send + Sync>;
 
 /// Exports spans as they end.
 #[derive(Debug)]
 pub struct Export {
     exporter: SpanExporter,
-    headers: watch::Receiver<Headers>,
-    otlp: Otlp,
-    resource: Resource,
+    otlp: watch::Receiver<Otlp>,
     queue: mpsc::Receiver<SpanData>,
     lost: IntCounter,
     is_failing: bool,
 }
 
 impl Export {
-    /// Nothing is sent yet. Lost spans are counted in `lost`; `headers` may change.
+    /// Nothing is sent yet. Lost spans are counted in `lost`; the headers may change.
     ///
     /// # Errors
-    /// [`SetupError`].
-    pub fn new(otlp: Otlp, headers: watch::Receiver<Headers>, lost: IntCounter) -> Result<(Traces, Self), SetupError> {
+    /// If the client of the collector cannot be made.
+    pub fn new(otlp: watch::Receiver<Otlp>, lost: IntCounter) -> Result<(Traces, Self), SetupError> {
         let (sender, queue) = mpsc::channel(QUEUED);
-        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-        let resource = Resource::builder().with_service_name("channeld").with_attribute(version).build();
         let queueing = Queue { sender, lost: lost.clone(), is_full: AtomicBool::new(false) };
-        let provider = SdkTracerProvider::builder()
-            .with_sampler(Sampler::AlwaysOn)
-            .with_resource(resource.clone())
-            .with_span_processor(queueing)
-            .build();
-        let tracer = provider.tracer_with_scope(InstrumentationScope::builder("channeld").build());
-        let exporter = exporter(&otlp, &resource)?;
-        Ok((Traces(Some(tracer)), Self { exporter, headers, otlp, resource, queue, lost, is_failing: false }))
+        let provider = SdkTracerProvider::builder().with_resource(resource()).with_span_processor(queueing);
+        let exporter = exporter(&otlp.borrow())?;
+        Ok((Traces::sampled(provider, Sampler::AlwaysOn), Self { exporter, otlp, queue, lost, is_failing: false }))
     }
 
     /// Exports until `stop` fires, and then the rest of the queue.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut spans = Vec::with_capacity(AT_ONCE);
-        while self.gather(&mut spans, &stop).await {
+        while stop.run_until_cancelled(self.gather(&mut spans)).await == Some(true) {
+            self.export(std::mem::take(&mut spans)).await;
+        }
+        self.queue.close();
+        while !spans.is_empty() || self.queue.recv_many(&mut spans, AT_ONCE).await > 0 {
             self.export(std::mem::take(&mut spans)).await;
         }
     }
 
-    /// Waits for a span, and [`LINGER`] for more of them; `false` at the end.
-    async fn gather(&mut self, spans: &mut Vec<SpanData>, stop: &CancellationToken) -> bool {
-        let Self { queue, .. } = self;
-        tokio::select! {
-            biased;
-            () = stop.cancelled(), if !queue.is_closed() => queue.close(),
-            gathered = async {
-                queue.recv_many(spans, AT_ONCE).await;
-                let more = async { while spans.len() < AT_ONCE && queue.recv_many(spans, AT_ONCE - spans.len()).await > 0 {} };
-                let _ = timeout(LINGER, more).await;
-            } => gathered,
-        }
-        // A closed queue may still hold spans.
-        !spans.is_empty() || !queue.is_empty() || !queue.is_closed()
+    /// Waits for a span, and [`LINGER`] for more of them; `false` where none can come.
+    async fn gather(&mut self, spans: &mut Vec<SpanData>) -> bool {
+        self.queue.recv_many(spans, AT_ONCE).await;
+        let more =
+            async { while spans.len() < AT_ONCE && self.queue.recv_many(spans, AT_ONCE - spans.len()).await > 0 {} };
+        let _ = timeout(LINGER, more).await;
+        !spans.is_empty()
     }
 
     async fn export(&mut self, spans: Vec<SpanData>) {
-        if spans.is_empty() {
-            return;
-        }
         let count = u64::try_from(spans.len()).unwrap_or(u64::MAX);
         self.follow_headers();
         let error = match timeout(TIMEOUT, self.exporter.export(spans)).await {
@@ -140,51 +109,48 @@ impl Export {
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("no answer within {} s", TIMEOUT.as_secs())),
         };
-        let (lost, collector) = (self.lost.get(), self.otlp.endpoint.authority());
-        match error {
-            None if std::mem::take(&mut self.is_failing) => info!(lost, "traces are exported again"),
-            None => {}
-            Some(error) => {
-                self.lost.inc_by(count);
-                if std::mem::replace(&mut self.is_failing, true) {
-                    debug!(collector, spans = count, error, "traces could not be exported");
-                } else {
-                    warn!(
-                        collector,
-                        spans = count,
-                        error,
-                        "traces could not be exported: they are lost, and events go on without"
-                    );
-                }
+        let Some(error) = error else {
+            if std::mem::take(&mut self.is_failing) {
+                info!(lost = self.lost.get(), "traces are exported again");
             }
+            return;
+        };
+        self.lost.inc_by(count);
+        let (collector, spans) = (self.otlp.borrow().endpoint.authority().to_owned(), count);
+        if std::mem::replace(&mut self.is_failing, true) {
+            debug!(collector, spans, error, "traces could not be exported");
+        } else {
+            warn!(collector, spans, error, "traces could not be exported: they are lost, and events go on without");
         }
     }
 
     /// Uses changed headers from this export on.
     fn follow_headers(&mut self) {
-        if !self.headers.has_changed().unwrap_or(false) {
+        if !self.otlp.has_changed().unwrap_or(false) {
             return;
         }
-        self.otlp.headers.clone_from(&self.headers.borrow_and_update());
-        match exporter(&self.otlp, &self.resource) {
+        match exporter(&self.otlp.borrow_and_update()) {
             Ok(exporter) => self.exporter = exporter,
             Err(error) => warn!(%error, "traces go on with the headers from before"),
         }
     }
 }
 
-fn exporter(otlp: &Otlp, resource: &Resource) -> Result<SpanExporter, SetupError> {
-    let headers =
-        otlp.headers.iter().map(|(name, value)| (name.clone(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+fn resource() -> Resource {
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    Resource::builder().with_service_name("channeld").with_attribute(version).build()
+}
+
+fn exporter(otlp: &Otlp) -> Result<SpanExporter, SetupError> {
+    let client = http::client_for(&otlp.endpoint)?.timeout(TIMEOUT).default_headers(otlp.headers.clone());
     let mut exporter = SpanExporter::builder()
         .with_http()
-        .with_http_client(http::client_for(&otlp.endpoint)?.timeout(TIMEOUT).build()?)
+        .with_http_client(client.build()?)
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(format!("{}/{PATH}", otlp.endpoint.as_str().trim_end_matches('/')))
         .with_timeout(TIMEOUT)
-        .with_headers(headers.collect::<HashMap<_, _>>())
         .build()?;
-    exporter.set_resource(resource);
+    exporter.set_resource(&resource());
     Ok(exporter)
 }
 

@@ -1,8 +1,13 @@
-use super::*;
+use uuid::Uuid;
 
-#[test]
-fn an_id_is_of_32_digits() {
-    let id = TraceId(NonZero::new(0xab).expect("it is not zero"));
-    assert_eq!(id.to_string(), "000000000000000000000000000000ab");
-    assert_ne!(TraceId::random(), TraceId::random());
+use super::*;
+use crate::event::ChannelId;
+
+#[tokio::test]
+async fn a_trace_that_is_not_exported_has_an_id_of_32_digits_and_no_header() {
+    let channel = ChannelRef { name: "a".into(), id: ChannelId(Uuid::nil()) };
+    let [one, other] = [(), ()].map(|()| Traces::default().begin(&channel, SystemTime::now()));
+    assert_eq!(one.id().to_string().len(), 32);
+    assert_ne!(one.id(), other.id());
+    assert_eq!(one.part("deliver").around(async { traceparent() }).await, None);
 }

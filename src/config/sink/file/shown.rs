@@ -3,36 +3,35 @@
 use std::time::Duration;
 
 use jiff::fmt::friendly::SpanPrinter;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::config::sink::map;
-use crate::sink::{Compression, FileSettings, Rotation};
+use crate::sink::{FileSettings, Rotation};
 
-pub(super) fn line(settings: &FileSettings) -> String {
+pub(in crate::config::sink) fn line(settings: &FileSettings) -> String {
     let path = settings.path.display();
     settings.rotation.as_ref().map_or_else(|| path.to_string(), |rotation| format!("{path}, {}", closed(rotation)))
 }
 
-pub(super) fn json(settings: &FileSettings) -> Map<String, Value> {
+pub(in crate::config::sink) fn json(settings: &FileSettings) -> Value {
     let rotation = settings.rotation.as_ref().map(|rotation| {
         json!({
             "size": rotation.size,
             "every_seconds": rotation.every.map(|every| every.as_secs()),
             "name": rotation.name.to_string(),
-            "compress": rotation.compression.map(word),
+            "compress": rotation.compression.map(<&str>::from),
             "keep_files": rotation.keep.files,
             "keep_seconds": rotation.keep.time.map(|time| time.as_secs()),
             "keep_size": rotation.keep.size,
             "latest_link": rotation.latest_link,
         })
     });
-    map([
-        ("path", json!(settings.path.display().to_string())),
-        ("mode", json!(settings.access.mode.map(|mode| format!("{mode:04o}")))),
-        ("owner", json!(settings.access.owner)),
-        ("group", json!(settings.access.group)),
-        ("rotation", json!(rotation)),
-    ])
+    json!({
+        "path": settings.path.display().to_string(),
+        "mode": settings.access.mode.map(|mode| format!("{mode:04o}")),
+        "owner": settings.access.owner,
+        "group": settings.access.group,
+        "rotation": rotation,
+    })
 }
 
 fn closed(rotation: &Rotation) -> String {
@@ -43,7 +42,7 @@ fn closed(rotation: &Rotation) -> String {
     let mut shown = format!("closed {} as {}", join(when, " and "), rotation.name);
     if let Some(compression) = rotation.compression {
         shown += ", compressed with ";
-        shown += word(compression);
+        shown += compression.into();
     }
     let keep = rotation.keep;
     let kept = [
@@ -65,11 +64,4 @@ fn size_text(bytes: u64) -> String {
 
 fn duration_text(duration: Duration) -> String {
     SpanPrinter::new().unsigned_duration_to_string(&duration)
-}
-
-fn word(compression: Compression) -> &'static str {
-    match compression {
-        Compression::Gzip => "gzip",
-        Compression::Zstd => "zstd",
-    }
 }

@@ -6,9 +6,8 @@ use std::path::Path;
 use url::Url;
 
 use super::headers::read_basic;
-use crate::config::files::read_up_to;
-use crate::config::secret::from_file;
-use crate::config::table::{Reading, Reported, Table};
+use crate::config::files::{read_secret, read_up_to};
+use crate::config::section::{Reading, Reported, Section};
 use crate::config::values::http_url;
 use crate::http::{self, Authorities, Connection, Identity, PemError, Proxy, certificates, private_key};
 
@@ -16,29 +15,29 @@ use crate::http::{self, Authorities, Connection, Identity, PemError, Proxy, cert
 const CERTIFICATES_LIMIT: usize = 1024 * 1024;
 
 /// `url` is the endpoint, where it could be read.
-pub(super) fn read(sink: &mut Table<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
+pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
     let authorities = sink.file("ca_file", |path| pem(path, Authorities::from_pem));
     let identity = read_identity(sink);
     let proxy = read_proxy(sink);
-    let allow_private = sink.boolean("allow_private");
-    let (proxy, public_only) = (proxy?, !allow_private?.unwrap_or(true));
+    let allow_private = sink.boolean("allow_private", true);
+    let (proxy, public_only) = (proxy?, !allow_private?);
     if public_only && matches!(proxy, Proxy::Named { .. }) {
         let message = "cannot be set where allow_private is false: the proxy would connect, and to which address is not \
                        seen here; let the proxy refuse private addresses";
-        return Err(sink.wrong("proxy", message));
+        sink.wrong("proxy", message);
     }
     if let Some(Err(error)) = url.filter(|_| public_only).map(http::check_public) {
-        return Err(sink.wrong("url", format!("cannot be reached: {error}")));
+        sink.wrong("url", format!("cannot be reached: {error}"));
     }
     Ok(Connection { authorities: authorities?, identity: identity?, proxy, public_only })
 }
 
-fn read_identity(sink: &mut Table<'_>) -> Reading<Identity> {
+fn read_identity(sink: &Section<'_>) -> Reading<Identity> {
     const CHAIN: &str = "client_certificate_file";
     const KEY: &str = "client_key_file";
     let chain = sink.file(CHAIN, |path| pem(path, certificates));
-    let key = sink.file(KEY, |path| from_file(path).and_then(|text| explain(private_key(&text))));
-    let chain_key = sink.key().at(CHAIN);
+    let key = sink.file(KEY, |path| read_secret(path).and_then(|text| explain(private_key(&text))));
+    let chain_key = sink.key.at(CHAIN);
     match (chain?, key?) {
         (None, None) => Ok(None),
         (Some(chain), Some(key)) => {
@@ -48,7 +47,7 @@ fn read_identity(sink: &mut Table<'_>) -> Reading<Identity> {
             })
         }
         (Some(_), None) => {
-            let message = format!("is set without {}; set both", sink.key().at(KEY));
+            let message = format!("is set without {}; set both", sink.key.at(KEY));
             Err(sink.wrong(CHAIN, message))
         }
         (None, Some(_)) => Err(sink.wrong(KEY, format!("is set without {chain_key}; set both"))),
@@ -65,7 +64,7 @@ fn explain<T>(parsed: Result<T, PemError>) -> Result<T, String> {
     parsed.map_err(|error| format!("the file {error}"))
 }
 
-fn read_proxy(sink: &mut Table<'_>) -> Result<Proxy, Reported> {
+fn read_proxy(sink: &Section<'_>) -> Result<Proxy, Reported> {
     let proxy = sink.optional("proxy", |text| match text.trim() {
         "" => Ok(None),
         text => proxy_url(text).map(Some),

@@ -8,62 +8,44 @@
 
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::secret::from_file;
-use crate::config::table::{Reading, Reported, Table};
+use crate::config::files::read_secret;
+use crate::config::section::{Reading, Reported, Section};
 use crate::http::{basic, sensitive};
-
-/// What the sink or the connection makes, beside all that begin with [`OWN_PREFIX`].
-const OWN: [HeaderName; 10] = [
-    header::CONTENT_TYPE,
-    header::CONTENT_LENGTH,
-    header::CONTENT_ENCODING,
-    header::HOST,
-    header::CONNECTION,
-    header::TRANSFER_ENCODING,
-    header::TE,
-    header::TRAILER,
-    header::UPGRADE,
-    header::EXPECT,
-];
-
-const OWN_PREFIX: &str = "webhook-";
 
 /// Longer names and values are refused by many servers.
 const NAME_LIMIT: usize = 128;
 const VALUE_LIMIT: usize = 8 * 1024;
 
-const ILLEGAL_VALUE: &str = "must be visible ASCII and spaces, 8 KiB at most";
-
 /// `bearer_token`, `username` with `password`, `headers` and `header_files`.
-pub(super) fn read(sink: &mut Table<'_>) -> Result<HeaderMap, Reported> {
+pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
     let mut headers = HeaderMap::new();
-    let mut outcome = read_authorization(sink).map(|value| {
-        headers.extend(value.map(|value| (header::AUTHORIZATION, value)));
-    });
+    if let Ok(Some(value)) = read_authorization(sink) {
+        headers.insert(header::AUTHORIZATION, value);
+    }
     for table in ["headers", "header_files"] {
-        let mut table = sink.table(table);
+        let table = sink.section(table);
         for name in table.names()? {
-            match read_header(&mut table, &name, &headers) {
-                Ok((name, value)) => drop(headers.insert(name, value)),
-                Err(reported) => outcome = Err(reported),
+            if let Ok((name, value)) = read_header(&table, &name, &headers) {
+                headers.insert(name, value);
             }
         }
     }
-    outcome.map(|()| headers)
+    Ok(headers)
 }
 
-fn read_header(table: &mut Table<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
-    let text = if table.key().name() == "headers" { table.quoted(key) } else { table.file(key, from_file) };
-    let text = text?.ok_or_else(|| table.missing(key))?;
-    let value = value(&text).ok_or_else(|| table.wrong(key, ILLEGAL_VALUE));
+fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
+    let value = match table.key.name() {
+        "headers" => table.quoted(key, value),
+        _ => table.file(key, |path| value(&read_secret(path)?)),
+    };
     let name = check_name(key, others).map_err(|message| table.wrong(key, message));
-    Ok((name?, value?))
+    Ok((name?, value?.ok_or_else(|| table.missing(key))?))
 }
 
 fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
     let legal = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| name.as_str().len() <= NAME_LIMIT);
     let name = legal.ok_or("is not the name of a header: letters, digits and dashes, 128 at most")?;
-    if name.as_str().starts_with(OWN_PREFIX) || OWN.contains(&name) {
+    if is_own(name.as_str()) {
         return Err("is a header that the sink makes itself; remove it".to_owned());
     }
     if others.contains_key(&name) {
@@ -75,12 +57,20 @@ fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
     Ok(name)
 }
 
-fn value(text: &str) -> Option<HeaderValue> {
-    let legal = text.len() <= VALUE_LIMIT && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-    sensitive(text).filter(|_| legal)
+/// Whether the sink or the connection makes it.
+fn is_own(name: &str) -> bool {
+    let of_connection =
+        matches!(name, "host" | "connection" | "transfer-encoding" | "te" | "trailer" | "upgrade" | "expect");
+    let of_content = matches!(name, "content-type" | "content-length" | "content-encoding");
+    of_connection || of_content || name.starts_with("webhook-")
 }
 
-fn read_authorization(sink: &mut Table<'_>) -> Reading<HeaderValue> {
+fn value(text: &str) -> Result<HeaderValue, String> {
+    let legal = text.len() <= VALUE_LIMIT && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    sensitive(text).filter(|_| legal).ok_or_else(|| "must be visible ASCII and spaces, 8 KiB at most".to_owned())
+}
+
+fn read_authorization(sink: &Section<'_>) -> Reading<HeaderValue> {
     let bearer = sink.secret("bearer_token", bearer);
     let basic = read_basic(sink, "username", "password");
     match (bearer?, basic?) {
@@ -96,7 +86,7 @@ fn bearer(text: &str) -> Result<HeaderValue, String> {
 }
 
 /// The header of a user's name and password, each under its own key; both or neither.
-pub(super) fn read_basic(sink: &mut Table<'_>, username: &str, password: &str) -> Reading<HeaderValue> {
+pub(super) fn read_basic(sink: &Section<'_>, username: &str, password: &str) -> Reading<HeaderValue> {
     let user = sink.optional(username, check_username);
     let secret = sink.secret(password, check_password);
     match (user?, secret?) {
@@ -121,8 +111,6 @@ fn check_username(text: &str) -> Result<String, String> {
 }
 
 fn check_password(text: &str) -> Result<String, String> {
-    if text.contains(char::is_control) {
-        return Err("must not have a control character in it".to_owned());
-    }
-    Ok(text.to_owned())
+    let legal = Some(text.to_owned()).filter(|text| !text.contains(char::is_control));
+    legal.ok_or_else(|| "must not have a control character in it".to_owned())
 }

@@ -1,12 +1,11 @@
 //! The settings of a webhook, for people and for machines: never a value that could be a secret.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::config::sink::map;
 use crate::http::Proxy;
 use crate::sink::{Dispatch, WebhookSettings};
 
-pub(super) fn json(webhook: &WebhookSettings) -> Map<String, Value> {
+pub(in crate::config::sink) fn json(webhook: &WebhookSettings) -> Value {
     let (symmetric, asymmetric) = webhook.keys.counts();
     let connection = &webhook.connection;
     // The address that is set: none where the environment decides, an empty one where there is to be no proxy.
@@ -15,26 +14,27 @@ pub(super) fn json(webhook: &WebhookSettings) -> Map<String, Value> {
         Proxy::Direct => Some(""),
         Proxy::Named { url, .. } => Some(url.as_str()),
     };
-    let mut shown = map([
-        ("url", json!(webhook.shown_url().as_str())),
-        ("signed", json!(symmetric + asymmetric > 0)),
-        ("secrets", json!({"v1": symmetric, "v1a": asymmetric})),
-        ("headers", json!(names(webhook))),
-        ("client_certificate", json!(connection.identity.is_some())),
-        ("ca_file", json!(connection.authorities.is_some())),
-        ("proxy", json!(proxy)),
-        ("allow_private", json!(!connection.public_only)),
-    ]);
-    shown.extend(match webhook.dispatch {
-        Dispatch::Single { concurrency } => map([("concurrency", json!(concurrency))]),
-        Dispatch::Batches { events, bytes, wait: _ } => {
-            map([("batch_events", json!(events)), ("batch_bytes", json!(bytes))])
-        }
+    let mut shown = json!({
+        "url": webhook.shown_url().as_str(),
+        "signed": symmetric + asymmetric > 0,
+        "secrets": {"v1": symmetric, "v1a": asymmetric},
+        "headers": names(webhook),
+        "client_certificate": connection.identity.is_some(),
+        "ca_file": connection.authorities.is_some(),
+        "proxy": proxy,
+        "allow_private": !connection.public_only,
     });
+    match webhook.dispatch {
+        Dispatch::Single { concurrency } => shown["concurrency"] = concurrency.into(),
+        Dispatch::Batches { events, bytes, .. } => {
+            shown["batch_events"] = events.into();
+            shown["batch_bytes"] = bytes.into();
+        }
+    }
     shown
 }
 
-pub(super) fn line(webhook: &WebhookSettings) -> String {
+pub(in crate::config::sink) fn line(webhook: &WebhookSettings) -> String {
     let mut parts = vec![signatures(webhook)];
     if !webhook.headers.is_empty() {
         parts.push(format!("headers {}", names(webhook).join(" ")));

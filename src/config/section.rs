@@ -1,0 +1,268 @@
+//! Reading the configuration key by key, so that all its mistakes are found in one pass.
+//!
+//! # Invariants
+//!
+//! * **Every error is on the list.** A [`Reported`] exists only after its problem has been noted: it is passed on, and
+//!   nothing else has to be done about it.
+//! * **A key that is read is known.** A key of the configuration that was never read is unknown: there is no second list
+//!   of keys to keep in step.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::Path;
+
+use figment::Figment;
+use figment::value::{Dict, Value};
+
+use super::environment::{self, ENVIRONMENT};
+use super::files::{Files, Text, read_secret};
+use super::key::Key;
+use super::known::Known;
+use super::problem::{ConfigError, Problem};
+use super::sources::{self, Layer, merged};
+
+/// There is no value, and the problem has been noted. A value that is only wrong beside others is read all the same:
+/// nothing is made of a configuration with a problem.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reported;
+
+/// `Ok` of a struct whose fields are results. Each of them is read, and its mistake noted, before one ends the reading.
+/// A field may use the results of those before it, by their names.
+macro_rules! all {
+    ($($type:ident)::+ { $($field:ident: $reading:expr),* $(,)? }) => {{
+        $(let $field: Result<_, $crate::config::section::Reported> = $reading;)*
+        // A closure: an error ends this struct, and not the function that it is read in.
+        let build = || Ok::<_, $crate::config::section::Reported>($($type)::+ { $($field: $field?),* });
+        build()
+    }};
+}
+pub(super) use all;
+
+/// A key's value; `None` where it is not set.
+pub(super) type Reading<T> = Result<Option<T>, Reported>;
+
+/// What the layers say, the keys that were read, and the problems that were found.
+pub(super) struct Reader {
+    layers: Figment,
+    values: Value,
+    pub(super) known: RefCell<Known>,
+    /// The files that were read beside the operator's own.
+    pub(super) files: RefCell<Files>,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl Reader {
+    /// Over these layers. `problems` are those found in making them.
+    pub(super) fn new(layers: Figment, problems: Vec<Problem>) -> Self {
+        let values = merged(&layers);
+        Self { layers, values, known: RefCell::default(), files: RefCell::default(), problems: problems.into() }
+    }
+
+    /// Over the defaults, the operator's text and the variables.
+    ///
+    /// # Errors
+    /// Only where the text is not TOML: every other problem would follow from that one.
+    pub(super) fn open(
+        text: &Text,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let mut layers = sources::defaults();
+        if let Some((path, text)) = &text.0 {
+            layers = layers.merge(Layer::file(path, text)?);
+        }
+        let (layers, problems) = environment::add(layers, variables);
+        Ok(Self::new(layers, problems))
+    }
+
+    /// The table that holds everything.
+    pub(super) fn root(&self) -> Section<'_> {
+        Section { reader: self, key: Key::default() }
+    }
+
+    /// Notes the keys that were not read.
+    pub(super) fn note_unknown(&self) {
+        let known = self.known.borrow();
+        for key in self.values.as_dict().map_or(Vec::new(), |values| known.unknown_in(&Key::default(), values)) {
+            let message = match known.closest(&key) {
+                Some(meant) if self.is_variable(&key) => {
+                    format!("is not a known key; did you mean {}?", meant.variable())
+                }
+                Some(meant) => format!("is not a known key; did you mean {meant}?"),
+                None => "is not a known key; remove it, or see the documented keys in config/default.toml".to_owned(),
+            };
+            self.wrong(&key, message);
+        }
+    }
+
+    /// Ends the reading: the value, if no problem was noted.
+    pub(super) fn finish<T>(self, value: Result<T, Reported>) -> Result<T, ConfigError> {
+        match (value, self.problems.into_inner()) {
+            (Ok(value), problems) if problems.is_empty() => Ok(value),
+            (_, problems) => Err(ConfigError { problems }),
+        }
+    }
+
+    fn wrong(&self, key: &Key, message: impl Into<String>) -> Reported {
+        let origin = self.origin(key).map(str::to_owned);
+        let problem = Problem { key: key.to_string(), origin, message: message.into() };
+        let mut problems = self.problems.borrow_mut();
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+        Reported
+    }
+
+    /// Where a value was set; `None` where there is no value.
+    fn origin(&self, key: &Key) -> Option<&str> {
+        Some(&*self.layers.get_metadata(key.find_in(&self.values)?.tag())?.name)
+    }
+
+    /// Whether a value was set by a variable.
+    fn is_variable(&self, key: &Key) -> bool {
+        self.origin(key).is_some_and(|origin| origin.starts_with(ENVIRONMENT))
+    }
+}
+
+/// A table of the configuration, whether or not it is written anywhere.
+pub(super) struct Section<'r> {
+    reader: &'r Reader,
+    pub(super) key: Key,
+}
+
+impl<'r> Section<'r> {
+    /// The table `name` in this one.
+    pub(super) fn section(&self, name: &str) -> Self {
+        Section { reader: self.reader, key: self.key.at(name) }
+    }
+
+    /// A value written as text or as a whole number, checked by `parse`, whose error says what is wrong and what to do.
+    pub(super) fn optional<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        self.value(name, |value| parse(&scalar(value).ok_or("must be a text in quotes")?))
+    }
+
+    /// As [`optional`](Self::optional), and its absence is a problem.
+    pub(super) fn required<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Reported> {
+        self.optional(name, parse)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// As [`optional`](Self::optional), with what counts where it is not set.
+    pub(super) fn or<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+        default: T,
+    ) -> Result<T, Reported> {
+        Ok(self.optional(name, parse)?.unwrap_or(default))
+    }
+
+    /// A text that must be written in quotes: a number without them may have lost digits.
+    pub(super) fn quoted<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        self.value(name, |value| parse(value.as_str().ok_or("must be a text in quotes")?))
+    }
+
+    /// What the file holds whose path is the value. `read` says what is wrong with it.
+    pub(super) fn file<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        self.optional(name, |path| {
+            self.reader.files.borrow_mut().note(Path::new(path));
+            read(path)
+        })
+    }
+
+    /// The secret `name`, or that in the file `name_file`. `parse` says what is wrong with it without quoting it.
+    pub(super) fn secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        let file = format!("{name}_file");
+        match self.either(name, &file)? {
+            None => Ok(None),
+            Some(key) if key == name => self.quoted(key, parse),
+            Some(key) => self.file(key, |path| parse(&read_secret(path)?)),
+        }
+    }
+
+    /// `true` or `false`, as such or, from the environment, as a text.
+    pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Reported> {
+        let read = |value: &Value| value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
+        let value = self.value(name, |value| read(value).ok_or_else(|| "must be true or false".to_owned()))?;
+        Ok(value.unwrap_or(default))
+    }
+
+    /// A list of texts, or one text with commas between the items.
+    pub(super) fn list(&self, name: &str) -> Reading<Vec<String>> {
+        self.value(name, |value| {
+            let items = match value.as_array() {
+                Some(items) => items.iter().map(scalar).collect(),
+                None => scalar(value).map(|text| match text.trim() {
+                    "" => Vec::new(),
+                    text => text.split(',').map(|item| item.trim().to_owned()).collect(),
+                }),
+            };
+            items.ok_or_else(|| "must be a list of texts, such as [\"a\", \"b\"]".to_owned())
+        })
+    }
+
+    /// Which of two keys that exclude each other is set. The environment's counts before the file's.
+    pub(super) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
+        let is_variable = |name| self.reader.is_variable(&self.key.at(name));
+        match (self.find(one)?, self.find(other)?) {
+            (None, None) => Ok(None),
+            (Some(_), None) => Ok(Some(one)),
+            (None, Some(_)) => Ok(Some(other)),
+            (Some(_), Some(_)) => match (is_variable(one), is_variable(other)) {
+                (true, false) => Ok(Some(one)),
+                (false, true) => Ok(Some(other)),
+                _ => Err(self.wrong(one, format!("is set together with {}; keep one of the two", self.key.at(other)))),
+            },
+        }
+    }
+
+    /// Whether a value is written at `name`.
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        matches!(self.find(name), Ok(Some(_)))
+    }
+
+    /// Whether a table is written at `name`.
+    pub(super) fn is_table(&self, name: &str) -> bool {
+        self.key.at(name).find_in(&self.reader.values).is_some_and(|value| value.as_dict().is_some())
+    }
+
+    /// The names in this table, in ascending order.
+    pub(super) fn names(&self) -> Result<Vec<String>, Reported> {
+        Ok(self.table()?.map_or(Vec::new(), |table| table.keys().cloned().collect()))
+    }
+
+    /// Counts everything in this table as known, where it cannot be told what belongs there.
+    pub(super) fn pass_over(&self) {
+        self.reader.known.borrow_mut().values.insert(self.key.clone());
+    }
+
+    /// Notes a problem with a key.
+    pub(super) fn wrong(&self, name: &str, message: impl Into<String>) -> Reported {
+        self.reader.wrong(&self.key.at(name), message)
+    }
+
+    /// Notes that a key is not set and has no default.
+    pub(super) fn missing(&self, name: &str) -> Reported {
+        self.wrong(name, format!("is missing; set it in the file or as {}", self.key.at(name).variable()))
+    }
+
+    fn value<T>(&self, name: &str, read: impl FnOnce(&Value) -> Result<T, String>) -> Reading<T> {
+        let Some(value) = self.find(name)? else { return Ok(None) };
+        read(value).map(Some).map_err(|message| self.wrong(name, message))
+    }
+
+    fn find(&self, name: &str) -> Reading<&'r Value> {
+        self.reader.known.borrow_mut().values.insert(self.key.at(name));
+        Ok(self.table()?.and_then(|table| table.get(name)))
+    }
+
+    /// Counts this table as known, and notes where something else stands in its place.
+    fn table(&self) -> Reading<&'r Dict> {
+        self.reader.known.borrow_mut().tables.insert(self.key.clone());
+        let Some(value) = self.key.find_in(&self.reader.values) else { return Ok(None) };
+        value.as_dict().map(Some).ok_or_else(|| self.reader.wrong(&self.key, "must be a table"))
+    }
+}
+
+/// A text, or a whole number as one.
+fn scalar(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned).or_else(|| Some(value.to_i128()?.to_string()))
+}

@@ -1,0 +1,69 @@
+//! Where values come from: the compiled-in defaults, the operator's file, the environment, each over the one before.
+//!
+//! # Invariants
+//!
+//! * **Text stays text.** A variable's value is not parsed here, as figment's own reader of variables does: an API key of
+//!   digits is no number.
+//! * **No values in errors.** Of a file that is not TOML the line is named and not shown: it may hold a secret.
+
+use std::path::Path;
+
+use figment::providers::{Format, Toml};
+use figment::value::{Dict, Map, Value};
+use figment::{Error, Figment, Metadata, Profile, Provider};
+
+use super::key::Key;
+use super::problem::ConfigError;
+
+/// The documented keys with their defaults.
+pub(crate) const DEFAULTS: &str = include_str!("../../config/default.toml");
+
+/// Values, and where they were set: `file /etc/channeld.toml`.
+pub(super) struct Layer {
+    origin: String,
+    values: Dict,
+}
+
+impl Layer {
+    /// The operator's file.
+    ///
+    /// # Errors
+    /// If it is not TOML.
+    pub(super) fn file(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let values = Toml::from_str(text).map_err(|error| {
+            let lines = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+            let line = error.span().map_or(String::new(), |span| format!("line {}: ", lines(span.start)));
+            let message = error.message().replace('\n', ", ");
+            ConfigError::of_file(path, format!("{line}not TOML: {message}; correct the file"))
+        })?;
+        Ok(Self { origin: format!("file {}", path.display()), values })
+    }
+
+    /// One value, of a variable or a flag.
+    pub(super) fn value(origin: String, key: &Key, text: String) -> Self {
+        let nest = |inner: Value, name: &String| Dict::from([(name.clone(), inner)]).into();
+        let values = key.0.iter().rfold(text.into(), nest).into_dict().unwrap_or_default();
+        Self { origin, values }
+    }
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, Error> {
+        Ok(Profile::Default.collect(self.values.clone()))
+    }
+}
+
+/// The defaults.
+pub(super) fn defaults() -> Figment {
+    let values = Toml::from_str(DEFAULTS).expect("a test reads the compiled-in file");
+    Figment::from(Layer { origin: "default".to_owned(), values })
+}
+
+/// What the layers say together: a table.
+pub(super) fn merged(layers: &Figment) -> Value {
+    layers.find_value("").expect("no layer fails")
+}
