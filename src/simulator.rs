@@ -52,14 +52,14 @@ mod routes;
 pub use backend::Requests;
 pub use fault::{Fault, Route};
 pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
-pub use options::{HasMore, LateProofs, NotLateProofs, Options, Window};
+pub use options::{HasMore, LateProofs, NotLateProofs, Options, Signing, Window};
 
 use crate::event::ChannelId;
 use crate::verify::Address;
 use backend::Backend;
 use channel::{Channel, now_ms};
 use connection::{Connections, Scissors};
-use network::{Network, REQUIRED};
+use network::Network;
 
 /// What a client has to know of a running simulator.
 #[derive(Clone, Debug, Serialize)]
@@ -95,7 +95,7 @@ impl Simulator {
     /// Where it cannot listen at the address.
     pub async fn start(options: Options) -> io::Result<Self> {
         let listener = TcpListener::bind(options.listen).await?;
-        let network = Arc::new(Network::new(options.seed, &options.org_id));
+        let network = Arc::new(Network::new(&options));
         let backend = Arc::new(Backend::new(&options, &network));
         if options.prepared {
             backend.prepare().await?;
@@ -226,7 +226,7 @@ fn announce(at: SocketAddr, options: &Options, network: &Network, channels: &[Ar
         org_id: options.org_id.clone(),
         workflow_owner: network.owner(),
         valid_signers: network.addresses(),
-        min_required_signatures: REQUIRED,
+        min_required_signatures: options.required,
         channels: channels.iter().map(|channel| channel.roster.channel).collect(),
     }
 }

@@ -2,22 +2,18 @@
 //!
 //! # Invariants
 //!
-//! * **Real proofs.** A report has the layout of spec/wire.md, "Verification", and exactly [`REQUIRED`] signatures, by a
-//!   subset that rotates from event to event and keeps the network's order.
+//! * **Real proofs.** A report has the layout of spec/wire.md, "Verification", and exactly as many signatures as are
+//!   required, by the signers that [`Signing`] says.
 //! * **Deterministic.** Nonces are derived from key and digest, so the same event always gets the same proof.
 
 use k256::ecdsa::SigningKey;
 use rand::Rng;
+use rand::seq::index;
 
 use super::kind::Tampering;
+use super::options::{Options, Signing};
 use super::random::{Purpose, draw};
 use crate::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
-
-/// How many signers the network has.
-const SIGNERS: u64 = 10;
-
-/// How many signatures a report carries, and a client should require: one more than the faults that are tolerated.
-pub(super) const REQUIRED: usize = 4;
 
 /// The organisation's tenant.
 const TENANT: &str = "1";
@@ -31,6 +27,9 @@ const TOO_SHORT: usize = crate::verify::OCR_REPORT_LENGTH - 1;
 
 /// The network, and strangers who would like to be it.
 pub(super) struct Network {
+    seed: u64,
+    signing: Signing,
+    required: usize,
     signers: Vec<SigningKey>,
     strangers: Vec<SigningKey>,
     owner: Address,
@@ -52,15 +51,20 @@ pub(super) struct Subject {
 }
 
 impl Network {
-    pub(super) fn new(seed: u64, org_id: &str) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
+        let Options { seed, signing, required, org_id, .. } = options;
+        let (seed, signers) = (*seed, options.signers as u64);
         let mut rng = draw(seed, Purpose::Network, 0, 0);
         let mut config_digest: [u8; 32] = rng.random();
         config_digest[..2].copy_from_slice(&[0x00, 0x0e]);
         let mut workflow_name = [0; 10];
         workflow_name.copy_from_slice(hex::encode(rng.random::<[u8; 5]>()).as_bytes());
         Self {
-            signers: (0..SIGNERS).map(|number| key(seed, Purpose::Signer, number)).collect(),
-            strangers: (0..SIGNERS).map(|number| key(seed, Purpose::Stranger, number)).collect(),
+            seed,
+            signing: *signing,
+            required: *required,
+            signers: (0..signers).map(|number| key(seed, Purpose::Signer, number)).collect(),
+            strangers: (0..signers).map(|number| key(seed, Purpose::Stranger, number)).collect(),
             owner: workflow_owner(org_id, TENANT),
             other_owner: workflow_owner(&format!("{org_id}-not"), TENANT),
             config_digest,
@@ -126,7 +130,7 @@ impl Network {
         let context = self.context(round);
         let digest = signed_digest(report, &context);
         let keys = if tampering == Some(Tampering::Strangers) { &self.strangers } else { &self.signers };
-        let mut signatures: Vec<_> = subset(keys, round).iter().map(|key| sign(key, &digest)).collect();
+        let mut signatures: Vec<_> = self.quorum(round).into_iter().map(|at| sign(&keys[at], &digest)).collect();
         spoil(&mut signatures, tampering);
         let signatures: Vec<_> = signatures.iter().map(|bytes| format!(r#""0x{}""#, hex::encode(bytes))).collect();
         format!(
@@ -136,22 +140,32 @@ impl Network {
             signatures.join(",")
         )
     }
+
+    /// The signers of a round, in the order of their signatures.
+    fn quorum(&self, round: u64) -> Vec<usize> {
+        let (all, required) = (self.signers.len(), self.required);
+        let first = usize::try_from(round % all as u64).unwrap_or_default();
+        let mut quorum = match self.signing {
+            Signing::Fixed => (0..required).collect(),
+            Signing::Rotating => (first..first + required).map(|at| at % all).collect(),
+            Signing::Network | Signing::Arrival => {
+                index::sample(&mut draw(self.seed, Purpose::Quorum, 0, round), all, required).into_vec()
+            }
+        };
+        if self.signing != Signing::Arrival {
+            quorum.sort_unstable();
+        }
+        quorum
+    }
 }
 
 fn spoil(signatures: &mut Vec<[u8; 65]>, tampering: Option<Tampering>) {
     match tampering {
-        Some(Tampering::TooFewSignatures) => signatures.truncate(REQUIRED - 1),
-        Some(Tampering::RepeatedSigner) => signatures[REQUIRED - 1] = signatures[0],
+        Some(Tampering::TooFewSignatures) => drop(signatures.pop()),
+        Some(Tampering::RepeatedSigner) => *signatures.last_mut().expect("there is one at least") = signatures[0],
         Some(Tampering::MalformedSignature) => signatures[0][64] = 9,
         _ => {}
     }
-}
-
-/// The signers of a round, in the network's order.
-fn subset(keys: &[SigningKey], round: u64) -> Vec<&SigningKey> {
-    let first = usize::try_from(round % SIGNERS).unwrap_or_default();
-    let signs = |at: usize| (at + keys.len() - first) % keys.len() < REQUIRED;
-    keys.iter().enumerate().filter(|(at, _)| signs(*at)).map(|(_, key)| key).collect()
 }
 
 /// r, s and the recovery byte.

@@ -54,6 +54,18 @@ pub struct Options {
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub faults: f64,
 
+    /// How many signers the oracle network has, 1 to 255
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u8).range(1..).map(usize::from))]
+    pub signers: usize,
+
+    /// How many signatures a proof has, no more than there are signers
+    #[arg(long, value_name = "K", default_value_t = 4, value_parser = value_parser!(u8).range(1..).map(usize::from))]
+    pub required: usize,
+
+    /// Which of the signers sign an event, and in which order
+    #[arg(long, value_enum, default_value_t)]
+    pub signing: Signing,
+
     /// Ids, keys, contents and faults are made from this number
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -105,6 +117,9 @@ impl Default for Options {
             late_proofs: None,
             forged: 0.0,
             faults: 0.0,
+            signers: 10,
+            required: 4,
+            signing: Signing::default(),
             seed: 0,
             window: Window::Oldest,
             inclusive: false,
@@ -124,6 +139,20 @@ pub enum Window {
     Oldest,
     /// The newest of all.
     Newest,
+}
+
+/// Which signers sign an event, and in which order their signatures stand in its proof.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Signing {
+    /// Any of them, in the network's order. So a network's proofs are: the signatures that had arrived first.
+    #[default]
+    Network,
+    /// Any of them, in any order.
+    Arrival,
+    /// Neighbours, of the next event one further, in the network's order.
+    Rotating,
+    /// Always the same, in the network's order.
+    Fixed,
 }
 
 /// What `has_more` speaks of (spec/wire.md, "`offset` on poll", 4).

@@ -26,6 +26,7 @@ pub(super) enum Purpose {
     Content,
     Altered,
     Fault,
+    Quorum,
 }
 
 /// The generator of one purpose. `owner` and `index` say whose and which: a channel's number and an event's index.
