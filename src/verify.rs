@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * **Only here.** [`Verified`] and [`Unsigned`] have private fields and no other constructor: what a sink is given has
-//!   been judged.
+//!   been verified.
 //! * **Never laxer than the reference.** Stricter in four things, each said where it is decided: text without `0x` is not
 //!   taken for hex, a report ends with the hash, every item of `proofs` counts, and ambiguous JSON is malformed.
 //! * **Pure.** No I/O, no clock, no configuration file: the same event and [`Verifier`] give the same [`Verdict`].
@@ -17,23 +17,20 @@
 //! # How signatures are checked
 //!
 //! A signature does not name its key. Recovery computes the key from the signature, which is most of what a verdict costs.
-//! But a network has few signers, always the same, so most keys that are recovered were recovered before:
+//! But a network has few signers, always the same:
 //!
-//! 1. `reading` takes the signatures of a proof in their order. The first come by `signature`, by recovery.
-//! 2. `known` keeps a key that was recovered often enough. [`Verifier::prepare`], which whoever judges calls now
-//!    and then, makes its `multiples`: a table with which a product is some thirty additions.
-//! 3. From then on `check` asks the opposite question: is this signature that signer's? That is the equation that recovery
-//!    solves, with the key put in. It takes a third of the time or less, if the right signer is asked.
-//! 4. `order` learns who signs after whom. As far as the next signers are as good as certain, they are asked at once;
-//!    otherwise the likely ones, one after the other; and where asking does not pay, nobody.
-//! 5. What no signer who was asked has made is left to recovery: it alone tells strangers, repeats and malformed
-//!    signatures.
+//! 1. `known` keeps a key that was recovered often enough. [`Verifier::prepare`] makes its `multiples`: a table with which
+//!    a product is the sum of some 26 points.
+//! 2. From then on `reading` asks the opposite question: is this signature that member's? That is the equation that
+//!    recovery solves, with the key put in. Members are asked one after the other, in the `order` that the network lists
+//!    its signatures in, as far as it has one. The proofs of many events ask at the same time, so that `sums` adds many
+//!    points at once.
+//! 3. What no member has made is left to recovery: it alone tells strangers, repeats and malformed signatures.
 
 use serde::Serialize;
 
 use crate::event::{Event, Malformed, OcrProof, Proofs, RawEvent};
 
-mod check;
 mod hash;
 mod known;
 mod multiples;
@@ -43,13 +40,14 @@ mod reading;
 mod report;
 mod signature;
 mod signers;
+mod sums;
 
 pub use hash::{Address, Hash, keccak256};
 pub use owner::workflow_owner;
 pub use report::{OCR_REPORT_LENGTH, Report, event_hash, signed_digest};
 pub use signers::{SignerSet, SignerSetError};
 
-use order::Earlier;
+use reading::Signatures;
 use signers::Counted;
 
 /// What is known of an event after its proof has been looked at.
@@ -256,68 +254,92 @@ impl Verifier {
         self.signers.prepare();
     }
 
-    /// Gives a record its verdict. Costs up to one key recovery per signature up to the threshold; run pages of it off the
-    /// async threads, and [`prepare`](Self::prepare) between them.
+    /// Verifies one record. Many at once, by [`verify_all`](Self::verify_all), take much less time.
     #[must_use]
-    pub fn judge(&self, raw: RawEvent) -> Verdict {
-        self.sitting().judge(raw)
+    pub fn verify(&self, raw: RawEvent) -> Verdict {
+        self.verify_all(vec![raw]).remove(0)
     }
 
-    /// Judges events that follow each other, which is faster than each by itself.
+    /// Verifies records, each for itself; a verdict for each. Costs up to one key recovery per signature up to the threshold:
+    /// run it off the async threads, and [`prepare`](Self::prepare) now and then.
     #[must_use]
-    pub fn sitting(&self) -> Sitting<'_> {
-        Sitting { verifier: self, earlier: Earlier::default() }
+    pub fn verify_all(&self, records: Vec<RawEvent>) -> Vec<Verdict> {
+        let read: Vec<_> = records.into_iter().map(|raw| self.read(raw)).collect();
+        let proofs: Vec<_> = read.iter().filter_map(Read::signatures).collect();
+        let mut counted = self.signers.count(&proofs).into_iter();
+        read.into_iter().map(|read| read.verdict(self, &mut counted)).collect()
     }
-}
 
-/// Gives records that follow each other their verdicts: the same as [`Verifier::judge`]. Whose signatures an event bears is a
-/// hint of whose the next one will.
-#[derive(Debug)]
-pub struct Sitting<'a> {
-    verifier: &'a Verifier,
-    /// The last proof that held.
-    earlier: Earlier,
-}
-
-impl Sitting<'_> {
-    /// Gives a record its verdict.
-    #[must_use]
-    pub fn judge(&mut self, raw: RawEvent) -> Verdict {
+    /// Everything but the signatures.
+    fn read(&self, raw: RawEvent) -> Read {
         let event = match Event::parse(raw.json.clone()) {
             Ok(event) => event,
-            Err(malformed) => return Verdict::Rejected(raw, malformed.into()),
+            Err(malformed) => return Read::Verdict(Verdict::Rejected(raw, malformed.into())),
         };
-        match (event.can_be_proved(), &event.proofs) {
+        Read::Verdict(match (event.can_be_proved(), &event.proofs) {
             (true, Proofs::None) if event.proof_is_due() => Verdict::Pending(raw),
             (false, _) | (true, Proofs::None) => Verdict::Unsigned(Unsigned { event }),
             (true, Proofs::Unreadable) => Verdict::Rejected(raw, Reason::MalformedProof),
             (true, Proofs::Many) => Verdict::Rejected(raw, Reason::MultipleProofs),
-            (true, Proofs::One(ocr)) => match self.prove(&event, ocr) {
-                Ok(proof) => Verdict::Verified(Verified { event, proof }),
+            (true, Proofs::One(ocr)) => match self.digest(&event, ocr) {
+                Ok((event_hash, digest)) => return Read::Signed { event, event_hash, digest },
                 Err(reason) => Verdict::Rejected(raw, reason),
             },
-        }
+        })
     }
 
-    fn prove(&mut self, event: &Event, ocr: &OcrProof) -> Result<Proof, Reason> {
-        let Verifier { signers, workflow_owner } = self.verifier;
+    /// The hash of the event's signed text and the digest that was signed, where the report is about this event and owner.
+    fn digest(&self, event: &Event, ocr: &OcrProof) -> Result<(Hash, Hash), Reason> {
         let report_bytes = hash::bytes_of(&ocr.report).ok_or(Reason::MalformedReport)?;
         let report = Report::parse(&report_bytes).ok_or(Reason::MalformedReport)?;
         let context = hash::bytes_of(&ocr.context).ok_or(Reason::MalformedContext)?;
         let event_hash = event_hash(event.payload.signed.as_deref().ok_or(Reason::NothingSigned)?);
-        if report.workflow_owner != *workflow_owner {
-            return Err(Reason::WrongOwner { expected: *workflow_owner, found: report.workflow_owner });
+        if report.workflow_owner != self.workflow_owner {
+            return Err(Reason::WrongOwner { expected: self.workflow_owner, found: report.workflow_owner });
         }
         // Stricter than the reference, which looks at the report's last 32 bytes only: here nothing stands between
         // the header and the hash.
         if report.payload != event_hash.0 {
             return Err(Reason::EventHashMismatch);
         }
-        let digest = signed_digest(&report_bytes, &context);
-        let required = signers.required();
-        let Counted { signers, strangers } = signers.count(&digest, &ocr.signatures, &mut self.earlier)?;
-        let workflow_owner = report.workflow_owner;
-        Ok(Proof { signers, required, strangers, event_hash, workflow_owner, digest })
+        Ok((event_hash, signed_digest(&report_bytes, &context)))
+    }
+}
+
+/// A record that was read.
+enum Read {
+    Verdict(Verdict),
+    /// It is as good as its signatures.
+    Signed {
+        event: Event,
+        event_hash: Hash,
+        digest: Hash,
+    },
+}
+
+impl Read {
+    fn signatures(&self) -> Option<Signatures<'_>> {
+        let Self::Signed { event, digest, .. } = self else { return None };
+        let Proofs::One(ocr) = &event.proofs else { return None };
+        Some(Signatures { digest: *digest, texts: &ocr.signatures })
+    }
+
+    /// The verdict, with what was `counted` of the records that have signatures.
+    fn verdict(self, verifier: &Verifier, counted: &mut impl Iterator<Item = Result<Counted, Reason>>) -> Verdict {
+        let (event, event_hash, digest) = match self {
+            Self::Verdict(verdict) => return verdict,
+            Self::Signed { event, event_hash, digest } => (event, event_hash, digest),
+        };
+        match counted.next().expect("the signatures of each proof are counted") {
+            Err(reason) => Verdict::Rejected(event.raw, reason),
+            Ok(Counted { members, strangers }) => {
+                let Verifier { signers, workflow_owner } = verifier;
+                let (required, workflow_owner) = (signers.required(), *workflow_owner);
+                let signers = members.into_iter().map(|member| signers.addresses()[member]).collect();
+                let proof = Proof { signers, required, strangers, event_hash, workflow_owner, digest };
+                Verdict::Verified(Verified { event, proof })
+            }
+        }
     }
 }
 

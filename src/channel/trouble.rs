@@ -74,7 +74,7 @@ impl Trouble {
         } else if error.heals() {
             warn!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: trying again, said once until it changes");
         } else {
-            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: somebody must act; trying again meanwhile");
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: an operator must act; trying again meanwhile");
         }
     }
 

@@ -11,7 +11,7 @@ use crate::verify::{Verdict, Verifier};
 /// Verifies events off the async threads: signatures cost processor time.
 pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<Verdict> {
     let verifier = verifier.clone();
-    let verifying = tokio::task::spawn_blocking(move || events.into_iter().map(|raw| verifier.judge(raw)).collect());
+    let verifying = tokio::task::spawn_blocking(move || verifier.verify_all(events));
     verifying.await.expect("verifying does not panic, and is never cancelled")
 }
 

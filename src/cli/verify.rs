@@ -5,12 +5,17 @@
 //! * **An object in, a verdict out**, in the same order. Text that is not JSON is an input too, and rejected.
 //! * **A record agrees with its event.** A delivered record, also inside a CloudEvents event, is verified by the event inside
 //!   it, and rejected where its own fields differ from that.
-//! * **Bounded.** One input is in memory, however long the file.
+//! * **Bounded.** At most twice [`BATCH`] inputs are in memory, however long the file.
+//! * **As it comes.** What has been read is verified: no verdict waits for further input.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use rayon::prelude::*;
 
 use super::connect;
 use super::exit::{Exit, Failure};
@@ -25,6 +30,12 @@ pub(super) mod tests;
 
 use input::Inputs;
 use outcome::Outcome;
+
+/// Inputs that are verified on every processor while others are read.
+const BATCH: usize = 200;
+
+/// Inputs that are verified together on one processor.
+const TOGETHER: usize = 50;
 
 /// Verify events offline: raw events or delivered records, as JSON lines, one JSON array, or one object.
 ///
@@ -82,7 +93,7 @@ impl Args {
 pub(super) fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let verifier = args.verifier(config)?;
     match args.file.as_deref().filter(|file| file.as_os_str() != "-") {
-        None => verify(io::stdin().lock(), "standard input", &verifier, args.json, out),
+        None => verify(BufReader::new(io::stdin()), "standard input", &verifier, args.json, out),
         Some(path) => {
             let name = path.display().to_string();
             let file = File::open(path).map_err(Failure::io(unreadable(&name)))?;
@@ -92,26 +103,45 @@ pub(super) fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> R
 }
 
 fn verify(
-    reader: impl BufRead,
+    reader: impl BufRead + Send,
     name: &str,
     verifier: &Verifier,
     json: bool,
     out: &mut impl Write,
 ) -> Result<Exit, Failure> {
-    let mut inputs = Inputs::new(reader).map_err(Failure::io(unreadable(name)))?;
+    let mut file = Inputs::new(reader).map_err(Failure::io(unreadable(name)))?;
     let (mut number, mut counts) = (0_u64, BTreeMap::<&str, u64>::new());
-    while let Some(input) = inputs.next().map_err(Failure::io(unreadable(name)))? {
-        let outcome = Outcome::of(&input, verifier);
-        number += 1;
-        *counts.entry(outcome.status).or_default() += 1;
-        let line = if json {
-            serde_json::to_string(&outcome).expect("an outcome is JSON")
-        } else {
-            format!("{number:>8}  {}", outcome.line())
-        };
-        writeln!(out, "{line}").map_err(Failure::output)?;
-        verifier.prepare();
-    }
+    std::thread::scope(|scope| {
+        let (read, inputs) = mpsc::sync_channel(BATCH);
+        // It ends with the file, or when nobody takes what it reads.
+        scope.spawn(move || {
+            while let Some(input) = file.next().transpose()
+                && read.send(input).is_ok()
+            {}
+        });
+        while let Ok(first) = inputs.recv() {
+            let read = iter::once(first).chain(inputs.try_iter().take(BATCH - 1));
+            let mut failed = None;
+            let batch: Vec<_> = read.map_while(|input| input.map_err(|error| failed = Some(error)).ok()).collect();
+            let verified = batch.par_chunks(TOGETHER).flat_map_iter(|some| Outcome::of_all(some, verifier));
+            for outcome in verified.collect::<Vec<_>>() {
+                number += 1;
+                *counts.entry(outcome.status).or_default() += 1;
+                let line = if json {
+                    serde_json::to_string(&outcome).expect("an outcome is JSON")
+                } else {
+                    format!("{number:>8}  {}", outcome.line())
+                };
+                writeln!(out, "{line}").map_err(Failure::output)?;
+            }
+            out.flush().map_err(Failure::output)?;
+            if let Some(error) = failed {
+                return Err(Failure::io(unreadable(name))(error));
+            }
+            verifier.prepare();
+        }
+        Ok::<_, Failure>(())
+    })?;
     let [verified, unsigned, pending, rejected] =
         ["verified", "unsigned", "pending", "rejected"].map(|status| counts.get(status).copied().unwrap_or_default());
     if !json {

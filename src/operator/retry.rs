@@ -97,7 +97,7 @@ fn fate(
     let Quarantined { offset, event_id: id, reason, detail, .. } = facts;
     let kept = |reason: &str, detail: String| Fate::Kept { reason: reason.to_owned(), detail };
     let Some(json) = json else { return Fate::NotThere };
-    match verifier.judge(RawEvent { offset, id, json }) {
+    match verifier.verify(RawEvent { offset, id, json }) {
         Verdict::Verified(verified) => match duplicate(&verified.event().raw, verified.proof()) {
             Some(original) => {
                 let alarm = Alarm::DuplicateProof(original);

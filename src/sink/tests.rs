@@ -66,7 +66,7 @@ fn notice(channel: &ChannelRef, offset: i64, id: &str, payload: &str) -> Message
         format!(r#"{{{id}"headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{payload}}}"#);
     let raw = RawEvent::locate(json.into()).expect("a notice has an offset");
     let signers = SignerSet::new(vec![Address([1; 20])], 1).expect("one of one is a signer set");
-    match Verifier::new(signers, Address([2; 20])).judge(raw) {
+    match Verifier::new(signers, Address([2; 20])).verify(raw) {
         Verdict::Unsigned(unsigned) => {
             Message::new(&Arc::new(Record::unsigned(channel, &unsigned, &mut Lines::default())), Shape::default())
         }

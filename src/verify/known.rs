@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! * **Never seen in a verdict.** What is known, or not yet, changes how fast a verdict is reached and nothing else. So
-//!   everything that judges by the same addresses shares it, wherever it was made.
+//!   everything that verifies by the same addresses shares it, wherever it was made.
 //! * **Keys come from recovery.** Only a key that was recovered from a signature, and whose address is a member's, is that
 //!   member's key.
 //! * **Bounded.** The multiples of a set take at most [`MEMORY`], however many members it has.
@@ -15,17 +15,17 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 use k256::AffinePoint;
 use k256::ecdsa::VerifyingKey;
 
-use super::check::GENERATOR;
 use super::hash::Address;
 use super::multiples::{Multiples, Window};
 use super::order::Order;
+use super::reading::GENERATOR;
 use super::signature::address_of;
 
 #[cfg(test)]
 mod tests;
 
 /// What the multiples of a set take at most, those of the generator among them, which all sets share.
-const MEMORY: usize = 8 << 20;
+const MEMORY: usize = 14 << 20;
 
 /// Who has signed so often will sign more. Making a key's multiples takes about as long as fifty recoveries.
 const WORTH_MULTIPLES: u32 = 8;
@@ -47,11 +47,11 @@ struct Member {
     multiples: OnceLock<Multiples>,
 }
 
-/// Every set that something judges by.
+/// Every set in use.
 static SETS: Mutex<Vec<Weak<Known>>> = Mutex::new(Vec::new());
 
 impl Known {
-    /// What is known of these, in this order, by anybody; nothing yet, where nobody judges by them.
+    /// What is known of these, in this order, wherever it is in use; nothing yet, where it is not.
     pub(super) fn of(addresses: Vec<Address>) -> Arc<Self> {
         let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
         sets.retain(|set| set.strong_count() > 0);
@@ -65,8 +65,9 @@ impl Known {
 
     /// Nothing is known of these yet.
     pub(super) fn nothing(addresses: Vec<Address>) -> Self {
-        let window = Window::fitting(addresses.len(), MEMORY - Window::WIDEST.bytes());
-        let order = Order::new(addresses.len(), window.map_or(0, Window::places));
+        let window = Window::fitting(addresses.len(), MEMORY - Window::GENERATOR.bytes());
+        // Nobody is asked where there are no multiples.
+        let order = Order::new(if window.is_some() { addresses.len() } else { 0 });
         let members = addresses.iter().map(|_| Member::default()).collect();
         Self { addresses, window, members, order }
     }
@@ -79,6 +80,11 @@ impl Known {
     /// The order that they sign in.
     pub(super) fn order(&self) -> &Order {
         &self.order
+    }
+
+    /// Whether the multiples of any member have been made.
+    pub(super) fn has_multiples(&self) -> bool {
+        self.members.iter().any(|member| member.multiples.get().is_some())
     }
 
     /// The multiples of a member's key, where they have been made.

@@ -1,21 +1,20 @@
-//! A point's multiples, made beforehand, so that multiplying it by a scalar is nothing but a few additions.
+//! A point's multiples, made beforehand: a product with a scalar is then the sum of a few of them.
 //!
 //! The scalar is read as digits of a few bits each, from minus to plus half of what the bits could say. The table holds
-//! d·2^(w·i) times the point for every place i and every digit d above zero, and a negative costs nothing. So a product is
-//! one addition a place.
+//! d·2^(w·i) times the point for every place i and every digit d above zero; a negative costs nothing. So a product is the
+//! sum of one point a place.
 //!
 //! # Invariants
 //!
-//! * **k256's own arithmetic.** Points are added, doubled, negated and normalised by k256 alone, with its complete formulas:
-//!   no point and no scalar is a special case.
 //! * **Not for secrets.** The time that a product takes depends on the scalar. Those of a signature are public.
 
 use std::iter;
 use std::ops::RangeInclusive;
 
-use arrayvec::ArrayVec;
 use k256::elliptic_curve::BatchNormalize;
 use k256::{AffinePoint, ProjectivePoint, Scalar};
+
+use super::sums::Point;
 
 #[cfg(test)]
 mod tests;
@@ -28,25 +27,25 @@ const BITS: usize = 256;
 pub(super) struct Window(usize);
 
 impl Window {
-    /// For a point that everything shares. One bit more would double the table and save a tenth of the additions.
-    pub(super) const WIDEST: Self = Self(10);
+    /// For the generator, which everything shares. One bit more would double the table and save a tenth of the additions.
+    pub(super) const GENERATOR: Self = Self(12);
 
-    /// For points of which there are several. With still narrower digits little is left of what a table gains.
-    const OTHERS: RangeInclusive<usize> = 5..=9;
+    /// For keys. With still narrower digits little is left of what a table gains.
+    const KEYS: RangeInclusive<usize> = 5..=10;
 
     /// The widest with which the tables of so many points take at most so many bytes; `None` where even the narrowest
     /// take more.
     pub(super) fn fitting(points: usize, bytes: usize) -> Option<Self> {
-        Self::OTHERS.rev().map(Self).find(|window| points.saturating_mul(window.bytes()) <= bytes)
+        Self::KEYS.rev().map(Self).find(|window| points.saturating_mul(window.bytes()) <= bytes)
     }
 
     /// The memory of one point's table.
     pub(super) const fn bytes(self) -> usize {
-        ((self.places() - 1) * self.largest() + self.largest_at_the_end()) * size_of::<AffinePoint>()
+        ((self.places() - 1) * self.largest() + self.largest_at_the_end()) * size_of::<Point>()
     }
 
     /// The digits of a scalar. The last place has room for what the others carry over to it.
-    pub(super) const fn places(self) -> usize {
+    const fn places(self) -> usize {
         BITS / self.0 + 1
     }
 
@@ -61,52 +60,46 @@ impl Window {
     }
 }
 
-/// The digits of a scalar by the narrowest window.
-const MOST_PLACES: usize = Window(*Window::OTHERS.start()).places();
-
 /// The multiples of one point.
 pub(super) struct Multiples {
     window: Window,
     /// The first multiple of the first place, the second, and so on; then those of the next place.
-    points: Vec<AffinePoint>,
+    points: Vec<Point>,
 }
 
 impl Multiples {
     /// Of a point that is not the identity. Takes some milliseconds.
     pub(super) fn of(point: &AffinePoint, window: Window) -> Self {
-        let mut points = Vec::with_capacity(window.bytes() / size_of::<AffinePoint>());
+        let mut points = Vec::with_capacity(window.bytes() / size_of::<Point>());
         let mut first = *point;
-        for _ in 1..window.places() {
-            let place = place(&first, window.largest());
-            points.extend_from_slice(&place);
-            first = ProjectivePoint::from(place[place.len() - 1]).double().to_affine();
+        for place in 0..window.places() {
+            let is_last = place + 1 == window.places();
+            let count = if is_last { window.largest_at_the_end() } else { window.largest() };
+            let multiples = multiples(&first, count);
+            first = ProjectivePoint::from(multiples[count - 1]).double().to_affine();
+            points.extend(multiples.iter().map(Point::from));
         }
-        points.extend(place(&first, window.largest_at_the_end()));
         Self { window, points }
     }
 
-    /// `sum` and the point times `scalar`.
-    pub(super) fn add_to(&self, sum: ProjectivePoint, scalar: &Scalar) -> ProjectivePoint {
-        let place_of = |(place, digit): (usize, i32)| {
+    /// The points whose sum is the point times `scalar`.
+    pub(super) fn terms(&self, scalar: &Scalar) -> impl Iterator<Item = Point> {
+        digits(scalar, self.window).enumerate().filter_map(|(place, digit)| {
             let multiple = digit.unsigned_abs().checked_sub(1)? as usize;
-            Some((place * self.window.largest() + multiple, digit < 0))
-        };
-        let terms: ArrayVec<_, MOST_PLACES> = digits(scalar, self.window).enumerate().filter_map(place_of).collect();
-        // The table is larger than the nearest caches: all that is needed of it is fetched at once, and added then.
-        let points: ArrayVec<_, MOST_PLACES> = terms.iter().map(|(place, _)| self.points[*place]).collect();
-        let terms = terms.iter().zip(&points);
-        terms.fold(sum, |sum, ((_, below_zero), point)| if *below_zero { sum - point } else { sum + point })
+            let point = &self.points[place * self.window.largest() + multiple];
+            Some(if digit < 0 { point.negative() } else { *point })
+        })
     }
 
     /// The memory that it takes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.points.capacity() * size_of::<AffinePoint>()
+        self.points.capacity() * size_of::<Point>()
     }
 }
 
 /// A point times one, times two, and so on.
-fn place(point: &AffinePoint, count: usize) -> Vec<AffinePoint> {
+fn multiples(point: &AffinePoint, count: usize) -> Vec<AffinePoint> {
     let multiples = iter::successors(Some(ProjectivePoint::from(*point)), |multiple| Some(*multiple + point));
     let multiples: Vec<_> = multiples.take(count).collect();
     ProjectivePoint::batch_normalize_vartime(multiples.as_slice())

@@ -1,145 +1,194 @@
-//! A proof's signatures, read one after the other: who made each.
+//! Who made the signatures of proofs, of many proofs at once.
+//!
+//! Recovery looks for the key Q with r·Q = s·R − z·G, where R is the point that the signature names, z the digest and G the
+//! group's generator. There is one such Q, as the group's order is a prime. So where Q is at hand, it is the answer exactly
+//! if (z/s)·G + (r/s)·Q is R, and that takes nothing but multiples made beforehand. What the signature says of R, its first
+//! coordinate and whether the second is odd, is held against the sum's: R itself need not be found.
+//!
+//! A signature does not name its key, so members are asked one after the other. A member costs some 26 additions, and all
+//! proofs ask at the same time: their additions share inversions ([`sums`](super::sums)).
 //!
 //! # Invariants
 //!
-//! * **As recovery decides.** A member is asked for by the one equation that recovery solves ([`check`](super::check)), and
-//!   what no member that was asked for has made is given to recovery. So which members are asked for, and in which order,
-//!   changes nothing.
+//! * **As recovery decides.** What no member that was asked has made is given to recovery. So which members are asked, and
+//!   in which order, changes nothing.
+//! * **In order.** Signatures are read in the order of the proof, up to the threshold: what comes after it is never looked
+//!   at.
 
-use std::cell::LazyCell;
-use std::iter;
-use std::ops::Deref;
+use std::sync::LazyLock;
+
+use k256::elliptic_curve::ops::Reduce;
+use k256::{AffinePoint, FieldBytes, Scalar};
 
 use super::Reason;
-use super::check::{Check, are_by, inverses};
-use super::hash::{Address, Hash};
+use super::hash::Hash;
 use super::known::Known;
-use super::multiples::Multiples;
-use super::order::{After, Asked, Earlier, Maker};
-use super::signature::Recoverable;
+use super::multiples::{Multiples, Window};
+use super::order::Snapshot;
+use super::signature::{Recoverable, inverses};
+use super::signers::Counted;
+use super::sums::{Lists, Point};
+
+#[cfg(test)]
+mod tests;
+
+/// The generator's multiples, for the whole process.
+pub(super) static GENERATOR: LazyLock<Multiples> =
+    LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
+
+/// A proof's signatures as they are written, and what they are over.
+pub(super) struct Signatures<'a> {
+    pub(super) digest: Hash,
+    pub(super) texts: &'a [Option<Box<str>>],
+}
+
+/// Reads proofs, each until `required` members are found.
+pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
+    let order = known.order().snapshot();
+    let mut readings: Vec<_> = proofs.iter().map(|proof| Reading::new(known, required, &order, proof)).collect();
+    if !known.has_multiples() {
+        return readings.into_iter().map(Reading::finish).collect();
+    }
+    prepare(&mut readings);
+    while ask(&mut readings) {}
+    let counted: Vec<_> = readings.into_iter().map(Reading::finish).collect();
+    known.order().learn(counted.iter().flatten().map(|counted| &counted.members[..]));
+    counted
+}
+
+/// Makes the first signatures of all proofs ready to be asked for: so many are read in any case.
+fn prepare(readings: &mut [Reading<'_>]) {
+    let signatures = readings.iter().flat_map(|reading| &reading.signatures);
+    let inverses = inverses(signatures.map(|asked| &asked.signature));
+    let mut lists = Lists::default();
+    let all = readings.iter_mut().flat_map(|reading| reading.signatures.iter_mut().map(|asked| (&reading.z, asked)));
+    for ((z, asked), inverse) in all.zip(inverses) {
+        asked.factor = asked.signature.r() * inverse;
+        lists.push(GENERATOR.terms(&(*z * inverse)));
+    }
+    let all = readings.iter_mut().flat_map(|reading| &mut reading.signatures);
+    all.zip(lists.sums()).for_each(|(asked, sum)| asked.from_digest = sum);
+}
+
+/// Asks one member for each proof's next signature. `false` where there is nobody to ask.
+fn ask(readings: &mut [Reading<'_>]) -> bool {
+    let mut lists = Lists::default();
+    let mut asking = Vec::with_capacity(readings.len());
+    for reading in readings {
+        if let Some((member, multiples)) = reading.next_to_ask() {
+            let asked = &reading.signatures[reading.read];
+            lists.push(asked.from_digest.into_iter().chain(multiples.terms(&asked.factor)));
+            asking.push((reading, member));
+        }
+    }
+    let asks = !lists.is_empty();
+    for ((reading, member), sum) in asking.into_iter().zip(lists.sums()) {
+        if sum.is_some_and(|sum| reading.signatures[reading.read].signature.names(&sum)) {
+            reading.found(member);
+        }
+    }
+    asks
+}
+
+fn as_scalar(digest: &Hash) -> Scalar {
+    <Scalar as Reduce<FieldBytes>>::reduce(&digest.0.into())
+}
+
+/// A signature for which members are asked.
+struct Asked {
+    signature: Recoverable,
+    /// r/s.
+    factor: Scalar,
+    /// (z/s)·G.
+    from_digest: Option<Point>,
+}
 
 /// What was read of a proof so far.
-pub(super) struct Reading<'a> {
+struct Reading<'a> {
     known: &'a Known,
-    digest: &'a Hash,
-    earlier: Earlier,
-    signatures: usize,
-    last: Option<Maker>,
+    required: usize,
+    order: &'a Snapshot,
+    proof: &'a Signatures<'a>,
+    /// The digest, as a scalar.
+    z: Scalar,
+    /// The first signatures, as many as are required, up to one that is malformed.
+    signatures: Vec<Asked>,
+    /// How many were read.
+    read: usize,
+    /// How many members were considered for the next one.
+    considered: usize,
     found: Vec<usize>,
     strangers: u32,
+    malformed: bool,
 }
 
 impl<'a> Reading<'a> {
-    /// Nothing yet of the signatures over `digest`, in the proof that follows the `earlier` one.
-    pub(super) fn new(known: &'a Known, digest: &'a Hash, earlier: Earlier) -> Self {
-        Self { known, digest, earlier, signatures: 0, last: None, found: Vec::new(), strangers: 0 }
+    fn new(known: &'a Known, required: usize, order: &'a Snapshot, proof: &'a Signatures<'a>) -> Self {
+        let z = as_scalar(&proof.digest);
+        let signatures = proof.texts.iter().take(required).map_while(|text| Recoverable::parse(text.as_deref()?));
+        let asked = |signature| Asked { signature, factor: Scalar::ZERO, from_digest: None };
+        let signatures = signatures.map(asked).collect();
+        let (found, malformed) = (Vec::with_capacity(required), false);
+        Self { known, required, order, proof, z, signatures, read: 0, considered: 0, found, strangers: 0, malformed }
     }
 
-    /// The members that were found, in the order of the proof.
-    pub(super) fn found(&self) -> &[usize] {
-        &self.found
-    }
-
-    /// The members that were found, in the order of the proof.
-    pub(super) fn signers(&self) -> Vec<Address> {
-        self.found.iter().map(|member| self.known.addresses()[*member]).collect()
-    }
-
-    /// How many signatures were by keys that are no members'.
-    pub(super) fn strangers(&self) -> u32 {
-        self.strangers
-    }
-
-    /// Reads on: all of these, which follow those that were read.
-    ///
-    /// # Errors
-    /// [`Reason::MalformedSignature`] for the first of them that is malformed.
-    pub(super) fn read(&mut self, texts: &[Option<Box<str>>]) -> Result<(), Reason> {
-        let signatures: Vec<_> = texts.iter().map_while(|text| Recoverable::parse(text.as_deref()?)).collect();
-        let (digest, inverses) = (self.digest, &LazyCell::new(|| inverses(&signatures)));
-        let check = |(at, signature)| LazyCell::new(move || Check::new(digest, signature, &inverses[at]));
-        let checks: Vec<_> = signatures.iter().enumerate().map(check).collect();
-        let mut foreseen = Vec::new().into_iter();
-        for (at, (signature, check)) in signatures.iter().zip(&checks).enumerate() {
-            if foreseen.len() == 0 {
-                foreseen = self.foreseen(&checks[at..]).into_iter();
+    /// The next member to ask for the next signature. Signatures that nobody is left for are recovered.
+    fn next_to_ask(&mut self) -> Option<(usize, &'a Multiples)> {
+        while !self.is_over() && self.read < self.signatures.len() {
+            while let Some(member) = self.order.likely(&self.found, self.considered) {
+                self.considered += 1;
+                if !self.found.contains(&member)
+                    && let Some(multiples) = self.known.multiples(member)
+                {
+                    return Some((member, multiples));
+                }
             }
-            let asked = foreseen.next().or_else(|| self.ask(check));
-            let maker = asked.map(Maker::Member).or_else(|| self.recover(signature));
-            self.note(maker.ok_or(Reason::MalformedSignature { index: self.signatures })?);
+            self.recover();
         }
-        if signatures.len() < texts.len() {
-            return Err(Reason::MalformedSignature { index: self.signatures });
-        }
-        Ok(())
+        None
     }
 
-    /// The members that made the next signatures, as far as it is those that were foreseen: as far as they are nearly
-    /// certain, they are asked at once.
-    fn foreseen<'c>(&self, checks: &[impl Deref<Target = Check<'c>>]) -> Vec<usize> {
-        let order = self.known.order();
-        let mut members = self.found.clone();
-        let mut last = self.last;
-        let certain = iter::from_fn(|| {
-            let after = After { last, earlier: self.earlier };
-            let member = order.certain(after).filter(|member| order.pays() && !members.contains(member))?;
-            members.push(member);
-            last = Some(Maker::Member(member));
-            self.known.multiples(member)
-        });
-        let keys: Vec<_> = certain.take(checks.len()).collect();
-        if keys.is_empty() {
-            return Vec::new();
-        }
-        let asked: Vec<_> = checks.iter().zip(keys).map(|(check, key)| (&**check, key)).collect();
-        let right = are_by(&asked).into_iter().take_while(|right| *right).count();
-        order.asked_in_vain(asked.len() - right);
-        members.drain(..self.found.len());
-        members.truncate(right);
-        members
+    fn is_over(&self) -> bool {
+        self.malformed || self.found.len() == self.required || self.read == self.proof.texts.len()
     }
 
-    /// The member that made a signature, where that is likely enough to be asked.
-    fn ask<'c>(&self, check: &impl Deref<Target = Check<'c>>) -> Option<usize> {
-        let mut likely = self.likely().filter(|_| self.known.order().pays());
-        likely.find(|(_, key)| check.is_by(key)).map(|(member, _)| member)
+    fn found(&mut self, member: usize) {
+        self.found.push(member);
+        (self.read, self.considered) = (self.read + 1, 0);
     }
 
-    /// Who made a signature, by the key that it recovers; `None` where it recovers none.
-    fn recover(&mut self, signature: &Recoverable) -> Option<Maker> {
-        match self.known.recovered(&signature.recover(self.digest)?) {
-            Some(member) if self.found.contains(&member) => Some(Maker::Other),
-            Some(member) => Some(Maker::Member(member)),
-            None => {
-                self.strangers += 1;
-                Some(Maker::Other)
+    /// Reads the next signature by the key that it recovers.
+    fn recover(&mut self) {
+        let digest = &self.proof.digest;
+        let key = match self.signatures.get(self.read) {
+            Some(asked) => asked.signature.recover(digest),
+            None => self.proof.texts[self.read]
+                .as_deref()
+                .and_then(Recoverable::parse)
+                .and_then(|signature| signature.recover(digest)),
+        };
+        match key.map(|key| self.known.recovered(&key)) {
+            None => self.malformed = true,
+            Some(Some(member)) if !self.found.contains(&member) => self.found(member),
+            Some(maker) => {
+                self.strangers += u32::from(maker.is_none());
+                (self.read, self.considered) = (self.read + 1, 0);
             }
         }
     }
 
-    fn note(&mut self, maker: Maker) {
-        let asked = self.likely().try_fold(0, |before, (member, _)| match maker {
-            Maker::Member(found) if found == member => Err(before + 1),
-            _ => Ok(before + 1),
-        });
-        let asked = asked.map_or_else(Asked::Found, Asked::InVain);
-        self.known.order().learn(self.after(), maker, asked);
-        if let Maker::Member(member) = maker {
-            self.found.push(member);
+    /// Reads to the end, by recovery.
+    fn finish(mut self) -> Result<Counted, Reason> {
+        while !self.is_over() {
+            self.recover();
         }
-        self.last = Some(maker);
-        self.signatures += 1;
-    }
-
-    /// The members to ask for the next signature, as far as they can be asked.
-    fn likely(&self) -> impl Iterator<Item = (usize, &'a Multiples)> {
-        let known = self.known;
-        let likely = known.order().likely(self.after(), &self.found);
-        likely.map_while(|member| Some((member, known.multiples(member)?)))
-    }
-
-    /// What the next signature comes after.
-    fn after(&self) -> After {
-        After { last: self.last, earlier: self.earlier }
+        let Self { required, strangers, found: members, .. } = self;
+        if self.malformed {
+            Err(Reason::MalformedSignature { index: self.read })
+        } else if members.len() < required {
+            Err(Reason::TooFewSignatures { found: members.len(), required, strangers })
+        } else {
+            Ok(Counted { members, strangers })
+        }
     }
 }

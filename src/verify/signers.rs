@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Reason;
-use super::hash::{Address, Hash};
+use super::hash::Address;
 use super::known::Known;
-use super::order::Earlier;
-use super::reading::Reading;
+use super::reading::{self, Signatures};
 
 #[cfg(test)]
 mod tests;
@@ -23,8 +22,8 @@ pub struct SignerSet {
 /// What the signatures of a proof that suffice have shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Distinct members, exactly as many as are required.
-    pub(super) signers: Vec<Address>,
+    /// Distinct members by their places in the set, exactly as many as are required, in the order of the proof.
+    pub(super) members: Vec<usize>,
     /// Signatures among them by keys that are no members'.
     pub(super) strangers: u32,
 }
@@ -79,31 +78,13 @@ impl SignerSet {
         self.known.addresses()
     }
 
-    /// The distinct members that signed `digest`, exactly as many as are required.
+    /// Of each proof, the distinct members that signed, exactly as many as are required. Many proofs at once take much less
+    /// time than each by itself.
     ///
     /// Signatures are read in order, and reading stops at the threshold: what comes after it is never looked at.
     /// Strangers and repeats are passed over.
-    ///
-    /// `earlier` is the proof before, and then this one. A hint, and no more.
-    pub(super) fn count(
-        &self,
-        digest: &Hash,
-        signatures: &[Option<Box<str>>],
-        earlier: &mut Earlier,
-    ) -> Result<Counted, Reason> {
-        let (mut reading, mut rest) = (Reading::new(&self.known, digest, *earlier), signatures);
-        while reading.found().len() < self.required && !rest.is_empty() {
-            // With fewer there cannot be enough: so many are read in any case.
-            let (next, others) = rest.split_at(rest.len().min(self.required - reading.found().len()));
-            reading.read(next)?;
-            rest = others;
-        }
-        let (found, strangers) = (reading.found(), reading.strangers());
-        if found.len() < self.required {
-            return Err(Reason::TooFewSignatures { found: found.len(), required: self.required, strangers });
-        }
-        *earlier = self.known.order().earlier(found);
-        Ok(Counted { signers: reading.signers(), strangers })
+    pub(super) fn count(&self, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
+        reading::read(&self.known, self.required, proofs)
     }
 
     /// Whether [`prepare`](Self::prepare) has anything to do.

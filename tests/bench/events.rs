@@ -63,7 +63,7 @@ fn client(told: &Announcement) -> Client {
 }
 
 fn proved(verifier: &Verifier, raw: &RawEvent) -> Verified {
-    match verifier.judge(raw.clone()) {
+    match verifier.verify(raw.clone()) {
         Verdict::Verified(verified) => verified,
         other => panic!("the simulator is honest unless it is told otherwise: {}", other.name()),
     }
@@ -93,8 +93,8 @@ fn stages(criterion: &mut Criterion) {
             }
         });
     });
-    group.bench_function("judge but for signatures", |bench| {
-        bench.iter(|| sample.page.events.iter().for_each(|raw| drop(black_box(sample.stranger.judge(raw.clone())))));
+    group.bench_function("verify but for signatures", |bench| {
+        bench.iter(|| sample.page.events.iter().for_each(|raw| drop(black_box(sample.stranger.verify(raw.clone())))));
     });
     group.bench_function("record", |bench| {
         bench.iter(|| {

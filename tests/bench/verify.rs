@@ -1,94 +1,128 @@
-//! What it costs to check an event, on one core: `cargo bench --bench verify`.
+//! What it costs to verify an event, on one core, whoever signs: `cargo bench --bench verify`.
 //!
-//! Events are the simulator's, of 2.7 kB, each with 4 signatures of 10 signers. The same check, that is parsing, hashing and
-//! four signatures, is measured with keys recovered by libsecp256k1, the yardstick; with keys recovered by k256; and with
-//! signers that are known, for networks that sign in one order or another.
-//!
-//! Criterion's figures come first. The table after them is of another measurement, in which the cases take turns, so that
-//! a machine that is slower for a while is slower for all of them. Nothing is asserted.
+//! Events are the simulator's, of 2.7 kB, by networks of two sizes and of every kind of signing. The signer list is
+//! shuffled, as an operator's may be. The yardstick is what libsecp256k1 takes to recover the keys of the same signatures,
+//! and nothing else. Both take turns, round by round, and are measured in processor time. Nothing is asserted but that
+//! every event is verified.
 
-use std::cell::RefCell;
 use std::hint::black_box;
+use std::time::Duration;
 
-use channeld::event::RawEvent;
-use channeld::verify::{SignerSet, Sitting, Verdict, Verifier};
-use criterion::Criterion;
+use channeld::api::{Client, Settings};
+use channeld::event::{Event, Offset, Proofs, RawEvent};
+use channeld::secret::Secret;
+use channeld::simulator::{Options, Signing, Simulator};
+use channeld::verify::{SignerSet, Verdict, Verifier, signed_digest};
+use nix::time::{ClockId, clock_gettime};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use secp256k1::Message;
+use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
 
-#[path = "verify/network.rs"]
-mod network;
-#[path = "verify/table.rs"]
-mod table;
-#[path = "verify/yardstick.rs"]
-mod yardstick;
+/// Events of a case.
+const EVENTS: u32 = 2_000;
 
-use network::{Network, Order, REQUIRED};
+/// Events that are verified together: as many as the daemon takes.
+const TOGETHER: usize = 50;
 
-/// Events of a case. They are checked over and over.
-const EVENTS: usize = 600;
-
-/// One way of checking, and what it checks.
-struct Case {
-    name: &'static str,
-    check: Box<dyn Fn(&RawEvent)>,
-    events: Vec<RawEvent>,
-}
+const ROUNDS: usize = 5;
 
 fn main() {
-    let cases = cases();
-    let mut criterion = Criterion::default().configure_from_args();
-    for case in &cases {
-        let mut events = case.events.iter().cycle();
-        let mut check = || events.next().map(&case.check);
-        criterion.bench_function(case.name, |bencher| bencher.iter(&mut check));
+    // Without it no client can be made, though this one speaks plain HTTP.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime starts");
+    println!("{:<12} {:<10} {:>9} {:>14} {:>12}", "signers", "signing", "µs/event", "yardstick µs", "of yardstick");
+    for (signers, required) in [(10, 4), (31, 11)] {
+        for signing in [Signing::Network, Signing::Arrival, Signing::Rotating, Signing::Fixed] {
+            let options = Options { events: EVENTS.into(), signers, required, signing, ..Options::default() };
+            let (events, verifier) = runtime.block_on(simulated(options));
+            let (ours, yardstick) = measure(&events, &verifier);
+            let (of, name) = (ours / yardstick, format!("{required} of {signers}"));
+            println!(
+                "{name:<12} {:<10} {ours:>9.1} {yardstick:>14.1} {of:>12.2}",
+                format!("{signing:?}").to_lowercase()
+            );
+        }
     }
-    criterion.final_summary();
-    table::print(&cases);
 }
 
-/// The first two are what the others are compared with.
-fn cases() -> Vec<Case> {
-    let templates = network::templates(EVENTS);
-    let plain = Network::new(0);
-    let events = plain.events(&templates, Order::Fixed);
-    let recovering = verifier(&plain);
-    vec![
-        Case { name: "libsecp256k1 recovers", check: yardstick::check(&plain), events: events.clone() },
-        Case { name: "k256 recovers", check: judge(recovering), events: events.clone() },
-        Case { name: "no signatures: parsed, hashed", check: yardstick::without_signatures(), events },
-        known("known, the same four", 1, &templates, Order::Fixed),
-        known("known, four in a row, turning", 2, &templates, Order::Turning),
-        known("known, any four, ascending", 3, &templates, Order::Ascending),
-        known("known, any four, shuffled", 4, &templates, Order::Shuffled),
-        known("known, another order every 20", 5, &templates, Order::Changing),
-        known("known, always the least likely", 6, &templates, Order::Misleading),
-    ]
-}
-
-/// A network whose signers have been seen often, and whose order has been learned as far as it can be.
-fn known(name: &'static str, seed: u64, templates: &[network::Template], order: Order) -> Case {
-    let network = Network::new(seed);
-    let (events, verifier) = (network.events(templates, order), verifier(&network));
-    let mut sitting = verifier.sitting();
-    for event in events.iter().cycle().take(2 * EVENTS) {
-        judged(&mut sitting, event);
+/// The simulator's events, and a verifier that has seen its signers.
+async fn simulated(options: Options) -> (Vec<RawEvent>, Verifier) {
+    let simulator = Simulator::start(options).await.expect("the simulator listens");
+    let known = simulator.announcement();
+    let patience = Duration::from_secs(60);
+    let client = Client::new(Settings {
+        base_url: known.base_url.parse().expect("the simulator has an address"),
+        api_key: Secret::new(known.api_key.clone()),
+        connect_timeout: patience,
+        request_timeout: patience,
+    });
+    let client = client.expect("a client can be made");
+    let (mut events, mut last) = (Vec::new(), Offset::ZERO);
+    while events.len() < EVENTS as usize {
+        let page = client.poll(known.channels[0], Some(last), 200).await.expect("the simulator answers");
+        last = page.events.first().expect("there are events left").offset;
+        events.extend(page.events);
+    }
+    let mut signers = known.valid_signers.clone();
+    signers.shuffle(&mut StdRng::seed_from_u64(7));
+    let signers = SignerSet::new(signers, known.min_required_signatures).expect("a signer set");
+    let verifier = Verifier::new(signers, known.workflow_owner);
+    for _ in 0..2 {
+        verify(&events, &verifier);
         verifier.prepare();
     }
-    Case { name, check: judge(verifier), events }
+    (events, verifier)
 }
 
-fn verifier(network: &Network) -> Verifier {
-    let signers = SignerSet::new(network.addresses(), REQUIRED).expect("the network's signers are a signer set");
-    Verifier::new(signers, network::owner())
+/// Microseconds an event, and the yardstick's.
+fn measure(events: &[RawEvent], verifier: &Verifier) -> (f64, f64) {
+    let signed: Vec<_> = events.iter().map(signatures).collect();
+    let (mut ours, mut yardstick) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        ours.push(micros(|| verify(events, verifier)));
+        yardstick.push(micros(|| signed.iter().for_each(recover)));
+    }
+    (median(ours), median(yardstick))
 }
 
-/// In one sitting, which lasts as long as the program.
-fn judge(verifier: Verifier) -> Box<dyn Fn(&RawEvent)> {
-    let verifier: &'static Verifier = Box::leak(Box::new(verifier));
-    let sitting = RefCell::new(verifier.sitting());
-    Box::new(move |event| judged(&mut sitting.borrow_mut(), event))
+fn verify(events: &[RawEvent], verifier: &Verifier) {
+    for events in events.chunks(TOGETHER) {
+        let verdicts = black_box(verifier.verify_all(events.to_vec()));
+        assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Verified(_))), "all of it must be measured");
+    }
 }
 
-fn judged(sitting: &mut Sitting<'_>, event: &RawEvent) {
-    let verdict = black_box(sitting.judge(event.clone()));
-    assert!(matches!(verdict, Verdict::Verified(_)), "what is measured must be the whole check: {verdict:?}");
+/// What was signed, and the signatures.
+fn signatures(event: &RawEvent) -> (Message, Vec<RecoverableSignature>) {
+    let event = Event::parse(event.json.clone()).expect("it is well-formed");
+    let Proofs::One(ocr) = &event.proofs else { panic!("it has a proof") };
+    let bytes = |text: &str| hex::decode(&text[2..]).expect("it is hex");
+    let digest = signed_digest(&bytes(&ocr.report), &bytes(&ocr.context));
+    let signature = |text: &str| {
+        let bytes = bytes(text);
+        let recovery = RecoveryId::try_from(i32::from(bytes[64])).expect("a signature ends in a recovery id");
+        RecoverableSignature::from_compact(&bytes[..64], recovery).expect("it is a signature")
+    };
+    (Message::from_digest(digest.0), ocr.signatures.iter().flatten().map(|text| signature(text)).collect())
+}
+
+fn recover((digest, signatures): &(Message, Vec<RecoverableSignature>)) {
+    for signature in signatures {
+        black_box(signature.recover_ecdsa(*digest).expect("a key signed"));
+    }
+}
+
+/// Microseconds of this thread's processor time an event: what others take of the machine does not count.
+fn micros(work: impl FnOnce()) -> f64 {
+    let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a thread has a clock"));
+    let began = now();
+    work();
+    now().saturating_sub(began).as_secs_f64() * 1e6 / f64::from(EVENTS)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }

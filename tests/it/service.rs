@@ -2,5 +2,5 @@
 
 mod faults;
 mod gone;
-mod nonsense;
+mod hostile;
 mod window;

@@ -82,7 +82,7 @@ pub(super) fn record(offset: Offset, form: Form) -> RawEvent {
 pub(super) fn verdict(raw: RawEvent) -> Verdict {
     POOL.with_borrow(|pool| match pool.verdicts.get(&raw.json.as_ptr()) {
         Some(verdict) => verdict.clone(),
-        None => pool.verifier.judge(raw),
+        None => pool.verifier.verify(raw),
     })
 }
 
@@ -103,7 +103,7 @@ impl Pool {
             return known.clone();
         }
         let raw = RawEvent::locate(self.json(offset, form).into()).unwrap();
-        self.verdicts.insert(raw.json.as_ptr(), self.verifier.judge(raw.clone()));
+        self.verdicts.insert(raw.json.as_ptr(), self.verifier.verify(raw.clone()));
         self.records.insert((offset, form), raw.clone());
         raw
     }

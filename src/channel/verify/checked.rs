@@ -22,8 +22,9 @@ pub(in crate::channel) enum Checked {
 impl Checked {
     /// Checks events that follow each other, in their order. Blocks while the signatures are checked.
     pub(in crate::channel) fn all(settings: &Settings, events: Vec<RawEvent>) -> Vec<Self> {
-        let (mut verifier, mut lines) = (settings.verification.verifier.sitting(), Lines::of(events.len()));
-        events.into_iter().map(|raw| Self::new(settings, verifier.judge(raw), &mut lines)).collect()
+        let mut lines = Lines::of(events.len());
+        let verdicts = settings.verification.verifier.verify_all(events).into_iter();
+        verdicts.map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }
 
     /// Adds the record to a verdict.

@@ -22,7 +22,7 @@ const AT_ONCE: u64 = 64 * 1024;
 /// The mark that some editors put before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads inputs from a file. Holds one object at a time.
+/// Reads inputs from a file.
 pub(super) struct Inputs<R> {
     reader: R,
     /// Read and not yet taken, from `start` on.

@@ -23,12 +23,16 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Verifies an object: an event of the service, or a delivered record, alone or inside a CloudEvents event.
+    /// Verifies objects, each an event of the service, or a delivered record, alone or inside a CloudEvents event.
     ///
     /// An object with a member `event` is taken for a record, whatever else it has: a consumer would read that member. So is
     /// the `data` of one with a `specversion`.
-    pub(super) fn of(json: &Bytes, verifier: &Verifier) -> Self {
-        of_object(json, verifier).unwrap_or_else(|_| Self::rejected(None, "malformed"))
+    pub(super) fn of_all(objects: &[Bytes], verifier: &Verifier) -> Vec<Self> {
+        let located: Vec<_> = objects.iter().map(Located::read).collect();
+        let raw = located.iter().flatten().map(|located| located.raw.clone()).collect();
+        let mut verdicts = verifier.verify_all(raw).into_iter();
+        let mut outcome = |located: Located<'_>| located.outcome(&verdicts.next().expect("a verdict for each event"));
+        located.into_iter().map(|located| located.map_or_else(|rejected| rejected, &mut outcome)).collect()
     }
 
     fn rejected(event_id: Option<EventId>, reason: &'static str) -> Self {
@@ -42,42 +46,62 @@ impl Outcome {
     }
 }
 
-fn of_object(json: &Bytes, verifier: &Verifier) -> Result<Outcome, Malformed> {
-    let object = Object::read(json)?;
-    match (object.raw("specversion")?, object.raw("data")?) {
-        (Some(_), Some(data)) => of_cloud_event(&object, &json.slice_ref(data.get().as_bytes()), verifier),
-        _ => of_record(&object, json, verifier),
+/// An event to be verified, and what stands around it.
+struct Located<'a> {
+    raw: RawEvent,
+    /// The record that holds the event.
+    record: Option<Object<'a>>,
+    /// The CloudEvents event that holds the record or the event, and that object.
+    envelope: Option<(Object<'a>, Object<'a>)>,
+}
+
+impl<'a> Located<'a> {
+    /// Finds the event in an object; the outcome, where there is none.
+    fn read(json: &'a Bytes) -> Result<Self, Outcome> {
+        Self::find(json).unwrap_or_else(|_| Err(Outcome::rejected(None, "malformed")))
+    }
+
+    fn find(json: &'a Bytes) -> Result<Result<Self, Outcome>, Malformed> {
+        let object = Object::read(json)?;
+        let (object, envelope) = match (object.raw("specversion")?, object.raw("data")?) {
+            (Some(_), Some(data)) => {
+                let data = data.get().as_bytes();
+                (Object::read(data)?, Some((object, data)))
+            }
+            _ => (object, None),
+        };
+        let within = envelope.as_ref().map_or(&json[..], |(_, data)| data);
+        let inside = object.raw("event")?;
+        let event = json.slice_ref(inside.map_or(within, |event| event.get().as_bytes()));
+        let Some(raw) = RawEvent::locate(event.clone()) else {
+            let id = Object::read(&event).and_then(|event| event.get("event_id"));
+            return Ok(Err(Outcome::rejected(id.unwrap_or_default(), "malformed")));
+        };
+        let envelope = envelope.map(|(envelope, data)| Ok((envelope, Object::read(data)?))).transpose()?;
+        Ok(Ok(Self { raw, record: inside.is_some().then_some(object), envelope }))
+    }
+
+    /// The event's verdict, unless what stands around it differs from it.
+    fn outcome(self, verdict: &Verdict) -> Outcome {
+        let event_id = self.raw.id;
+        let signers = match verdict {
+            Verdict::Verified(verified) => verified.proof().signers.clone(),
+            Verdict::Unsigned(_) | Verdict::Pending(_) => Vec::new(),
+            Verdict::Rejected(_, reason) => return Outcome::rejected(event_id, reason.name()),
+        };
+        let contradicted = self.record.is_some_and(|record| contradicts(&record, verdict));
+        if contradicted || self.envelope.is_some_and(|(envelope, data)| differs(&envelope, &data, event_id)) {
+            return Outcome::rejected(event_id, MISMATCH);
+        }
+        Outcome { event_id, status: verdict.name(), reason: None, signers }
     }
 }
 
-/// Verifies the record inside a CloudEvents event, and compares it with the event's own attributes.
-fn of_cloud_event(envelope: &Object<'_>, data: &Bytes, verifier: &Verifier) -> Result<Outcome, Malformed> {
-    let record = Object::read(data)?;
-    let outcome = of_record(&record, data, verifier)?;
+/// Whether a CloudEvents event's own attributes differ from the object inside it.
+fn differs(envelope: &Object<'_>, data: &Object<'_>, event_id: Option<EventId>) -> bool {
     let id = envelope.get::<String>("id");
-    let same_id = id.is_ok_and(|id| outcome.event_id.is_none() || id == outcome.event_id.map(|id| id.to_string()));
-    let same = same_id && agrees(envelope, &record, "type") && agrees(envelope, &record, "time");
-    Ok(if same { outcome } else { Outcome::rejected(outcome.event_id, MISMATCH) })
-}
-
-/// Verifies an event, or the event inside a record, and compares that with the record's own fields.
-fn of_record(object: &Object<'_>, json: &Bytes, verifier: &Verifier) -> Result<Outcome, Malformed> {
-    let inside = object.raw("event")?;
-    let json = inside.map_or_else(|| json.clone(), |event| json.slice_ref(event.get().as_bytes()));
-    let Some(raw) = RawEvent::locate(json.clone()) else {
-        let id = Object::read(&json).and_then(|event| event.get("event_id"));
-        return Ok(Outcome::rejected(id.unwrap_or_default(), "malformed"));
-    };
-    let (event_id, verdict) = (raw.id, verifier.judge(raw));
-    let signers = match &verdict {
-        Verdict::Verified(verified) => verified.proof().signers.clone(),
-        Verdict::Unsigned(_) | Verdict::Pending(_) => Vec::new(),
-        Verdict::Rejected(_, reason) => return Ok(Outcome::rejected(event_id, reason.name())),
-    };
-    if inside.is_some() && contradicts(object, &verdict) {
-        return Ok(Outcome::rejected(event_id, MISMATCH));
-    }
-    Ok(Outcome { event_id, status: verdict.name(), reason: None, signers })
+    let same_id = id.is_ok_and(|id| event_id.is_none() || id == event_id.map(|id| id.to_string()));
+    !(same_id && agrees(envelope, data, "type") && agrees(envelope, data, "time"))
 }
 
 /// Whether a field that the record repeats from its event differs from what would be written of it. An absent field does

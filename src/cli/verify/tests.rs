@@ -75,7 +75,7 @@ fn delivered(event: &Value, verifier: &Verifier) -> Value {
 
 fn delivered_as(event: &Value, verifier: &Verifier, shape: Shape) -> Value {
     let channel = ChannelRef { name: "test".into(), id: ID.parse().unwrap() };
-    let Verdict::Verified(proved) = verifier.judge(RawEvent::locate(event.to_string().into()).unwrap()) else {
+    let Verdict::Verified(proved) = verifier.verify(RawEvent::locate(event.to_string().into()).unwrap()) else {
         panic!("the case is verified");
     };
     let record = Arc::new(Record::verified(&channel, &proved, &mut Lines::default()));

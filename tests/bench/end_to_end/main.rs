@@ -50,8 +50,12 @@ struct Args {
     events: u32,
 
     /// backlog: how often it is read
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
+
+    /// backlog: how its events are signed, see `channeld simulate` [default: each way]
+    #[arg(long, value_delimiter = ',', default_value = "network,arrival,rotating,fixed", hide_default_value = true)]
+    signing: Vec<String>,
 
     /// memory: how many events are far behind
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -104,7 +108,7 @@ fn main() {
 fn measure(scenario: Scenario, args: &Args) {
     let time = Duration::from_secs(args.seconds);
     match scenario {
-        Scenario::Backlog => backlog::run(args.events, args.runs),
+        Scenario::Backlog => backlog::run(args.events, args.runs, &args.signing),
         Scenario::Memory => memory::run(args.far, args.far_until),
         Scenario::Idle => idle::run(args.channels, time),
         Scenario::Latency => latency::run(latency::Wanted { time, idle_wait: Duration::from_millis(args.idle_wait) }),

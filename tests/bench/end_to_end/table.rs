@@ -45,11 +45,6 @@ impl Samples {
     pub(crate) fn zip(&self, other: &Self, with: impl Fn(f64, f64) -> f64) -> Self {
         self.0.iter().zip(&other.0).map(|(&one, &other)| with(one, other)).collect()
     }
-
-    /// Each of them, changed.
-    pub(crate) fn map(&self, with: impl Fn(f64) -> f64) -> Self {
-        self.0.iter().copied().map(with).collect()
-    }
 }
 
 impl FromIterator<f64> for Samples {

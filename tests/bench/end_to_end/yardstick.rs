@@ -1,24 +1,18 @@
-//! What a daemon is held against: the same events verified by nothing else, and by libsecp256k1.
+//! What a daemon is held against: the same events verified and nothing else, and their keys recovered by libsecp256k1.
 
-use std::collections::HashSet;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use channeld::api::Page;
-use channeld::verify::{Address, Verdict, Verifier, event_hash, keccak256, signed_digest};
+use channeld::event::{Event, Proofs, RawEvent};
+use channeld::verify::{Verdict, Verifier, signed_digest};
 use secp256k1::Message;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
-use serde::Deserialize;
 
 use super::process::Cost;
 use super::table::micros;
-
-/// Events a second that the service's Go SDK verifies on one core, by libsecp256k1: measured where it can be run.
-pub(crate) const GO_VERIFIES: f64 = 4900.0;
-
-/// Events a second that its documented loop moves there, from poll to persisted offset.
-pub(crate) const GO_LOOP: f64 = 4330.0;
 
 /// What something takes.
 pub(crate) struct Pace {
@@ -39,12 +33,12 @@ impl Pace {
     }
 }
 
-/// What reading the pages and judging their events takes on so many cores, with nothing else to do.
+/// What reading the pages and verifying their events takes on so many cores, with nothing else to do.
 pub(crate) fn alone(pages: &[Bytes], verifier: &Verifier, cores: usize) -> Pace {
     let (next, verified) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
         while let Some(body) = pages.get(next.fetch_add(1, Ordering::Relaxed)) {
-            verified.fetch_add(judged(body, verifier), Ordering::Relaxed);
+            verified.fetch_add(verified_of(body, verifier), Ordering::Relaxed);
         }
     };
     Pace::of(|| {
@@ -53,77 +47,44 @@ pub(crate) fn alone(pages: &[Bytes], verifier: &Verifier, cores: usize) -> Pace 
     })
 }
 
-fn judged(body: &Bytes, verifier: &Verifier) -> usize {
+fn verified_of(body: &Bytes, verifier: &Verifier) -> usize {
     let page = Page::read(body).unwrap();
     let events = page.events.len();
-    let mut sitting = verifier.sitting();
-    let verdicts = page.events.into_iter().map(|raw| sitting.judge(raw));
-    let held = verdicts.filter(|verdict| matches!(verdict, Verdict::Verified(_))).count();
+    let verdicts = verifier.verify_all(page.events);
+    let held = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Verified(_))).count();
     verifier.prepare();
     assert_eq!(held, events, "the simulator is honest unless it is told otherwise");
     held
 }
 
-#[derive(Deserialize)]
-struct Polled<'a> {
-    #[serde(borrow)]
-    events: Vec<Event<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(borrow)]
-    headers: Headers<'a>,
-    #[serde(borrow)]
-    payload: Payload<'a>,
-}
-
-#[derive(Deserialize)]
-struct Headers<'a> {
-    #[serde(borrow)]
-    proofs: Vec<Proof<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Proof<'a> {
-    ocr_report: &'a str,
-    ocr_context: &'a str,
-    signatures: Vec<&'a str>,
-}
-
-#[derive(Deserialize)]
-struct Payload<'a> {
-    #[serde(alias = "verifiable_result")]
-    verifiable_event: &'a str,
-}
-
-/// What it takes one core to read, to hash, and to check by recovering each key with libsecp256k1.
-pub(crate) fn by_recovery(pages: &[Bytes], signers: &[Address]) -> Pace {
-    let signers: HashSet<_> = signers.iter().copied().collect();
-    let read = |body: &Bytes| {
-        let page: Polled<'_> = serde_json::from_slice(body).unwrap();
-        page.events.iter().for_each(|event| check(event, &signers));
-        page.events.len()
+/// What recovering the keys of the same events' signatures takes libsecp256k1 on so many cores, and nothing else.
+pub(crate) fn by_recovery(pages: &[Bytes], cores: usize) -> Pace {
+    let signed: Vec<_> =
+        pages.iter().flat_map(|body| Page::read(body).unwrap().events).map(|raw| signatures(&raw)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((digest, signatures)) = signed.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for signature in signatures {
+                black_box(signature.recover_ecdsa(*digest)).unwrap();
+            }
+        }
     };
-    Pace::of(|| pages.iter().map(read).sum())
+    Pace::of(|| {
+        std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
+        signed.len()
+    })
 }
 
-fn check(event: &Event<'_>, signers: &HashSet<Address>) {
-    let proof = &event.headers.proofs[0];
-    let [report, context] = [proof.ocr_report, proof.ocr_context].map(bytes_of);
-    assert!(report.ends_with(&event_hash(event.payload.verifiable_event).0));
-    let digest = Message::from_digest(signed_digest(&report, &context).0);
-    for signature in &proof.signatures {
-        let bytes = bytes_of(signature);
+/// What was signed, and the signatures.
+fn signatures(raw: &RawEvent) -> (Message, Vec<RecoverableSignature>) {
+    let event = Event::parse(raw.json.clone()).unwrap();
+    let Proofs::One(ocr) = &event.proofs else { panic!("the simulator proves its events") };
+    let bytes = |text: &str| hex::decode(&text[2..]).unwrap();
+    let digest = signed_digest(&bytes(&ocr.report), &bytes(&ocr.context));
+    let signature = |text: &str| {
+        let bytes = bytes(text);
         let recovery = RecoveryId::try_from(i32::from(bytes[64])).unwrap();
-        let key = RecoverableSignature::from_compact(&bytes[..64], recovery).unwrap().recover(digest).unwrap();
-        let hash = keccak256([&key.serialize_uncompressed()[1..]]);
-        let mut address = [0; 20];
-        address.copy_from_slice(&hash.0[12..]);
-        assert!(signers.contains(&Address(address)));
-    }
-}
-
-fn bytes_of(text: &str) -> Vec<u8> {
-    hex::decode(text.trim_start_matches("0x")).unwrap()
+        RecoverableSignature::from_compact(&bytes[..64], recovery).unwrap()
+    };
+    (Message::from_digest(digest.0), ocr.signatures.iter().flatten().map(|text| signature(text)).collect())
 }

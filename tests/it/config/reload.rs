@@ -99,7 +99,7 @@ async fn a_rotated_key_is_read_from_its_file() {
     let simulator = service().await;
     let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
     simulator.publish(0, 1);
-    daemon.until_logged("failed: somebody must act; trying again meanwhile").await;
+    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
     std::fs::write(&key_file, "rotated-key\n").unwrap();
     daemon.signal(Signal::HUP);
 

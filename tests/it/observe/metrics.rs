@@ -154,12 +154,12 @@ async fn what_is_counted_survives_a_reload_and_what_is_configured_no_more_is_not
     simulator.publish(0, 5);
     let scrape = until(&admin, &mut daemon, &delivered("c0"), 15.0).await;
     assert!(!scrape.contains(r#"channel="c1""#), "{scrape}");
-    let judged: f64 = scrape
+    let verdicts: f64 = scrape
         .lines()
         .filter(|line| line.starts_with(r#"channeld_events_total{channel="c0""#))
         .map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap())
         .sum();
-    assert!((judged - 15.0).abs() < 0.5, "each event once: {judged}");
+    assert!((verdicts - 15.0).abs() < 0.5, "each event once: {verdicts}");
     daemon.stop().await;
 }
 

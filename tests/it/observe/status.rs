@@ -118,7 +118,7 @@ async fn a_range_in_doubt_is_named() {
     daemon.until("the first event arrives", |_| setup.lines() == 1).await;
     // More in a second than search gives at once.
     simulator.publish(0, 5000);
-    daemon.until_logged("failed: somebody must act; trying again meanwhile").await;
+    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
     let in_doubt = |report: &Value| report["channels"][0]["state"] == "in_doubt";
     let report = until(&setup, &mut daemon, "it is in doubt", in_doubt).await;
     let (channel, ready) = (&report["channels"][0], &report["ready"]);

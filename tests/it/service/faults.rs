@@ -7,7 +7,7 @@ use channeld::simulator::{Fault, Options, Route, Simulator};
 use crate::support::{Setup, deliverable};
 
 const HEALS: &str = "failed: trying again, said once until it changes";
-const SOMEBODY_MUST_ACT: &str = "failed: somebody must act; trying again meanwhile";
+const SOMEBODY_MUST_ACT: &str = "failed: an operator must act; trying again meanwhile";
 const OVER: &str = "works again";
 
 async fn service(events: u64) -> Simulator {

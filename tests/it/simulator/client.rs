@@ -66,8 +66,8 @@ impl Client {
         self.get(&format!("/channels/{}/events/search/{id}", self.channels[0])).await
     }
 
-    pub(crate) fn judge(&self, record: &str) -> Verdict {
-        self.verifier.judge(RawEvent::locate(Bytes::from(record.to_owned())).unwrap())
+    pub(crate) fn verify(&self, record: &str) -> Verdict {
+        self.verifier.verify(RawEvent::locate(Bytes::from(record.to_owned())).unwrap())
     }
 
     /// Every event there is, oldest first, by walking up from offset 0 (window oldest, exclusive).

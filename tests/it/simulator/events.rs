@@ -21,7 +21,7 @@ async fn what_it_says_of_its_events_is_what_the_verifier_finds() {
     for ((offset, record), (known, honesty)) in events.iter().zip(truth) {
         assert_eq!(*offset, known);
         *kinds.entry(honesty).or_insert(0) += 1;
-        let agreed = match client.judge(record) {
+        let agreed = match client.verify(record) {
             Verdict::Verified(_) => honesty == Honesty::Verifiable,
             Verdict::Unsigned(_) => honesty == Honesty::Unsigned,
             Verdict::Pending(_) => honesty == Honesty::Pending,
@@ -47,7 +47,7 @@ async fn events_of_choice_are_what_was_chosen() {
     let events = client.everything().await;
     assert_eq!(events.iter().map(|(offset, _)| *offset).collect::<Vec<_>>(), offsets);
     for (spec, (_, record)) in chosen.into_iter().zip(&events) {
-        let verdict = client.judge(record);
+        let verdict = client.verify(record);
         let found = match &verdict {
             Verdict::Rejected(_, reason) => reason.name(),
             other => other.name(),
@@ -87,7 +87,7 @@ async fn a_displaced_event_is_verifiable_by_itself_and_told_as_displaced() {
 
     let after = client.everything().await;
     let [original, replayed, contradicting] =
-        [&before[1].1, &after[2].1, &after[1].1].map(|record| (json(record), client.judge(record).name()));
+        [&before[1].1, &after[2].1, &after[1].1].map(|record| (json(record), client.verify(record).name()));
     assert_eq!([original.1, replayed.1, contradicting.1], ["verified"; 3]);
     assert_eq!(replayed.0["headers"]["proofs"], original.0["headers"]["proofs"]);
     assert_eq!(replayed.0["payload"], original.0["payload"]);
@@ -111,7 +111,7 @@ async fn a_withheld_proof_comes_under_the_same_id_and_offset() {
     let forged = simulator.publish_one(0, EventSpec::Forged(Tampering::Strangers));
     let page = client.poll("").await;
     let id = id_of(&page.records[1]);
-    assert!(matches!(client.judge(&page.records[1]), Verdict::Pending(_)));
+    assert!(matches!(client.verify(&page.records[1]), Verdict::Pending(_)));
     let alone = client.event(&id).await.text().await.unwrap();
     assert_eq!(alone, page.records[1]);
 
@@ -122,7 +122,7 @@ async fn a_withheld_proof_comes_under_the_same_id_and_offset() {
     let page = client.poll("").await;
     assert_eq!((alone.as_str(), page.offsets.as_slice()), (page.records[1].as_str(), &[forged, offset][..]));
     assert_eq!(id_of(&alone), id);
-    assert!(page.records.iter().all(|record| matches!(client.judge(record), Verdict::Verified(_))));
+    assert!(page.records.iter().all(|record| matches!(client.verify(record), Verdict::Verified(_))));
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn late_proofs_come_after_their_delay() {
     let verified = async {
         loop {
             let page = client.poll("").await;
-            if page.records.iter().all(|record| matches!(client.judge(record), Verdict::Verified(_))) {
+            if page.records.iter().all(|record| matches!(client.verify(record), Verdict::Verified(_))) {
                 return;
             }
         }
@@ -176,7 +176,7 @@ async fn a_million_events_are_there_at_once() {
     let client = Client::of(&simulator);
     let middle = client.poll("offset=2500000&limit=3").await;
     assert_eq!(middle.offsets.len(), 3);
-    assert!(middle.records.iter().all(|record| matches!(client.judge(record), Verdict::Verified(_))));
+    assert!(middle.records.iter().all(|record| matches!(client.verify(record), Verdict::Verified(_))));
     let id = id_of(&middle.records[2]);
     assert_eq!(client.event(&id).await.text().await.unwrap(), middle.records[2]);
 }

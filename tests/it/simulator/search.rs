@@ -54,7 +54,7 @@ async fn search_reads_several_values_names_services_and_times() {
     let named = client.search("event_name=SettlementAccepted&service=settlement&service=fund&limit=200").await;
     assert!(!named.records.is_empty());
     for record in &named.records {
-        let Verdict::Verified(verified) = client.judge(record) else { panic!("{record}") };
+        let Verdict::Verified(verified) = client.verify(record) else { panic!("{record}") };
         let signed = base64::Engine::decode(
             &base64::prelude::BASE64_STANDARD,
             verified.event().payload.signed.as_deref().unwrap(),

@@ -154,9 +154,9 @@ fn verifier(signers: &[String], required: usize, owner: Address) -> Option<Verif
     Some(Verifier::new(SignerSet::new(addresses, required).ok()?, owner))
 }
 
-/// `None` where the record has no readable place, and so is never judged.
+/// `None` where the record has no readable place, and so is never verified.
 fn verdict(verifier: &Verifier, json: Bytes) -> Option<Verdict> {
-    RawEvent::locate(json).map(|raw| verifier.judge(raw))
+    RawEvent::locate(json).map(|raw| verifier.verify(raw))
 }
 
 fn is_verified(verifier: &Verifier, json: Bytes) -> bool {

@@ -146,7 +146,7 @@ fn a_notice_is_compared_by_its_payload_in_any_order_and_to_the_last_digit() {
     ] {
         let json = format!(r#"{{"headers":{{"type":"wallet.status","offset":5}},"payload":{payload}}}"#);
         let raw = RawEvent::locate(Bytes::from(json)).unwrap();
-        let Verdict::Unsigned(notice) = verifier.judge(raw) else { panic!("a notice") };
+        let Verdict::Unsigned(notice) = verifier.verify(raw) else { panic!("a notice") };
         let channel = ChannelId(Uuid::from_u128(1));
         assert_eq!(recent.notice(channel, &notice).is_ok(), same, "{payload}");
     }

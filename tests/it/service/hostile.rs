@@ -1,4 +1,4 @@
-//! A service that answers nonsense costs time, but no memory without bound, no busy loop and no event.
+//! Malformed, endless and broken answers of the service cost time, but no memory without bound, no busy loop and no event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

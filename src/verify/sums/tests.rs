@@ -1,0 +1,65 @@
+//! Sums are those of k256's complete formulas, or none.
+
+use k256::elliptic_curve::ops::Reduce;
+use k256::{ProjectivePoint, Scalar, U256};
+use proptest::prelude::*;
+
+use super::*;
+
+fn multiple(of: u64) -> AffinePoint {
+    (ProjectivePoint::GENERATOR * Scalar::from(of)).to_affine()
+}
+
+fn sums_of(lists: &[Vec<AffinePoint>]) -> Vec<Option<(FieldBytes, bool)>> {
+    let mut all = Lists::default();
+    for list in lists {
+        all.push(list.iter().map(Point::from));
+    }
+    all.sums().into_iter().map(|sum| sum.map(|sum| (sum.x(), sum.y_is_odd()))).collect()
+}
+
+fn expected(list: &[AffinePoint]) -> Option<(FieldBytes, bool)> {
+    let sum = list.iter().fold(ProjectivePoint::IDENTITY, |sum, point| sum + point).to_affine();
+    (!list.is_empty()).then(|| (sum.x(), sum.y_is_odd().into()))
+}
+
+proptest! {
+    #[test]
+    fn lists_of_any_lengths_are_summed(
+        lists in prop::collection::vec(prop::collection::vec(any::<[u8; 32]>(), 0..40), 0..6),
+    ) {
+        let point = |bytes: &[u8; 32]| {
+            let scalar: Scalar = Reduce::reduce(&U256::from_be_slice(bytes));
+            (ProjectivePoint::GENERATOR * scalar).to_affine()
+        };
+        let lists: Vec<Vec<_>> = lists.iter().map(|list| list.iter().map(point).collect()).collect();
+        let expected: Vec<_> = lists.iter().map(|list| expected(list)).collect();
+        prop_assert_eq!(sums_of(&lists), expected);
+    }
+}
+
+#[test]
+fn a_negative_is_added_as_such() {
+    let (three, five) = (multiple(3), multiple(5));
+    let mut lists = Lists::default();
+    lists.push([Point::from(&five), Point::from(&three).negative()]);
+    let sum = lists.sums()[0].unwrap();
+    assert_eq!((sum.x(), sum.y_is_odd()), expected(&[multiple(2)]).unwrap());
+}
+
+/// At the first level, at another one, and beside lists that have sums.
+#[test]
+fn a_point_and_itself_or_its_negative_have_no_sum() {
+    for list in [vec![7, 7], vec![1, 2, 3], vec![1, 4, 2, 3]] {
+        let list: Vec<_> = list.into_iter().map(multiple).collect();
+        let negative: Vec<_> = list[..1].iter().copied().chain([-list[0]]).collect();
+        assert_eq!(sums_of(&[list, vec![multiple(1), multiple(2)]]), [None, None]);
+        assert_eq!(sums_of(&[negative]), [None]);
+    }
+}
+
+#[test]
+fn a_list_of_one_is_its_own_sum_and_of_none_has_none() {
+    assert_eq!(sums_of(&[vec![], vec![multiple(9)], vec![]]), [None, expected(&[multiple(9)]), None]);
+    assert_eq!(sums_of(&[]), []);
+}
