@@ -3,7 +3,7 @@
 //! # Cancellation
 //!
 //! The first stop signal stops reading; batches in hand are delivered and recorded within `shutdown_grace`. The second one
-//! ends [`run`] at once. A reload is never interrupted halfway.
+//! ends `run` at once. A reload is never interrupted halfway.
 
 use std::io;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * **Checked from outside.** [`Liveness::check`] does not await and holds locks only for a moment. A thread of its own can
+//! * **Checked from outside.** `Liveness::check` does not await and holds locks only for a moment. A thread of its own can
 //!   call it while every thread of the runtime is stuck.
 //! * **Long limits.** Each limit is many times what a loaded machine takes.
 //!

@@ -1,6 +1,6 @@
 //! What an operator sees and asks of a daemon: one typed API, served on two listeners.
 //!
-//! [`Operations`] carries out every request. A command reaches those of a running daemon by [`ask`], over the control
+//! [`Operations`] carries out every request. A command reaches those of a running daemon by `ask`, over the control
 //! [`Socket`]; where no daemon runs, it opens the state and calls its own. The admin [`Listener`] serves the reading half
 //! over TCP.
 //!
