@@ -23,8 +23,8 @@ use crate::tasks::lock;
 use crate::verify::Verifier;
 
 /// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long. Not
-/// too few, because each share begins without knowing which signers signed the events before.
-const SHARE: usize = 25;
+/// too few, because their signatures are checked together.
+const SHARE: usize = 50;
 
 /// The machine that a channel runs on.
 #[async_trait]
