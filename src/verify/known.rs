@@ -25,7 +25,7 @@ use super::signature::address_of;
 mod tests;
 
 /// What the multiples of a set take at most, those of the generator among them, which all sets share.
-const MEMORY: usize = 14 << 20;
+const MEMORY: usize = 8 << 20;
 
 /// Who has signed so often will sign more. Making a key's multiples takes about as long as fifty recoveries.
 const WORTH_MULTIPLES: u32 = 8;
