@@ -113,7 +113,7 @@ fn verify(
     let (mut number, mut counts) = (0_u64, BTreeMap::<&str, u64>::new());
     std::thread::scope(|scope| {
         let (read, inputs) = mpsc::sync_channel(BATCH);
-        // It ends with the file, or when nobody takes what it reads.
+        // It ends with the file, or when the inputs are taken no more.
         scope.spawn(move || {
             while let Some(input) = file.next().transpose()
                 && read.send(input).is_ok()

@@ -66,7 +66,7 @@ impl Known {
     /// Nothing is known of these yet.
     pub(super) fn nothing(addresses: Vec<Address>) -> Self {
         let window = Window::fitting(addresses.len(), MEMORY - Window::GENERATOR.bytes());
-        // Nobody is asked where there are no multiples.
+        // Without multiples no member is asked.
         let order = Order::new(if window.is_some() { addresses.len() } else { 0 });
         let members = addresses.iter().map(|_| Member::default()).collect();
         Self { addresses, window, members, order }

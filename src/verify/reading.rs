@@ -70,7 +70,7 @@ fn prepare(readings: &mut [Reading<'_>]) {
     all.zip(lists.sums()).for_each(|(asked, sum)| asked.from_digest = sum);
 }
 
-/// Asks one member for each proof's next signature. `false` where there is nobody to ask.
+/// Asks one member for each proof's next signature. `false` where no member is left to ask.
 fn ask(readings: &mut [Reading<'_>]) -> bool {
     let mut lists = Lists::default();
     let mut asking = Vec::with_capacity(readings.len());
@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
         Self { known, required, order, proof, z, signatures, read: 0, considered: 0, found, strangers: 0, malformed }
     }
 
-    /// The next member to ask for the next signature. Signatures that nobody is left for are recovered.
+    /// The next member to ask for the next signature. A signature that no member has made is recovered.
     fn next_to_ask(&mut self) -> Option<(usize, &'a Multiples)> {
         while !self.is_over() && self.read < self.signatures.len() {
             while let Some(member) = self.order.likely(&self.found, self.considered) {

@@ -8,8 +8,8 @@
 //! # Invariants
 //!
 //! * **k256's own field.** Numbers are added, multiplied and inverted by k256 alone.
-//! * **An exception has no sum.** A point and itself, or its negative, cannot be added like this. Nobody but the owner of a
-//!   key can bring that about, and only for signatures by that key. Then no list of the batch has a sum, and the caller
+//! * **An exception has no sum.** A point and itself, or its negative, cannot be added like this. Only the owner of a
+//!   key can bring that about, for signatures by that key. Then no list of the batch has a sum, and the caller
 //!   does without.
 
 use k256::elliptic_curve::hazmat::FieldArithmetic;

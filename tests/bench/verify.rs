@@ -1,4 +1,4 @@
-//! What it costs to verify an event, on one core, whoever signs: `cargo bench --bench verify`.
+//! What it costs to verify an event, on one core, for each way of signing: `cargo bench --bench verify`.
 //!
 //! Events are the simulator's, of 2.7 kB, by networks of two sizes and of every kind of signing. The signer list is
 //! shuffled, as an operator's may be. The yardstick is what libsecp256k1 takes to recover the keys of the same signatures,
