@@ -46,17 +46,15 @@ impl Outcome {
     }
 }
 
-/// An event to be verified, and what stands around it.
+/// An event to be verified, and the record that holds it, where one does.
 struct Located<'a> {
     raw: RawEvent,
-    /// The record that holds the event.
     record: Option<Object<'a>>,
-    /// The CloudEvents event that holds the record or the event, and that object.
-    envelope: Option<(Object<'a>, Object<'a>)>,
 }
 
 impl<'a> Located<'a> {
-    /// Finds the event in an object; the outcome, where there is none.
+    /// Finds the event in an object; the outcome, where there is none, or where a CloudEvents event's own attributes differ
+    /// from what it holds.
     fn read(json: &'a Bytes) -> Result<Self, Outcome> {
         Self::find(json).unwrap_or_else(|_| Err(Outcome::rejected(None, "malformed")))
     }
@@ -73,15 +71,17 @@ impl<'a> Located<'a> {
         let within = envelope.as_ref().map_or(&json[..], |(_, data)| data);
         let inside = object.raw("event")?;
         let event = json.slice_ref(inside.map_or(within, |event| event.get().as_bytes()));
-        let Some(raw) = RawEvent::locate(event.clone()) else {
-            let id = Object::read(&event).and_then(|event| event.get("event_id"));
-            return Ok(Err(Outcome::rejected(id.unwrap_or_default(), "malformed")));
-        };
-        let envelope = envelope.map(|(envelope, data)| Ok((envelope, Object::read(data)?))).transpose()?;
-        Ok(Ok(Self { raw, record: inside.is_some().then_some(object), envelope }))
+        let raw = RawEvent::locate(event.clone());
+        let its_id = || Object::read(&event).and_then(|event| event.get("event_id")).unwrap_or_default();
+        let event_id = raw.as_ref().map_or_else(its_id, |raw| raw.id);
+        if envelope.is_some_and(|(envelope, _)| differs(&envelope, &object, event_id)) {
+            return Ok(Err(Outcome::rejected(event_id, MISMATCH)));
+        }
+        let record = inside.is_some().then_some(object);
+        Ok(raw.map(|raw| Self { raw, record }).ok_or_else(|| Outcome::rejected(event_id, "malformed")))
     }
 
-    /// The event's verdict, unless what stands around it differs from it.
+    /// The event's verdict, unless the record differs from it.
     fn outcome(self, verdict: &Verdict) -> Outcome {
         let event_id = self.raw.id;
         let signers = match verdict {
@@ -89,8 +89,7 @@ impl<'a> Located<'a> {
             Verdict::Unsigned(_) | Verdict::Pending(_) => Vec::new(),
             Verdict::Rejected(_, reason) => return Outcome::rejected(event_id, reason.name()),
         };
-        let contradicted = self.record.is_some_and(|record| contradicts(&record, verdict));
-        if contradicted || self.envelope.is_some_and(|(envelope, data)| differs(&envelope, &data, event_id)) {
+        if self.record.is_some_and(|record| contradicts(&record, verdict)) {
             return Outcome::rejected(event_id, MISMATCH);
         }
         Outcome { event_id, status: verdict.name(), reason: None, signers }

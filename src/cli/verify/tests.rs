@@ -163,6 +163,9 @@ fn a_record_in_any_shape_is_verified_and_held_against_what_is_inside_it() {
         forged[attribute] = json!("another");
         assert_eq!(word(&forged), "record-mismatch", "{attribute}");
     }
+    let mut forged = cloud.clone();
+    (forged["id"], forged["data"]["event"]["headers"]["proofs"]) = (json!("another"), json!([7]));
+    assert_eq!(word(&forged), "record-mismatch", "also where the event inside is rejected");
     for member in ["report", "context", "signatures"] {
         let mut forged = proving.clone();
         forged["proof"][member] = json!([]);
