@@ -249,7 +249,7 @@ impl Verifier {
     }
 
     /// Makes it fast to check the signatures of those signers that have signed often. No verdict depends on it. Takes some
-    /// milliseconds a signer, once; run it off the async threads, beside the judging of what follows.
+    /// milliseconds a signer, once; run it off the async threads, while what follows is verified.
     pub fn prepare(&self) {
         self.signers.prepare();
     }

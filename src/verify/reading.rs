@@ -44,13 +44,13 @@ pub(super) struct Signatures<'a> {
 
 /// Reads proofs, each until `required` members are found.
 pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
-    let order = known.order().snapshot();
-    let mut readings: Vec<_> = proofs.iter().map(|proof| Reading::new(known, required, &order, proof)).collect();
+    let mut readings: Vec<_> = proofs.iter().map(|proof| Reading::new(known, required, proof)).collect();
     if !known.has_multiples() {
         return readings.into_iter().map(Reading::finish).collect();
     }
     prepare(&mut readings);
-    while ask(&mut readings) {}
+    let order = known.order().snapshot();
+    while ask(&mut readings, &order) {}
     let counted: Vec<_> = readings.into_iter().map(Reading::finish).collect();
     known.order().learn(counted.iter().flatten().map(|counted| &counted.members[..]));
     counted
@@ -61,21 +61,24 @@ fn prepare(readings: &mut [Reading<'_>]) {
     let signatures = readings.iter().flat_map(|reading| &reading.signatures);
     let inverses = inverses(signatures.map(|asked| &asked.signature));
     let mut lists = Lists::default();
-    let all = readings.iter_mut().flat_map(|reading| reading.signatures.iter_mut().map(|asked| (&reading.z, asked)));
+    let all = readings.iter_mut().flat_map(|reading| {
+        let z = as_scalar(&reading.proof.digest);
+        reading.signatures.iter_mut().map(move |asked| (z, asked))
+    });
     for ((z, asked), inverse) in all.zip(inverses) {
         asked.factor = asked.signature.r() * inverse;
-        lists.push(GENERATOR.terms(&(*z * inverse)));
+        lists.push(GENERATOR.terms(&(z * inverse)));
     }
     let all = readings.iter_mut().flat_map(|reading| &mut reading.signatures);
     all.zip(lists.sums()).for_each(|(asked, sum)| asked.from_digest = sum);
 }
 
 /// Asks one member for each proof's next signature. `false` where no member is left to ask.
-fn ask(readings: &mut [Reading<'_>]) -> bool {
+fn ask(readings: &mut [Reading<'_>], order: &Snapshot) -> bool {
     let mut lists = Lists::default();
     let mut asking = Vec::with_capacity(readings.len());
     for reading in readings {
-        if let Some((member, multiples)) = reading.next_to_ask() {
+        if let Some((member, multiples)) = reading.next_to_ask(order) {
             let asked = &reading.signatures[reading.read];
             lists.push(asked.from_digest.into_iter().chain(multiples.terms(&asked.factor)));
             asking.push((reading, member));
@@ -107,10 +110,7 @@ struct Asked {
 struct Reading<'a> {
     known: &'a Known,
     required: usize,
-    order: &'a Snapshot,
     proof: &'a Signatures<'a>,
-    /// The digest, as a scalar.
-    z: Scalar,
     /// The first signatures, as many as are required, up to one that is malformed.
     signatures: Vec<Asked>,
     /// How many were read.
@@ -123,19 +123,18 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(known: &'a Known, required: usize, order: &'a Snapshot, proof: &'a Signatures<'a>) -> Self {
-        let z = as_scalar(&proof.digest);
+    fn new(known: &'a Known, required: usize, proof: &'a Signatures<'a>) -> Self {
         let signatures = proof.texts.iter().take(required).map_while(|text| Recoverable::parse(text.as_deref()?));
         let asked = |signature| Asked { signature, factor: Scalar::ZERO, from_digest: None };
         let signatures = signatures.map(asked).collect();
         let (found, malformed) = (Vec::with_capacity(required), false);
-        Self { known, required, order, proof, z, signatures, read: 0, considered: 0, found, strangers: 0, malformed }
+        Self { known, required, proof, signatures, read: 0, considered: 0, found, strangers: 0, malformed }
     }
 
     /// The next member to ask for the next signature. A signature that no member has made is recovered.
-    fn next_to_ask(&mut self) -> Option<(usize, &'a Multiples)> {
+    fn next_to_ask(&mut self, order: &Snapshot) -> Option<(usize, &'a Multiples)> {
         while !self.is_over() && self.read < self.signatures.len() {
-            while let Some(member) = self.order.likely(&self.found, self.considered) {
+            while let Some(member) = order.likely(&self.found, self.considered) {
                 self.considered += 1;
                 if !self.found.contains(&member)
                     && let Some(multiples) = self.known.multiples(member)
