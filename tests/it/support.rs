@@ -38,7 +38,7 @@ pub(crate) use random::random;
 pub(crate) use receiver::{Post, Receiver, Reply};
 pub(crate) use records::{Delivered, offsets};
 pub(crate) use scripted::Scripted;
-pub(crate) use service::{deliverable, records};
+pub(crate) use service::{crowded_second, deliverable, records};
 pub(crate) use setup::Setup;
 pub(crate) use skip::skip;
 pub(crate) use tls::Authority;

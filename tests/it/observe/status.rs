@@ -3,13 +3,13 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Window};
+use channeld::simulator::{EventSpec, Kind, Options, Simulator};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup};
+use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup, crowded_second};
 
 /// Asks until the report is as it should be.
 async fn until(setup: &Setup, daemon: &mut Daemon, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
@@ -111,13 +111,7 @@ async fn a_sink_that_has_fallen_behind_says_so() {
 
 #[tokio::test]
 async fn a_range_in_doubt_is_named() {
-    let options = Options { events: 1, window: Window::Newest, ..Options::default() };
-    let simulator = Simulator::start(options).await.unwrap();
-    let setup = Setup::reading(&simulator).with("api.page_limit", 20);
-    let mut daemon = setup.start();
-    daemon.until("the first event arrives", |_| setup.lines() == 1).await;
-    // More in a second than search gives at once.
-    simulator.publish(0, 5000);
+    let (_simulator, setup, mut daemon) = crowded_second().await;
     daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
     let in_doubt = |report: &Value| report["channels"][0]["state"] == "in_doubt";
     let report = until(&setup, &mut daemon, "it is in doubt", in_doubt).await;

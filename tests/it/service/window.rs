@@ -2,7 +2,7 @@
 
 use channeld::simulator::{Options, Simulator, Window};
 
-use crate::support::{Setup, deliverable};
+use crate::support::{Setup, crowded_second, deliverable};
 
 const READ_FAILED: &str = "failed: an operator must act; trying again meanwhile";
 
@@ -25,15 +25,7 @@ async fn a_backlog_arrives_whichever_events_a_page_holds() {
 
 #[tokio::test]
 async fn what_cannot_be_told_apart_is_said_to_be_in_doubt_and_never_passed_over() {
-    let options = Options { events: 1, window: Window::Newest, ..Options::default() };
-    let simulator = Simulator::start(options).await.unwrap();
-    let setup = Setup::reading(&simulator).with("api.page_limit", 20);
-    let mut daemon = setup.start();
-    daemon.until("the first event arrives", |_| setup.lines() == 1).await;
-
-    // More in a second than search gives at once.
-    simulator.publish(0, 5000);
-
+    let (simulator, setup, mut daemon) = crowded_second().await;
     let before = simulator.requests().search;
     daemon
         .until("it is said, and tried again", |daemon| {

@@ -2,14 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use channeld::simulator::{Honesty, Simulator};
+use channeld::simulator::{Honesty, Options, Simulator, Window};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use super::{Daemon, Setup};
 
 /// The offsets that a right daemon delivers now, ascending.
 pub(crate) fn deliverable(simulator: &Simulator, channel: usize) -> Vec<i64> {
     let good = |honesty| matches!(honesty, Honesty::Verifiable | Honesty::Unsigned);
     simulator.offsets(channel).into_iter().filter(|(_, honesty)| good(*honesty)).map(|(offset, _)| offset).collect()
+}
+
+/// A daemon that has read one event of a service that shows the newest events first, just when more come in one second than
+/// the service's search gives at once.
+pub(crate) async fn crowded_second() -> (Simulator, Setup, Daemon) {
+    let options = Options { events: 1, window: Window::Newest, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator).with("api.page_limit", 20);
+    let mut daemon = setup.start();
+    daemon.until("the first event arrives", |_| setup.lines() == 1).await;
+    simulator.publish(0, 5000);
+    (simulator, setup, daemon)
 }
 
 /// Every record of a channel as the service gives it, by its offset. For services that show the oldest events first.
