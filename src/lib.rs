@@ -39,11 +39,11 @@
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |
 //! | [`api`] | the client of the service: pages, errors by what to do next | event, http, secret |
-//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, telemetry |
+//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, tasks, telemetry |
 //! | [`sink`] | the trait, and one file or folder a sink | event, http, record, retry, tasks, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, metrics, record, retry, sink, tasks, telemetry, verify |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |
-//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | channel, event, ledger, liveness, metrics, record, telemetry, verify, version |
+//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | channel, event, ledger, liveness, metrics, record, tasks, telemetry, verify, version |
 //! | [`config`] | from the operator's text to the settings of the modules above, every mistake at once | all above |
 //! | [`daemon`] | assembly, a task per channel, reload, signals, systemd: `channeld run` | all above |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |

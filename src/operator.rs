@@ -17,7 +17,7 @@
 //!
 //! A change is one commit, finished whether or not its answer is awaited. Many events are changed `AT_ONCE` to a commit.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -26,6 +26,7 @@ use crate::channel::{Handles, Owned, RecentEvents};
 use crate::event::ChannelId;
 use crate::ledger::{CommitError, Ledger, Ledgers, StateError};
 use crate::record::ChannelRef;
+use crate::tasks::lock;
 use crate::telemetry::Chain;
 use crate::verify::Verifier;
 
@@ -195,7 +196,7 @@ fn check_sink(channel: &ChannelRef, sink: &str, sinks: &[Arc<str>]) -> Result<()
 
 /// Looks something up in a ledger.
 fn look<T>(ledger: &Mutex<Ledger>, look: impl FnOnce(&Ledger) -> T) -> T {
-    look(&ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    look(&lock(ledger))
 }
 
 impl From<CommitError> for Refusal {

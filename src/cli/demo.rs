@@ -1,6 +1,6 @@
 //! `channeld demo`: the simulated service and the daemon in one process.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,7 @@ use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::retry::RetryPolicy;
 use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
+use crate::tasks::lock;
 use crate::telemetry::trace::Traces;
 use crate::telemetry::{self, Chain};
 
@@ -80,9 +81,8 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
         }
     };
     let ledger = parts.handles.of(config.channels[0].channel.id).board().ledger.clone();
-    let quarantined =
-        |ledger: &Mutex<Ledger>| ledger.lock().unwrap_or_else(PoisonError::into_inner).quarantined().len();
-    let shown = *screen.shown.lock().unwrap_or_else(PoisonError::into_inner);
+    let quarantined = |ledger: &Mutex<Ledger>| lock(ledger).quarantined().len();
+    let shown = *lock(&screen.shown);
     summarise(&shown, ledger.as_deref().map_or(0, quarantined), began.elapsed());
     Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
 }

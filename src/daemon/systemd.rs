@@ -22,7 +22,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -31,6 +31,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::operator::api::GetStatus;
 use crate::operator::{Report, Sources};
+use crate::tasks::lock;
 
 #[cfg(test)]
 mod tests;
@@ -168,7 +169,7 @@ impl Notifier {
     }
 
     fn sent(&self) -> MutexGuard<'_, Sent> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sent)
     }
 
     /// Sends one message, to the address and not over a connection: the manager may have recreated its socket.

@@ -13,7 +13,7 @@
 //! again when the commit is written.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
@@ -23,6 +23,7 @@ use super::committer::{self, Answer, Request, Writes};
 use super::store::{Lease, Store};
 use super::{Commit, Key, Ledger, Proof, Refusal, StateError};
 use crate::event::ChannelId;
+use crate::tasks::lock;
 
 /// The proofs that one process remembers, all channels together.
 pub const PROOFS: usize = 100_000;
@@ -106,7 +107,7 @@ impl Ledgers {
     }
 
     fn owner(&self, channel: ChannelId) -> Arc<tokio::sync::Mutex<()>> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner).entry(channel).or_default().clone()
+        lock(&self.owners).entry(channel).or_default().clone()
     }
 
     async fn claim_as(
@@ -143,7 +144,7 @@ pub fn proofs_each(channels: usize) -> usize {
 impl Claim {
     /// The ledger, as commits that were applied have left it. Not to be held across an await.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 
     /// Applies a commit, and answers when it is durable. While the store cannot be reached, it waits.

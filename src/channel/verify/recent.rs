@@ -24,7 +24,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -33,6 +33,7 @@ use crate::event::{ChannelId, Event, Offset, RawEvent};
 #[cfg(doc)]
 use crate::ledger::PROOFS_OF_A_CHANNEL;
 use crate::ledger::{self, Digest, PROOFS, Place};
+use crate::tasks::lock;
 use crate::verify::{Hash as Hash256, Proof, Unsigned};
 
 #[cfg(test)]
@@ -154,7 +155,7 @@ impl RecentEvents {
     }
 
     fn lock(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.index)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A sink that prints one readable line an event.
 
 use std::io::{ErrorKind, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use anstyle::{AnsiColor, Style};
 use async_trait::async_trait;
@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::event::Offset;
 use crate::record::Message;
 use crate::sink::{Delivery, Sink, SinkError, Undelivered};
+use crate::tasks::lock;
 
 const VERIFIED: Style = AnsiColor::Green.on_default().bold();
 const UNSIGNED: Style = AnsiColor::Yellow.on_default();
@@ -35,7 +36,7 @@ pub(super) struct Shown {
 #[async_trait]
 impl Sink for Screen {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = lock(&self.shown);
         // Ends with the last event that is shown, and not before the next one.
         for at in 0..=delivery.messages.len() {
             if self.limit.is_some_and(|limit| shown.verified + shown.unsigned >= limit) {

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use super::{Lease, Lost, Outcome, Store};
 use crate::event::ChannelId;
 use crate::ledger::{Effects, Entries, Key, StateError};
+use crate::tasks::lock;
 
 mod database;
 mod directory;
@@ -77,7 +78,7 @@ impl Sled {
     }
 
     fn lock_mirror(&self) -> MutexGuard<'_, Mirror> {
-        self.mirror.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mirror)
     }
 }
 

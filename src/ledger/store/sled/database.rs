@@ -8,8 +8,8 @@ use std::fs::{self, File};
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::event::ChannelId;
 use crate::ledger::store::Lease;
 use crate::ledger::{Effects, Entries, Key, StateError, Table, Value};
+use crate::tasks::lock;
 
 /// Since 2 a dead letter's body stands apart from what is known about it.
 const FORMAT: &str = "2";
@@ -183,7 +184,7 @@ impl Database {
     /// Syncs the log, and the values too large for it, which sled keeps in files of their own and never syncs.
     fn sync(&self) -> io::Result<()> {
         let blobs = self.path.join("blobs");
-        let mut synced = self.synced_blobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut synced = lock(&self.synced_blobs);
         let names = fs::read_dir(&blobs)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<BTreeSet<_>>>()?;
         let new: Vec<_> = names.difference(&synced).collect();
         for name in &new {
