@@ -82,6 +82,11 @@ impl Known {
         &self.order
     }
 
+    /// The width of the members' digits; `None` where there are too many members.
+    pub(super) fn window(&self) -> Option<Window> {
+        self.window
+    }
+
     /// Whether the multiples of any member have been made.
     pub(super) fn has_multiples(&self) -> bool {
         self.members.iter().any(|member| member.multiples.get().is_some())

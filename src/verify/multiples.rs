@@ -45,7 +45,7 @@ impl Window {
     }
 
     /// The digits of a scalar. The last place has room for what the others carry over to it.
-    const fn places(self) -> usize {
+    pub(super) const fn places(self) -> usize {
         BITS / self.0 + 1
     }
 
@@ -84,10 +84,10 @@ impl Multiples {
 
     /// The points whose sum is the point times `scalar`.
     pub(super) fn terms(&self, scalar: &Scalar) -> impl Iterator<Item = Point> {
-        digits(scalar, self.window).enumerate().filter_map(|(place, digit)| {
-            let multiple = digit.unsigned_abs().checked_sub(1)? as usize;
-            let point = &self.points[place * self.window.largest() + multiple];
-            Some(if digit < 0 { point.negative() } else { *point })
+        let digits = digits(scalar, self.window).enumerate().filter(|(_, digit)| *digit != 0);
+        digits.map(|(place, digit)| {
+            let multiple = place * self.window.largest() + digit.unsigned_abs() as usize;
+            self.points[multiple - 1].signed(digit < 0)
         })
     }
 

@@ -63,6 +63,14 @@ fn count(row: &mut [(usize, u16)], member: usize) {
 }
 
 impl Snapshot {
+    /// How many members are asked for a signature on average, by what was learned; 0 where nothing was.
+    pub(super) fn expected(&self) -> usize {
+        let places = || self.0.iter().flat_map(|row| (1..).zip(row));
+        let times: usize = places().map(|(_, (_, times))| usize::from(*times)).sum();
+        let asked: usize = places().map(|(place, (_, times))| place * usize::from(*times)).sum();
+        asked.checked_div(times).unwrap_or_default()
+    }
+
     /// The member to ask as number `turn` for the signature that comes after those of the members `found`.
     pub(super) fn likely(&self, found: &[usize], turn: usize) -> Option<usize> {
         let row = &self.0[found.last().copied().unwrap_or(self.0.len() - 1)];

@@ -36,6 +36,10 @@ mod tests;
 pub(super) static GENERATOR: LazyLock<Multiples> =
     LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
 
+/// A recovery takes as long as so many additions (measured). Where no order is to be learned of many signers, it is less
+/// than asking.
+const RECOVERY: usize = 430;
+
 /// A proof's signatures as they are written, and what they are over.
 pub(super) struct Signatures<'a> {
     pub(super) digest: Hash,
@@ -45,12 +49,13 @@ pub(super) struct Signatures<'a> {
 /// Reads proofs, each until `required` members are found.
 pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
     let mut readings: Vec<_> = proofs.iter().map(|proof| Reading::new(known, required, proof)).collect();
-    if !known.has_multiples() {
-        return readings.into_iter().map(Reading::finish).collect();
-    }
-    prepare(&mut readings);
+    let places = known.window().filter(|_| known.has_multiples()).map(Window::places);
+    let Some(places) = places else { return readings.into_iter().map(Reading::finish).collect() };
     let order = known.order().snapshot();
-    while ask(&mut readings, &order) {}
+    if order.expected() * places < RECOVERY {
+        prepare(&mut readings);
+        while ask(&mut readings, &order, places) {}
+    }
     let counted: Vec<_> = readings.into_iter().map(Reading::finish).collect();
     known.order().learn(counted.iter().flatten().map(|counted| &counted.members[..]));
     counted
@@ -60,7 +65,7 @@ pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) ->
 fn prepare(readings: &mut [Reading<'_>]) {
     let signatures = readings.iter().flat_map(|reading| &reading.signatures);
     let inverses = inverses(signatures.map(|asked| &asked.signature));
-    let mut lists = Lists::default();
+    let mut lists = Lists::with_room(inverses.len(), Window::GENERATOR.places());
     let all = readings.iter_mut().flat_map(|reading| {
         let z = as_scalar(&reading.proof.digest);
         reading.signatures.iter_mut().map(move |asked| (z, asked))
@@ -74,8 +79,8 @@ fn prepare(readings: &mut [Reading<'_>]) {
 }
 
 /// Asks one member for each proof's next signature. `false` where no member is left to ask.
-fn ask(readings: &mut [Reading<'_>], order: &Snapshot) -> bool {
-    let mut lists = Lists::default();
+fn ask(readings: &mut [Reading<'_>], order: &Snapshot, places: usize) -> bool {
+    let mut lists = Lists::with_room(readings.len(), 1 + places);
     let mut asking = Vec::with_capacity(readings.len());
     for reading in readings {
         if let Some((member, multiples)) = reading.next_to_ask(order) {

@@ -14,6 +14,7 @@
 
 use k256::elliptic_curve::hazmat::FieldArithmetic;
 use k256::elliptic_curve::point::AffineCoordinates;
+use k256::elliptic_curve::subtle::ConditionallySelectable;
 use k256::{AffinePoint, FieldBytes, Secp256k1};
 
 #[cfg(test)]
@@ -21,7 +22,7 @@ mod tests;
 
 type Number = <Secp256k1 as FieldArithmetic>::FieldElement;
 
-/// A point of the curve that is not the identity. The magnitude of both coordinates is 1, in k256's terms.
+/// A point of the curve that is not the identity. The magnitude of x is 1, that of y at most 2, in k256's terms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     x: Number,
@@ -37,8 +38,10 @@ impl From<&AffinePoint> for Point {
 }
 
 impl Point {
-    pub(super) fn negative(&self) -> Self {
-        Self { x: self.x, y: self.y.negate(1).normalize_weak() }
+    /// The point, or its negative. Without a branch: half of the points are negative, in no order.
+    pub(super) fn signed(&self, is_negative: bool) -> Self {
+        let y = Number::conditional_select(&self.y, &self.y.negate(1), u8::from(is_negative).into());
+        Self { x: self.x, y }
     }
 
     /// The first coordinate.
@@ -53,15 +56,14 @@ impl Point {
 
     /// The sum of two points, where `inverse` is 1 through the difference of their first coordinates.
     fn plus(&self, other: &Self, inverse: &Number) -> Self {
-        let slope = (other.y + self.y.negate(1)).mul(inverse);
+        let slope = (other.y + self.y.negate(2)).mul(inverse);
         let x = (slope.square() + (self.x + other.x).negate(2)).normalize_weak();
-        let y = (slope.mul(&(self.x + x.negate(1))) + self.y.negate(1)).normalize_weak();
+        let y = (slope.mul(&(self.x + x.negate(1))) + self.y.negate(2)).normalize_weak();
         Self { x, y }
     }
 }
 
 /// Lists of points, each to be summed.
-#[derive(Default)]
 pub(super) struct Lists {
     /// Of all lists, one after the other.
     points: Vec<Point>,
@@ -69,6 +71,11 @@ pub(super) struct Lists {
 }
 
 impl Lists {
+    /// No list, and room for so many with so many points each.
+    pub(super) fn with_room(lists: usize, points: usize) -> Self {
+        Self { points: Vec::with_capacity(lists * points), lengths: Vec::with_capacity(lists) }
+    }
+
     pub(super) fn push(&mut self, list: impl IntoIterator<Item = Point>) {
         let before = self.points.len();
         self.points.extend(list);
@@ -81,47 +88,53 @@ impl Lists {
 
     /// The sum of each list; `None` where the list is empty, or where any list has no sum.
     pub(super) fn sums(mut self) -> Vec<Option<Point>> {
+        let mut is_reversed = false;
         while self.lengths.iter().any(|length| *length > 1) {
-            if !self.add_pairs() {
-                return vec![None; self.lengths.len()];
-            }
+            let Some(points) = self.pairs() else { return vec![None; self.lengths.len()] };
+            self.points = points;
+            self.lengths.iter_mut().for_each(|length| *length = length.div_ceil(2));
+            self.lengths.reverse();
+            is_reversed = !is_reversed;
         }
         let mut sums = self.points.into_iter();
-        self.lengths.iter().map(|length| if *length == 0 { None } else { sums.next() }).collect()
+        let sums = self.lengths.iter().map(|length| if *length == 0 { None } else { sums.next() });
+        let mut sums: Vec<_> = sums.collect();
+        if is_reversed {
+            sums.reverse();
+        }
+        sums
     }
 
-    /// Replaces every two points of a list by their sum; a last one alone stays. `false` where two have no sum.
-    fn add_pairs(&mut self) -> bool {
-        let mut first = 0;
-        let mut pairs = Vec::with_capacity(self.points.len() / 2);
+    /// The sums of every two points of each list, and a last point that is alone, all in reverse order. `None` where two
+    /// points have no sum.
+    fn pairs(&self) -> Option<Vec<Point>> {
+        // The difference of each pair, and the product of the differences before it; then the inverse of them all, freed of
+        // one difference after the other from the end.
+        let (mut product, mut steps) = (Number::ONE, Vec::with_capacity(self.points.len() / 2));
+        let mut rest = &self.points[..];
         for length in &self.lengths {
-            pairs.extend((first..first + length - length % 2).step_by(2));
-            first += length;
-        }
-        // The product of the differences before each pair; then the inverse of it all, freed of one difference after the
-        // other from the end.
-        let apart = |points: &[Point], pair: usize| points[pair + 1].x + points[pair].x.negate(1);
-        let (mut product, mut products) = (Number::ONE, Vec::with_capacity(pairs.len()));
-        for pair in &pairs {
-            products.push(product);
-            product = product.mul(&apart(&self.points, *pair));
-        }
-        let Some(mut inverse) = Option::<Number>::from(product.normalize().invert_vartime()) else { return false };
-        for (pair, before) in pairs.into_iter().zip(&products).rev() {
-            let of_pair = inverse.mul(before);
-            inverse = inverse.mul(&apart(&self.points, pair));
-            self.points[pair] = self.points[pair].plus(&self.points[pair + 1], &of_pair);
-        }
-        let (mut first, mut kept) = (0, 0);
-        for length in &mut self.lengths {
-            for at in (first..first + *length).step_by(2) {
-                self.points[kept] = self.points[at];
-                kept += 1;
+            let (list, after) = rest.split_at(*length);
+            rest = after;
+            for pair in list.chunks_exact(2) {
+                let apart = pair[1].x + pair[0].x.negate(1);
+                steps.push((apart, product));
+                product = product.mul(&apart);
             }
-            first += *length;
-            *length = length.div_ceil(2);
         }
-        self.points.truncate(kept);
-        true
+        let mut inverse = Option::<Number>::from(product.normalize().invert_vartime())?;
+        let mut sums = Vec::with_capacity(steps.len() + self.lengths.len());
+        let mut rest = &self.points[..];
+        for length in self.lengths.iter().rev() {
+            let (before, list) = rest.split_at(rest.len() - length);
+            rest = before;
+            let pairs = list.chunks_exact(2);
+            sums.extend(pairs.remainder());
+            for pair in pairs.rev() {
+                let (apart, before) = steps.pop().expect("there is a step for each pair");
+                sums.push(pair[0].plus(&pair[1], &inverse.mul(&before)));
+                inverse = inverse.mul(&apart);
+            }
+        }
+        Some(sums)
     }
 }

@@ -11,7 +11,7 @@ fn multiple(of: u64) -> AffinePoint {
 }
 
 fn sums_of(lists: &[Vec<AffinePoint>]) -> Vec<Option<(FieldBytes, bool)>> {
-    let mut all = Lists::default();
+    let mut all = Lists::with_room(0, 0);
     for list in lists {
         all.push(list.iter().map(Point::from));
     }
@@ -41,8 +41,8 @@ proptest! {
 #[test]
 fn a_negative_is_added_as_such() {
     let (three, five) = (multiple(3), multiple(5));
-    let mut lists = Lists::default();
-    lists.push([Point::from(&five), Point::from(&three).negative()]);
+    let mut lists = Lists::with_room(0, 0);
+    lists.push([Point::from(&five), Point::from(&three).signed(true)]);
     let sum = lists.sums()[0].unwrap();
     assert_eq!((sum.x(), sum.y_is_odd()), expected(&[multiple(2)]).unwrap());
 }
