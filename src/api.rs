@@ -6,6 +6,8 @@
 //! * **The key goes to the service and nowhere else.** Redirects are not followed. No `Debug`, error or log has the key in
 //!   it, even where the service repeats it.
 //! * **Bounded.** A body is read up to [`MAX_BODY`], after decompression, and a page up to [`MAX_RECORDS`].
+//! * **No async thread is held up.** A long page is read on another thread, and a body gives way to other tasks piece by
+//!   piece.
 //! * **Bytes survive.** A [`RawEvent`] holds the service's bytes as they came, valid UTF-8 or not.
 //! * **No retries.** The caller waits and asks again: [`ApiError`] says what to do next.
 //!
@@ -117,7 +119,7 @@ impl Client {
     async fn page(&self, request: RequestBuilder, limit: u16, offset: Option<Offset>) -> Result<Page, ApiError> {
         let request = request.query(&(("limit", limit), ("offset", offset)));
         let body = self.send(self.authorized(request), ApiError::ChannelGone).await?;
-        Ok(Page::read(&body)?)
+        Ok(page::read(body).await?)
     }
 
     /// Reads one event by its id.

@@ -38,7 +38,7 @@
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |
-//! | [`api`] | the client of the service: pages, errors by what to do next | event, http, secret |
+//! | [`api`] | the client of the service: pages, errors by what to do next | event, http, secret, tasks |
 //! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, tasks, telemetry |
 //! | [`sink`] | the trait, and one file or folder a sink | event, http, record, retry, tasks, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, metrics, record, retry, sink, tasks, telemetry, verify |

@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 
 use super::BadAnswer;
 use crate::event::{EventId, RawEvent};
+use crate::tasks::joined;
 
 /// A page with more records than this is refused. The service's own maximum is 200; more than were asked for are taken.
 pub const MAX_RECORDS: usize = 10_000;
@@ -74,6 +75,17 @@ impl Page {
         }
         Ok(Self { events, has_more })
     }
+}
+
+/// A longer page is read on a thread for blocking work: it takes a part of a millisecond, and the longest take many.
+const READ_HERE: usize = 64 << 10;
+
+/// [`Page::read`], which holds up no async thread.
+pub(super) async fn read(body: Bytes) -> Result<Page, BadAnswer> {
+    if body.len() <= READ_HERE {
+        return Page::read(&body);
+    }
+    joined(tokio::task::spawn_blocking(move || Page::read(&body)).await).await
 }
 
 /// Reads the body of a single event: the record itself.

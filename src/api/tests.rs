@@ -379,3 +379,24 @@ fn a_filter_that_fits_no_type_is_refused() {
     let error = filter(&["wallet.status"]).check().unwrap_err();
     assert_eq!(error, "`event_name` applies to watcher.event only");
 }
+
+#[tokio::test]
+async fn while_a_long_page_is_read_other_tasks_have_their_turn() {
+    let page = format!(
+        r#"{{"events":[{}],"has_more":false}}"#,
+        r#"{"headers":{"offset":5}}"#.to_owned() + &" ".repeat(1 << 20)
+    );
+    let turns = std::cell::Cell::new(0);
+    let others = async {
+        loop {
+            turns.set(turns.get() + 1);
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        page = page::read(page.into()) => assert_eq!(offsets(&page.unwrap()), [5]),
+        () = others => {}
+    }
+    assert!(turns.get() > 0);
+}

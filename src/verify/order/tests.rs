@@ -34,7 +34,8 @@ fn another_order_is_learned_however_long_there_was_the_first() {
 fn the_expected_number_of_questions_tells_an_order_from_none() {
     let (none, order, cycle) = (Order::new(31), Order::new(31), [0, 1, 2, 3, 4]);
     assert_eq!(none.snapshot().expected(), 0);
-    (0..31).for_each(|first| none.learn((0..31).map(|next| [first, next]).collect::<Vec<_>>().iter().map(|two| &two[..])));
+    (0..31)
+        .for_each(|first| none.learn((0..31).map(|next| [first, next]).collect::<Vec<_>>().iter().map(|two| &two[..])));
     order.learn([&cycle[..]; 100]);
     assert_eq!((none.snapshot().expected(), order.snapshot().expected()), (16, 1));
 }
