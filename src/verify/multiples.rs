@@ -27,8 +27,8 @@ const BITS: usize = 256;
 pub(super) struct Window(usize);
 
 impl Window {
-    /// For the generator, which everything shares. One bit more would double the table and save a tenth of the additions.
-    pub(super) const GENERATOR: Self = Self(10);
+    /// For the generator, which everything shares.
+    pub(super) const GENERATOR: Self = Self(8);
 
     /// For keys. With still narrower digits little is left of what a table gains.
     const KEYS: RangeInclusive<usize> = 5..=10;

@@ -5,7 +5,7 @@
 //! if (z/s)·G + (r/s)·Q is R, and that takes nothing but multiples made beforehand. What the signature says of R, its first
 //! coordinate and whether the second is odd, is held against the sum's: R itself need not be found.
 //!
-//! A signature does not name its key, so members are asked one after the other. A member costs some 29 additions, and all
+//! A signature does not name its key, so members are asked one after the other. A member costs some 33 additions, and all
 //! proofs ask at the same time: their additions share inversions ([`sums`](super::sums)).
 //!
 //! # Invariants
