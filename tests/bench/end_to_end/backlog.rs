@@ -61,7 +61,7 @@ pub(crate) fn run(events: u32, runs: usize, signing: &[String]) {
 }
 
 fn read(service: &Service, events: u32) -> Run {
-    let place = Place::new(service.known(), 1, &[]);
+    let place = Place::new(service.known(), usize::MAX, &[]);
     let (before, started) = (service.cost(), Instant::now());
     let mut daemon = place.start();
     daemon.until_recorded(events.into());

@@ -42,8 +42,9 @@ struct Cursors {
 }
 
 impl Place {
-    /// A place in which the channels of the service go to so many files in turn, with the keys of choice beside.
-    pub(crate) fn new(known: &Known, files: usize, keys: &[&str]) -> Self {
+    /// A place in which so many channels of the service go to the first file, and the others to the second, with the keys
+    /// of choice beside.
+    pub(crate) fn new(known: &Known, first: usize, keys: &[&str]) -> Self {
         let place = Self { directory: scratch() };
         let mut document = format!(
             "api.base_url = {:?}\napi.api_key = {:?}\nverification.org_id = {:?}\nverification.valid_signers = {:?}\n\
@@ -55,7 +56,7 @@ impl Place {
             known.min_required_signatures,
             place.path("state").display(),
         );
-        for number in 0..files {
+        for number in 0..2 {
             let path = place.events(number);
             writeln!(document, "sinks.f{number} = {{type = \"file\", path = \"{}\"}}", path.display()).unwrap();
         }
@@ -64,7 +65,7 @@ impl Place {
         }
         document.push_str("[channels]\n");
         for (number, id) in known.channels.iter().enumerate() {
-            writeln!(document, "c{number}={{id={id:?},sinks=[\"f{}\"]}}", number % files).unwrap();
+            writeln!(document, "c{number}={{id={id:?},sinks=[\"f{}\"]}}", usize::from(number >= first)).unwrap();
         }
         std::fs::write(place.path("channeld.toml"), document).unwrap();
         place

@@ -24,7 +24,7 @@ const BUCKET: Duration = Duration::from_millis(100);
 pub(crate) fn run(channels: usize, time: Duration) {
     eprintln!("idle: {channels} channels for {} s", time.as_secs());
     let service = Hosted::start(Options { channels, events: EVENTS, prepared: true, ..Options::default() });
-    let place = Place::new(service.known(), 1, &[]);
+    let place = Place::new(service.known(), usize::MAX, &[]);
     let (mut daemon, started) = (place.start(), Instant::now());
     daemon.until_recorded(EVENTS * channels as u64);
     let caught_up = started.elapsed();

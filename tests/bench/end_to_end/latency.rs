@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::Options;
+use channeld::simulator::{EventSpec, Options, Tampering};
 use rand::Rng;
 
 use super::daemon::{Daemon, Place};
@@ -30,6 +30,14 @@ const BUSY_RATE: f64 = 500.0;
 
 /// How far behind the other channel is. The simulated service keeps as many records of one of two channels.
 const FAR_BEHIND: u32 = 100_000;
+
+/// Channels that are behind, with so many events each; of so many of them one is forged.
+const CROWD: usize = 999;
+const CROWD_EVENTS: u64 = 1_000;
+const GENUINE: u64 = 5;
+
+/// Events a second of the channel beside them.
+const BESIDE_CROWD_RATE: f64 = 20.0;
 
 /// What arrives last is waited for so much longer than the wait between polls.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,6 +72,17 @@ pub(crate) fn run(wanted: Wanted) {
     beside.known().pages(1, FAR_BEHIND).for_each(drop);
     let samples = Course::of(&beside, wanted).until_recorded(FAR_BEHIND.into()).run(1, spacing);
     row(&mut table, "500 events/s beside a backlog", &samples, idle_ms + 250.0);
+
+    eprintln!("latency: beside {CROWD} channels that are behind, with forged events");
+    let crowd = Hosted::start(Options { channels: 1 + CROWD, ..Options::default() });
+    for channel in 1..=CROWD {
+        for _ in 0..CROWD_EVENTS / GENUINE {
+            crowd.simulator.publish(channel, GENUINE - 1);
+            crowd.simulator.publish_one(channel, EventSpec::Forged(Tampering::ContentChanged));
+        }
+    }
+    let spacing = Duration::from_secs_f64(BESIDE_CROWD_RATE.recip());
+    row(&mut table, "20 events/s beside a crowd", &Course::of(&crowd, wanted).run(1, spacing), idle_ms + 1000.0);
     table.print();
 }
 
@@ -98,8 +117,7 @@ impl<'a> Course<'a> {
     fn run(mut self, channels: usize, spacing: Duration) -> Samples {
         let idle_wait = format!("api.idle_wait = \"{}ms\"", self.wanted.idle_wait.as_millis());
         // What is waited for has a file of its own.
-        let files = self.service.known().channels.len().div_ceil(channels);
-        let place = Place::new(self.service.known(), files, &[&idle_wait]);
+        let place = Place::new(self.service.known(), channels, &[&idle_wait]);
         let polls = || self.service.simulator.requests().poll;
         let before = polls();
         let mut daemon = place.start();

@@ -42,7 +42,7 @@ pub(crate) fn run(far: u64, until: Option<u64>) {
 fn read(events: u64, until: u64) -> (Cost, Cost) {
     eprintln!("memory: {events} events behind");
     let service = Service::start(&["--events", &events.to_string()]);
-    let place = Place::new(service.known(), 1, &[]);
+    let place = Place::new(service.known(), usize::MAX, &[]);
     let mut daemon = place.start();
     daemon.until_recorded(until);
     let read = daemon.cost();
