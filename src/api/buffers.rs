@@ -2,6 +2,10 @@
 //!
 //! A page is as long as hundreds of events, and the next page a little longer or shorter. A new allocation for each fragments
 //! the heap: memory then grows for as long as a channel catches up.
+//!
+//! Measured at 50,000 events behind: 39 MiB at the most with these and the [lines of a batch](crate::record::Lines), 44 MiB
+//! with neither. At 100,000, mimalloc 2 and 3 take 118 to 129 MiB with neither, and 3 takes 125 MiB with both. jemalloc needs
+//! `make` to be built, which a machine with a Rust toolchain and a C compiler may not have.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

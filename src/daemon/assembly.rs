@@ -30,7 +30,7 @@ pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
 }
 
 /// The configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not changed is kept from
-/// `before`.
+/// `before`. The room for recent proofs is shared among the channels.
 pub(super) fn assemble(
     config: &Config,
     before: Option<(&Config, &Sinks)>,
@@ -49,6 +49,7 @@ pub(super) fn assemble(
         sinks.insert(name.clone(), outlet);
     }
     let channels = channels(config, &client, &sinks, parts);
+    parts.recent.share_among(channels.len());
     Ok((sinks, channels))
 }
 

@@ -1,7 +1,8 @@
 //! Memory for the lines of a batch.
 //!
 //! A line is made on one thread and freed on another, and lives longer than the rest of its event. One allocation a line
-//! fragments the heap: memory then grows for as long as a channel catches up.
+//! fragments the heap: memory then grows for as long as a channel catches up. Other allocators do not help; the buffers for
+//! bodies (`src/api/buffers.rs`) have the figures.
 
 use bytes::{Bytes, BytesMut};
 
