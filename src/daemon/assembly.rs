@@ -80,3 +80,6 @@ fn settings(config: &Config, channel: &config::Channel) -> Settings {
         grace: config.shutdown_grace,
     }
 }
+
+#[cfg(test)]
+mod tests;

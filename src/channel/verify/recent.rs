@@ -79,7 +79,8 @@ struct Index {
 /// The recent events of one channel.
 #[derive(Debug, Default)]
 struct Recent {
-    contents: BTreeMap<Offset, Content>,
+    /// By offset. Not a `BTreeMap`, which takes twice the memory: events are read upwards.
+    contents: VecDeque<(Offset, Content)>,
     /// Oldest first.
     proofs: VecDeque<Print>,
 }
@@ -194,13 +195,9 @@ impl Index {
             return Err(Alarm::DuplicateProof(known));
         }
         let recent = self.channels.entry(place.channel_id).or_default();
-        let known = recent.contents.get(&place.offset).copied();
-        if known.is_some_and(|known| !known.may_become(content)) {
-            return Err(Alarm::Contradiction(place));
-        }
-        recent.contents.insert(place.offset, content);
+        let known = recent.remember(place.offset, content).map_err(|()| Alarm::Contradiction(place))?;
         while recent.contents.len() > capacity {
-            recent.contents.pop_first();
+            recent.contents.pop_front();
         }
         if let Some(proof) = proof {
             self.add_proof(proof, place, capacity);
@@ -218,6 +215,22 @@ impl Index {
             && let Some(oldest) = recent.proofs.pop_front()
         {
             self.proofs.remove(&oldest);
+        }
+    }
+}
+
+impl Recent {
+    /// Remembers the content of an offset, and gives what was known of it. Refuses other content than that.
+    fn remember(&mut self, offset: Offset, content: Content) -> Result<Option<Content>, ()> {
+        match self.contents.binary_search_by_key(&offset, |(offset, _)| *offset) {
+            Err(at) => {
+                self.contents.insert(at, (offset, content));
+                Ok(None)
+            }
+            Ok(at) if self.contents[at].1.may_become(content) => {
+                Ok(Some(std::mem::replace(&mut self.contents[at].1, content)))
+            }
+            Ok(_) => Err(()),
         }
     }
 }
