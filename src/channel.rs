@@ -28,7 +28,6 @@
 //! Each `select!` is biased: where several things happen at once, the order is fixed, and a test history repeats exactly.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinError;
@@ -53,7 +52,6 @@ mod machine;
 #[cfg(test)]
 mod model;
 mod newest;
-mod pace;
 mod parts;
 mod read;
 mod reporter;
@@ -67,6 +65,7 @@ mod verify;
 
 pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
+pub use machine::Processors;
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
@@ -142,10 +141,9 @@ impl Channel {
     pub fn new(settings: Settings, api: Client, outlets: Vec<Outlet>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
-        let answers_within = api.request_timeout();
         let (channel, board, counts) = (settings.channel.id, handle.clone(), metrics.clone());
         let source = Arc::new(Service { api, channel, handle: board, metrics: counts });
-        let plan = Plan { settings: Arc::new(settings), source, outlets, answers_within };
+        let plan = Plan { settings: Arc::new(settings), source, outlets };
         Self::with_plan(plan, handle, metrics, parts.clone())
     }
 
@@ -230,14 +228,12 @@ impl Channel {
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.identity.name, self.identity.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
-            self.handle.board().says(Activity::Gone, Duration::ZERO);
+            self.handle.board().says(Activity::Gone);
         } else {
             // Also where a lane has ended: the other lanes must not wait for their sinks.
             stop.cancel();
         }
         shared.hub.close();
-        // From here on only lanes and their sinks are waited for: that is no standstill.
-        self.handle.board().pace.rest();
         lanes.drain(ended).await
     }
 }

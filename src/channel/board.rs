@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -10,7 +9,6 @@ use tokio::sync::mpsc;
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
-use crate::channel::pace::Pace;
 use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, SignerStatus};
 use crate::event::Offset;
 use crate::ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
@@ -26,9 +24,6 @@ pub struct Board {
     pub(super) owned: Weak<Owned>,
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
     pub(super) status: ChannelStatus,
-    pub(super) pace: Pace,
-    /// A request is answered, or times out, in this time.
-    pub(super) answers_within: Duration,
     pub(super) newest: Newest,
     pub(super) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
@@ -37,7 +32,6 @@ pub struct Board {
 pub(super) struct LaneBoard {
     /// As for the channel.
     pub(super) status: LaneStatus,
-    pub(super) pace: Pace,
     /// The time of the event that is being offered.
     offers: Option<Timestamp>,
     queue: Option<mpsc::WeakSender<Work>>,
@@ -71,20 +65,8 @@ impl Board {
         }
     }
 
-    /// A part that should have made progress and has not, by more than `allowance`, and for how long.
-    #[must_use]
-    pub fn standstill(&self, allowance: Duration) -> Option<String> {
-        let (name, within) = (&self.status.channel, self.answers_within + allowance);
-        let mut lanes = self.lanes.iter();
-        let reading = self.pace.standstill(within, || format!("channel {name}"));
-        reading.or_else(|| {
-            lanes.find_map(|(sink, lane)| lane.pace.standstill(within, || format!("channel {name}, sink {sink}")))
-        })
-    }
-
     /// Shows these signers from now on, with what is known of them already.
-    pub(super) fn begin_plan(&mut self, signers: &SignerSet, answers_within: Duration) {
-        self.answers_within = answers_within;
+    pub(super) fn begin_plan(&mut self, signers: &SignerSet) {
         let known = std::mem::take(&mut self.status.signers);
         let last_seen = |signer: &Address| known.iter().find(|known| known.signer == *signer)?.last_seen;
         let signer = |signer: &Address| SignerStatus { signer: *signer, last_seen: last_seen(signer) };
@@ -104,13 +86,6 @@ impl Board {
         let now = Timestamp::now();
         self.newest.shown(offsets, now);
         self.status.last_poll = Some(now);
-        self.answered();
-    }
-
-    /// Notes an answer of the service to a part that reads. It is not known here to which, so all of them have made progress.
-    pub(super) fn answered(&mut self) {
-        self.pace.moved();
-        self.lanes.values_mut().for_each(|lane| lane.pace.moved());
     }
 
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
@@ -147,9 +122,8 @@ impl Board {
         }
     }
 
-    /// What the channel's reading does from now on, beginning with a wait.
-    pub(super) fn says(&mut self, activity: Activity, wait: Duration) {
-        self.pace.begin(&activity, wait);
+    /// What the channel's reading does from now on.
+    pub(super) fn says(&mut self, activity: Activity) {
         if let Some(problem) = activity.problem() {
             self.status.last_error = Some(problem.clone());
         }
@@ -176,16 +150,7 @@ impl Board {
 
     /// A lane no longer reads for itself.
     pub(super) fn lane_rejoins(&mut self, sink: &Arc<str>) {
-        let lane = self.lane(sink);
-        lane.status.reading = None;
-        lane.pace.rest();
-    }
-
-    /// A lane has ended: no progress is expected of it.
-    pub(super) fn lane_ends(&mut self, sink: &str) {
-        if let Some(lane) = self.lanes.get_mut(sink) {
-            lane.pace.rest();
-        }
+        self.lane(sink).status.reading = None;
     }
 
     pub(super) fn lane(&mut self, sink: &Arc<str>) -> &mut LaneBoard {
@@ -201,7 +166,7 @@ impl<'a> RunOnBoard<'a> {
     pub(super) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
         let mut board = handle.board();
         board.status.channel = name.clone();
-        board.says(Activity::Reading, Duration::ZERO);
+        board.says(Activity::Reading);
         Self(handle)
     }
 }
@@ -209,7 +174,6 @@ impl<'a> RunOnBoard<'a> {
 impl Drop for RunOnBoard<'_> {
     fn drop(&mut self) {
         let mut board = self.0.board();
-        board.pace.rest();
         if board.status.activity != Activity::Gone {
             board.status.activity = Activity::Stopped;
         }

@@ -100,7 +100,7 @@ impl Intake {
                     // Unconfirmed events that nothing confirmed follows are shown again by the next poll.
                     self.above = self.position;
                     self.reporter.has_read_all();
-                    self.reporter.waits(Activity::Idle, self.read_plan.settings.idle_wait);
+                    self.reporter.says(Activity::Idle);
                     return Ok(None);
                 }
                 continue;
@@ -134,7 +134,7 @@ impl Intake {
         warn!(channel = %self.shared.channel.identity.name, trace_id, %offset, "proof pending: later events wait for it");
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
-            self.reporter.waits(Activity::AwaitingProof { offset }, PROOF_RETRY.max_wait);
+            self.reporter.says(Activity::AwaitingProof { offset });
             // Its time may have run out while it waited behind another event. Its proof may be there: ask before rejecting.
             if !read_plan.is_timed_out(first_seen) {
                 sleep(retry.next_wait(None)).await;

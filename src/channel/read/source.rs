@@ -64,9 +64,7 @@ impl Source for Service {
     async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {
         let created = Created { gt: after, lte: Some(through), ..Created::default() };
         let filter = Filter { created, ..Filter::default() };
-        let page = self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await?;
-        self.handle.board().answered();
-        Ok(page)
+        self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await
     }
 
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError> {

@@ -71,6 +71,7 @@ async fn each_kind_of_trouble_is_a_reason_not_to_be_ready_and_none_looks_like_a_
         (Trouble::QuarantineFull, "channel c0: its quarantine is full (1000 events, "),
         (Trouble::InDoubt, "channel c0: reading events: whether there are events above offset "),
         (Trouble::ServiceDown, "channel c0: has not been read yet"),
+        (Trouble::ServiceHangs, "channel c0: has not been read yet"),
     ] {
         let (simulator, receiver) = (trouble.service().await, Receiver::start().await);
         let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin().with("api.page_limit", 20);
@@ -102,6 +103,7 @@ enum Trouble {
     QuarantineFull,
     InDoubt,
     ServiceDown,
+    ServiceHangs,
 }
 
 impl Trouble {
@@ -122,6 +124,9 @@ impl Trouble {
             Self::SinkBlocked => receiver.always(Some(Reply::Refuse(404, None))),
             Self::QuarantineFull => fill_quarantine(setup, simulator.announcement().channels[0]).await,
             Self::ServiceDown => simulator.fail_next_on(Route::Poll, Fault::Status(503), usize::MAX),
+            Self::ServiceHangs => {
+                simulator.fail_next_on(Route::Poll, Fault::Slow(Duration::from_secs(3600)), usize::MAX);
+            }
             Self::InDoubt => {}
         }
     }
