@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -9,11 +10,12 @@ use tokio::sync::mpsc;
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
+use crate::channel::settings::Settings;
 use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, SignerStatus};
 use crate::event::Offset;
 use crate::ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
 use crate::record::ChannelRef;
-use crate::verify::{Address, SignerSet};
+use crate::verify::Address;
 
 /// One channel's status board.
 #[derive(Debug, Default)]
@@ -25,6 +27,12 @@ pub struct Board {
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
     pub(super) status: ChannelStatus,
     pub(super) newest: Newest,
+    /// When the service last answered a poll.
+    answered: Option<Instant>,
+    /// Since when it has answered none, where it has failed to answer one.
+    unanswered: Option<Instant>,
+    /// For how long that is no reason not to be ready.
+    may_be_silent: Duration,
     pub(super) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
@@ -60,13 +68,21 @@ impl Board {
             quarantine: Kept::of(ledger.quarantine_room(), QUARANTINE),
             dead_letters: Kept::of(ledger.dead_letter_room(), DEAD_LETTERS),
             late_full: ledger.late_room().is_full(LATE),
+            unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,
             ..status
         }
     }
 
-    /// Shows these signers from now on, with what is known of them already.
-    pub(super) fn begin_plan(&mut self, signers: &SignerSet) {
+    /// For how long the service has not answered a poll, where that is longer than three idle waits and a retry.
+    fn silence(&self) -> Option<Duration> {
+        self.unanswered.map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
+    }
+
+    /// Shows the signers of these settings from now on, with what is known of them already.
+    pub(super) fn begin_plan(&mut self, settings: &Settings) {
+        self.may_be_silent = 3 * settings.idle_wait + settings.retry.wait;
+        let signers = settings.verification.verifier.signers();
         let known = std::mem::take(&mut self.status.signers);
         let last_seen = |signer: &Address| known.iter().find(|known| known.signer == *signer)?.last_seen;
         let signer = |signer: &Address| SignerStatus { signer: *signer, last_seen: last_seen(signer) };
@@ -86,6 +102,12 @@ impl Board {
         let now = Timestamp::now();
         self.newest.shown(offsets, now);
         self.status.last_poll = Some(now);
+        (self.answered, self.unanswered) = (Some(Instant::now()), None);
+    }
+
+    /// Notes a poll that was asked then and got no usable answer. Another one may have been answered meanwhile.
+    pub(super) fn not_answered(&mut self, asked: Instant) {
+        self.unanswered = self.unanswered.or(Some(asked).max(self.answered));
     }
 
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
@@ -179,6 +201,7 @@ impl Drop for RunOnBoard<'_> {
         }
         board.lanes.clear();
         board.status.late_error = None;
+        board.unanswered = None;
     }
 }
 

@@ -39,6 +39,9 @@ pub struct ChannelStatus {
     pub oldest_undelivered_seconds: Option<u64>,
     /// When the service last answered with a page.
     pub last_poll: Option<Timestamp>,
+    /// For how long it has not answered a poll, where that is longer than three idle waits and a retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered_seconds: Option<u64>,
     /// Events that wait for their proof.
     pub late: usize,
     /// Why late proofs cannot be asked for.

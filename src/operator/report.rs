@@ -104,6 +104,11 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     if reasons.is_empty() && last_poll.is_none() && *activity != Activity::Paused {
         reasons.push("has not been read yet".to_owned());
     }
+    // Unless the error itself is a reason, and is said already.
+    if let Some(seconds) = channel.unanswered_seconds.filter(|_| reasons.is_empty()) {
+        let why = activity.problem().map_or_else(String::new, |problem| format!(": {}", problem.message));
+        reasons.push(format!("the service has not answered a poll for {seconds} s{why}"));
+    }
     for (kept, what, follows) in [
         (quarantine, "quarantine is", "reading stops before the next event that would be rejected"),
         (dead_letters, "dead letters are", "its sinks give up no event until there is room"),

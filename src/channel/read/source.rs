@@ -56,7 +56,9 @@ impl Service {
 #[async_trait]
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await?;
+        let asked = Instant::now();
+        let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
+        let page = page.inspect_err(|_| self.handle.board().not_answered(asked))?;
         self.handle.board().polled(page.events.iter().map(|event| event.offset));
         Ok(page)
     }

@@ -141,6 +141,28 @@ impl Trouble {
 }
 
 #[tokio::test]
+async fn a_service_that_answers_no_poll_any_more_is_a_reason_until_it_answers() {
+    for (fault, times) in
+        [(Fault::RateLimited { retry_after: Some("3".to_owned()) }, 1), (Fault::Slow(Duration::from_secs(3600)), 8)]
+    {
+        let simulator = service(3).await;
+        let mut setup = Setup::reading(&simulator).with_admin().with("api.request_timeout", "300ms");
+        setup.set("api.retry_wait", "200ms");
+        setup.set("api.retry_wait_max", "200ms");
+        let (mut daemon, admin) = start(&setup).await;
+        admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
+        simulator.fail_next_on(Route::Poll, fault.clone(), times);
+        let said = "channel c0: the service has not answered a poll for ";
+        let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
+        let answer = admin.until(&mut daemon, "/readyz", said, is_said).await;
+        assert!(answer.text.contains(" s: reading events: "), "{answer:?}");
+        assert_eq!(admin.get("/livez").await.text, "ok\n", "{fault:?}");
+        admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_full_quarantine_is_said_of_its_channel_alone() {
     let simulator = Simulator::start(Options { events: 3, channels: 2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with_admin();
