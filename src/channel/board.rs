@@ -81,6 +81,7 @@ impl Board {
 
     /// Shows the signers of these settings from now on, with what is known of them already.
     pub(super) fn begin_plan(&mut self, settings: &Settings) {
+        self.status.rejected_in_a_row = 0;
         self.may_be_silent = 3 * settings.idle_wait + settings.retry.wait;
         let signers = settings.verification.verifier.signers();
         let known = std::mem::take(&mut self.status.signers);
@@ -90,8 +91,15 @@ impl Board {
         self.status.required_signatures = signers.required();
     }
 
-    /// Notes that these have signed, at a time in Unix seconds.
-    pub(super) fn signed(&mut self, signers: &[Address], now: i64) {
+    /// Notes an event that needed a proof and was rejected.
+    pub(super) fn rejected(&mut self, reason: &'static str) {
+        self.status.rejected_in_a_row = self.status.rejected_in_a_row.saturating_add(1);
+        self.status.last_rejection = reason.into();
+    }
+
+    /// Notes a verified event that these have signed, at a time in Unix seconds.
+    pub(super) fn verified(&mut self, signers: &[Address], now: i64) {
+        self.status.rejected_in_a_row = 0;
         let last_seen = Timestamp::from_second(now).ok();
         let seen = self.status.signers.iter_mut().filter(|known| signers.contains(&known.signer));
         seen.for_each(|known| known.last_seen = last_seen);

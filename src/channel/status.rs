@@ -48,6 +48,12 @@ pub struct ChannelStatus {
     pub late_error: Option<Problem>,
     /// The last error of its reading since the daemon started, over or not.
     pub last_error: Option<Problem>,
+    /// Events that needed a proof and were rejected since the last verified one, by the configuration in force.
+    #[serde(default)]
+    pub rejected_in_a_row: u32,
+    /// The reason of the last of them.
+    #[serde(default)]
+    pub last_rejection: String,
     /// Events in the quarantine.
     pub quarantined: usize,
     /// What the quarantine takes.

@@ -9,6 +9,9 @@ use crate::channel::{Activity, ChannelStatus, Kept, LaneState};
 use crate::ledger::Lost;
 use crate::version;
 
+/// Where so many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
+const NONE_VERIFIED: u32 = 15;
+
 /// Everything, for one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -108,6 +111,13 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     if let Some(seconds) = channel.unanswered_seconds.filter(|_| reasons.is_empty()) {
         let why = activity.problem().map_or_else(String::new, |problem| format!(": {}", problem.message));
         reasons.push(format!("the service has not answered a poll for {seconds} s{why}"));
+    }
+    if channel.rejected_in_a_row >= NONE_VERIFIED {
+        reasons.push(format!(
+            "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check valid_signers, min_required_signatures and the \
+             workflow owner",
+            channel.last_rejection
+        ));
     }
     for (kept, what, follows) in [
         (quarantine, "quarantine is", "reading stops before the next event that would be rejected"),

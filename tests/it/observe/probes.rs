@@ -163,6 +163,33 @@ async fn a_service_that_answers_no_poll_any_more_is_a_reason_until_it_answers() 
 }
 
 #[tokio::test]
+async fn a_channel_of_whose_last_events_none_was_verified_is_not_ready_until_one_is() {
+    const FEW: usize = 14;
+    let simulator = service(0).await;
+    let publish = |forged: usize, verifiable: u64| {
+        for _ in 0..forged {
+            simulator.publish_one(0, EventSpec::Forged(Tampering::Strangers));
+        }
+        simulator.publish(0, verifiable);
+    };
+    publish(FEW, 1);
+    publish(FEW, 0);
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    let quarantined = |answer: &Answered| answer.json()["channels"][0]["quarantined"] == 2 * FEW;
+    admin.until(&mut daemon, "/status", "the forged ones are quarantined", quarantined).await;
+    assert_eq!(admin.get("/readyz").await.text, "ready\n", "one of the last 15 was verified");
+    publish(1, 0);
+    let said = "channel c0: 15 of the last 15 rejected (too-few-signatures): check valid_signers";
+    let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
+    admin.until(&mut daemon, "/readyz", said, is_said).await;
+    assert_eq!(admin.sample("channeld_ready").await, Some(0.0));
+    publish(0, 1);
+    admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_full_quarantine_is_said_of_its_channel_alone() {
     let simulator = Simulator::start(Options { events: 3, channels: 2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with_admin();
