@@ -78,7 +78,7 @@ pub use verify::recent::RecentEvents;
 use board::RunOnBoard;
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
-use read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
+use read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
 use read::schedule::until_next_poll;
 use read::source::Service;
 use read::start;
@@ -253,25 +253,25 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
     let Channel { identity, parts, .. } = &*shared.channel;
     let (source, every) = (read_plan.source.clone(), read_plan.settings.idle_wait);
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), Part::Channel);
-    let mut next_look = Instant::now() + LOOK_AHEAD;
+    let mut next_look = Instant::now();
     loop {
-        if let Some(batch) = intake.next().await? {
-            if next_look <= Instant::now() {
-                let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(&*source, &mut next_look)).await;
-            }
+        let batch = intake.next().await?;
+        if next_look <= Instant::now() {
+            let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(shared, &*source, &mut next_look)).await;
+        }
+        if let Some(batch) = batch {
             let handing_on = async {
                 shared.hub.hand_on(batch).await;
                 late::room(shared, &intake.reporter).await;
             };
             let looking_ahead = async {
                 loop {
-                    look_ahead(&*source, &mut next_look).await;
+                    look_ahead(shared, &*source, &mut next_look).await;
                 }
             };
             tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
         } else {
             sleep(until_next_poll(identity.id, parts.machine.began(), every)).await;
-            next_look = Instant::now() + LOOK_AHEAD;
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
+use tracing::error;
 
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
@@ -113,6 +114,15 @@ impl Board {
         (self.answered, self.unanswered) = (Some(Instant::now()), None);
     }
 
+    /// Notes whether the service's newest event is below what was read: the offset that was read, where it is.
+    pub(super) fn went_back(&mut self, read: Option<Offset>) {
+        if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
+            let channel = &self.status.channel;
+            error!(%channel, %read, "the service's newest event is below what was read: it may have gone back in time, and its new events may be missed; an operator must look");
+        }
+        self.status.newest_below = read;
+    }
+
     /// Notes a poll that was asked then and got no usable answer. Another one may have been answered meanwhile.
     pub(super) fn not_answered(&mut self, asked: Instant) {
         self.unanswered = self.unanswered.or(Some(asked).max(self.answered));
@@ -210,6 +220,7 @@ impl Drop for RunOnBoard<'_> {
         board.lanes.clear();
         board.status.late_error = None;
         board.unanswered = None;
+        board.status.newest_below = None;
     }
 }
 

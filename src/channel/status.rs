@@ -48,6 +48,9 @@ pub struct ChannelStatus {
     pub late_error: Option<Problem>,
     /// The last error of its reading since the daemon started, over or not.
     pub last_error: Option<Problem>,
+    /// The cursor that the service's newest event is below, where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_below: Option<Offset>,
     /// Events that needed a proof and were rejected since the last verified one, by the configuration in force.
     #[serde(default)]
     pub rejected_in_a_row: u32,

@@ -112,6 +112,12 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
         let why = activity.problem().map_or_else(String::new, |problem| format!(": {}", problem.message));
         reasons.push(format!("the service has not answered a poll for {seconds} s{why}"));
     }
+    if let Some(cursor) = channel.newest_below {
+        reasons.push(format!(
+            "the service's newest event is below the cursor {cursor}: it may have gone back in time; look at what it shows, then \
+             pause the channel and run `channeld cursor set`"
+        ));
+    }
     if channel.rejected_in_a_row >= NONE_VERIFIED {
         reasons.push(format!(
             "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check valid_signers, min_required_signatures and the \

@@ -190,6 +190,32 @@ async fn a_channel_of_whose_last_events_none_was_verified_is_not_ready_until_one
 }
 
 #[tokio::test]
+async fn a_service_that_has_gone_back_in_time_is_a_reason_until_the_cursor_is_set() {
+    let simulator = service(5).await;
+    simulator.publish(0, 5);
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    let done = |answer: &Answered| answer.json()["channels"][0]["processed"] == 10;
+    admin.until(&mut daemon, "/status", "all is processed", done).await;
+    assert_eq!(admin.get("/readyz").await.text, "ready\n");
+    simulator.go_back(0, 4);
+    let said = "channel c0: the service's newest event is below the cursor 10: ";
+    let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
+    admin.until(&mut daemon, "/readyz", said, is_said).await;
+    assert_eq!(admin.sample("channeld_ready").await, Some(0.0));
+    assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(0));
+    let state = |state: &'static str| move |answer: &Answered| answer.json()["channels"][0]["state"] == state;
+    admin.until(&mut daemon, "/status", "it is paused", state("paused")).await;
+    while setup.tell(&["cursor", "set", "c0", "--to", "6", "--yes"]).await.code != Some(0) {
+        daemon.until("it runs", |_| true).await;
+    }
+    assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
+    admin.until(&mut daemon, "/status", "it goes on", state("idle")).await;
+    assert_eq!(admin.get("/readyz").await.text, "ready\n");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_full_quarantine_is_said_of_its_channel_alone() {
     let simulator = Simulator::start(Options { events: 3, channels: 2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with_admin();
