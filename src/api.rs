@@ -86,12 +86,6 @@ impl PartialEq for Client {
 }
 
 impl Client {
-    /// How long a request may take until it is given up.
-    #[must_use]
-    pub fn request_timeout(&self) -> Duration {
-        self.settings.request_timeout
-    }
-
     /// Reads a page of a channel's newest events, or of those after `offset` (spec/wire.md, "`offset` on poll", says
     /// what is not known about it). `limit` is 1 to 200.
     ///

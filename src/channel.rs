@@ -28,7 +28,6 @@
 //! Each `select!` is biased: where several things happen at once, the order is fixed, and a test history repeats exactly.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinError;
@@ -53,7 +52,6 @@ mod machine;
 #[cfg(test)]
 mod model;
 mod newest;
-mod pace;
 mod parts;
 mod read;
 mod reporter;
@@ -67,6 +65,7 @@ mod verify;
 
 pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
+pub use machine::Processors;
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
@@ -79,7 +78,7 @@ pub use verify::recent::RecentEvents;
 use board::RunOnBoard;
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
-use read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
+use read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
 use read::schedule::until_next_poll;
 use read::source::Service;
 use read::start;
@@ -142,10 +141,9 @@ impl Channel {
     pub fn new(settings: Settings, api: Client, outlets: Vec<Outlet>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
-        let answers_within = api.request_timeout();
         let (channel, board, counts) = (settings.channel.id, handle.clone(), metrics.clone());
         let source = Arc::new(Service { api, channel, handle: board, metrics: counts });
-        let plan = Plan { settings: Arc::new(settings), source, outlets, answers_within };
+        let plan = Plan { settings: Arc::new(settings), source, outlets };
         Self::with_plan(plan, handle, metrics, parts.clone())
     }
 
@@ -230,14 +228,12 @@ impl Channel {
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.identity.name, self.identity.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
-            self.handle.board().says(Activity::Gone, Duration::ZERO);
+            self.handle.board().says(Activity::Gone);
         } else {
             // Also where a lane has ended: the other lanes must not wait for their sinks.
             stop.cancel();
         }
         shared.hub.close();
-        // From here on only lanes and their sinks are waited for: that is no standstill.
-        self.handle.board().pace.rest();
         lanes.drain(ended).await
     }
 }
@@ -257,25 +253,25 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
     let Channel { identity, parts, .. } = &*shared.channel;
     let (source, every) = (read_plan.source.clone(), read_plan.settings.idle_wait);
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), Part::Channel);
-    let mut next_look = Instant::now() + LOOK_AHEAD;
+    let mut next_look = Instant::now();
     loop {
-        if let Some(batch) = intake.next().await? {
-            if next_look <= Instant::now() {
-                let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(&*source, &mut next_look)).await;
-            }
+        let batch = intake.next().await?;
+        if next_look <= Instant::now() {
+            let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(shared, &*source, &mut next_look)).await;
+        }
+        if let Some(batch) = batch {
             let handing_on = async {
                 shared.hub.hand_on(batch).await;
                 late::room(shared, &intake.reporter).await;
             };
             let looking_ahead = async {
                 loop {
-                    look_ahead(&*source, &mut next_look).await;
+                    look_ahead(shared, &*source, &mut next_look).await;
                 }
             };
             tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
         } else {
             sleep(until_next_poll(identity.id, parts.machine.began(), every)).await;
-            next_look = Instant::now() + LOOK_AHEAD;
         }
     }
 }

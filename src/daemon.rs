@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::channel::{Channel, SharedParts};
+use crate::channel::{Channel, Processors, SharedParts};
 use crate::config::{self, Loaded};
 use crate::ledger::store::Sled;
 use crate::ledger::{Ledgers, StateError};
@@ -125,7 +125,8 @@ impl Daemon {
         let writes = ledgers.writes.clone();
         metrics.show(writes.took.clone());
         metrics.config_in_force();
-        let parts = SharedParts::new(ledgers, metrics.clone(), traces);
+        let processors = Arc::<Processors>::default();
+        let parts = SharedParts::new(ledgers, processors.clone(), metrics.clone(), traces);
         let (sinks, channels) = assembly::assemble(config, None, &parts)?;
         let stop = CancellationToken::new();
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
@@ -137,7 +138,7 @@ impl Daemon {
             daemon: Some((process, asks)),
             channels: config.channels.iter().map(config::Channel::for_operator).collect(),
         }));
-        let liveness = Liveness::new(parts.handles.clone(), writes);
+        let liveness = Liveness::new(processors, writes);
         let daemon = Self {
             file,
             loaded,

@@ -135,6 +135,11 @@ impl Simulator {
         self.channel(channel).state_mut().log.publish_one(spec, now_ms())
     }
 
+    /// The service goes back in time: the newest of the events that were added to a channel after the start are no more.
+    pub fn go_back(&self, channel: usize, events: usize) {
+        self.channel(channel).state_mut().log.go_back(events);
+    }
+
     /// Makes an event honest and complete from now on: a withheld proof comes, a forged or malformed record turns out
     /// to have been a fault of the service. The id and the offset stay.
     ///

@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
+use tracing::error;
 
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
-use crate::channel::pace::Pace;
+use crate::channel::settings::Settings;
 use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, SignerStatus};
 use crate::event::Offset;
 use crate::ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
 use crate::record::ChannelRef;
-use crate::verify::{Address, SignerSet};
+use crate::verify::Address;
 
 /// One channel's status board.
 #[derive(Debug, Default)]
@@ -26,10 +27,13 @@ pub struct Board {
     pub(super) owned: Weak<Owned>,
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
     pub(super) status: ChannelStatus,
-    pub(super) pace: Pace,
-    /// A request is answered, or times out, in this time.
-    pub(super) answers_within: Duration,
     pub(super) newest: Newest,
+    /// When the service last answered a poll.
+    answered: Option<Instant>,
+    /// Since when it has answered none, where it has failed to answer one.
+    unanswered: Option<Instant>,
+    /// For how long that is no reason not to be ready.
+    may_be_silent: Duration,
     pub(super) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
@@ -37,7 +41,6 @@ pub struct Board {
 pub(super) struct LaneBoard {
     /// As for the channel.
     pub(super) status: LaneStatus,
-    pub(super) pace: Pace,
     /// The time of the event that is being offered.
     offers: Option<Timestamp>,
     queue: Option<mpsc::WeakSender<Work>>,
@@ -66,25 +69,22 @@ impl Board {
             quarantine: Kept::of(ledger.quarantine_room(), QUARANTINE),
             dead_letters: Kept::of(ledger.dead_letter_room(), DEAD_LETTERS),
             late_full: ledger.late_room().is_full(LATE),
+            unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,
             ..status
         }
     }
 
-    /// A part that should have made progress and has not, by more than `allowance`, and for how long.
-    #[must_use]
-    pub fn standstill(&self, allowance: Duration) -> Option<String> {
-        let (name, within) = (&self.status.channel, self.answers_within + allowance);
-        let mut lanes = self.lanes.iter();
-        let reading = self.pace.standstill(within, || format!("channel {name}"));
-        reading.or_else(|| {
-            lanes.find_map(|(sink, lane)| lane.pace.standstill(within, || format!("channel {name}, sink {sink}")))
-        })
+    /// For how long the service has not answered a poll, where that is longer than three idle waits and a retry.
+    fn silence(&self) -> Option<Duration> {
+        self.unanswered.map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
     }
 
-    /// Shows these signers from now on, with what is known of them already.
-    pub(super) fn begin_plan(&mut self, signers: &SignerSet, answers_within: Duration) {
-        self.answers_within = answers_within;
+    /// Shows the signers of these settings from now on, with what is known of them already.
+    pub(super) fn begin_plan(&mut self, settings: &Settings) {
+        self.status.rejected_in_a_row = 0;
+        self.may_be_silent = 3 * settings.idle_wait + settings.retry.wait;
+        let signers = settings.verification.verifier.signers();
         let known = std::mem::take(&mut self.status.signers);
         let last_seen = |signer: &Address| known.iter().find(|known| known.signer == *signer)?.last_seen;
         let signer = |signer: &Address| SignerStatus { signer: *signer, last_seen: last_seen(signer) };
@@ -92,8 +92,15 @@ impl Board {
         self.status.required_signatures = signers.required();
     }
 
-    /// Notes that these have signed, at a time in Unix seconds.
-    pub(super) fn signed(&mut self, signers: &[Address], now: i64) {
+    /// Notes an event that needed a proof and was rejected.
+    pub(super) fn rejected(&mut self, reason: &'static str) {
+        self.status.rejected_in_a_row = self.status.rejected_in_a_row.saturating_add(1);
+        self.status.last_rejection = reason.into();
+    }
+
+    /// Notes a verified event that these have signed, at a time in Unix seconds.
+    pub(super) fn verified(&mut self, signers: &[Address], now: i64) {
+        self.status.rejected_in_a_row = 0;
         let last_seen = Timestamp::from_second(now).ok();
         let seen = self.status.signers.iter_mut().filter(|known| signers.contains(&known.signer));
         seen.for_each(|known| known.last_seen = last_seen);
@@ -104,13 +111,21 @@ impl Board {
         let now = Timestamp::now();
         self.newest.shown(offsets, now);
         self.status.last_poll = Some(now);
-        self.answered();
+        (self.answered, self.unanswered) = (Some(Instant::now()), None);
     }
 
-    /// Notes an answer of the service to a part that reads. It is not known here to which, so all of them have made progress.
-    pub(super) fn answered(&mut self) {
-        self.pace.moved();
-        self.lanes.values_mut().for_each(|lane| lane.pace.moved());
+    /// Notes whether the service's newest event is below what was read: the offset that was read, where it is.
+    pub(super) fn went_back(&mut self, read: Option<Offset>) {
+        if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
+            let channel = &self.status.channel;
+            error!(%channel, %read, "the service's newest event is below what was read: it may have gone back in time, and its new events may be missed; an operator must look");
+        }
+        self.status.newest_below = read;
+    }
+
+    /// Notes a poll that was asked then and got no usable answer. Another one may have been answered meanwhile.
+    pub(super) fn not_answered(&mut self, asked: Instant) {
+        self.unanswered = self.unanswered.or(Some(asked).max(self.answered));
     }
 
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
@@ -147,9 +162,8 @@ impl Board {
         }
     }
 
-    /// What the channel's reading does from now on, beginning with a wait.
-    pub(super) fn says(&mut self, activity: Activity, wait: Duration) {
-        self.pace.begin(&activity, wait);
+    /// What the channel's reading does from now on.
+    pub(super) fn says(&mut self, activity: Activity) {
         if let Some(problem) = activity.problem() {
             self.status.last_error = Some(problem.clone());
         }
@@ -176,16 +190,7 @@ impl Board {
 
     /// A lane no longer reads for itself.
     pub(super) fn lane_rejoins(&mut self, sink: &Arc<str>) {
-        let lane = self.lane(sink);
-        lane.status.reading = None;
-        lane.pace.rest();
-    }
-
-    /// A lane has ended: no progress is expected of it.
-    pub(super) fn lane_ends(&mut self, sink: &str) {
-        if let Some(lane) = self.lanes.get_mut(sink) {
-            lane.pace.rest();
-        }
+        self.lane(sink).status.reading = None;
     }
 
     pub(super) fn lane(&mut self, sink: &Arc<str>) -> &mut LaneBoard {
@@ -201,7 +206,7 @@ impl<'a> RunOnBoard<'a> {
     pub(super) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
         let mut board = handle.board();
         board.status.channel = name.clone();
-        board.says(Activity::Reading, Duration::ZERO);
+        board.says(Activity::Reading);
         Self(handle)
     }
 }
@@ -209,12 +214,13 @@ impl<'a> RunOnBoard<'a> {
 impl Drop for RunOnBoard<'_> {
     fn drop(&mut self) {
         let mut board = self.0.board();
-        board.pace.rest();
         if board.status.activity != Activity::Gone {
             board.status.activity = Activity::Stopped;
         }
         board.lanes.clear();
         board.status.late_error = None;
+        board.unanswered = None;
+        board.status.newest_below = None;
     }
 }
 

@@ -98,8 +98,8 @@ impl RunContext {
 }
 
 impl ReadPlan {
-    fn begin(channel: &Arc<Channel>, Plan { settings, source, answers_within, .. }: &Plan) -> Arc<Self> {
-        channel.handle.board().begin_plan(settings.verification.verifier.signers(), *answers_within);
+    fn begin(channel: &Arc<Channel>, Plan { settings, source, .. }: &Plan) -> Arc<Self> {
+        channel.handle.board().begin_plan(settings);
         channel.metrics.may_reject(Rejection::reasons());
         let (settings, source, logged) = (settings.clone(), source.clone(), Mutex::default());
         Arc::new(Self { channel: channel.clone(), settings, source, logged, over: CancellationToken::new() })

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -139,11 +138,5 @@ impl Handles {
     #[must_use]
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
         lock(&self.0).entry(channel).or_default().clone()
-    }
-
-    /// The first part of a channel that should have made progress and has not, by more than `allowance`, and for how long.
-    #[must_use]
-    pub fn standstill(&self, allowance: Duration) -> Option<String> {
-        lock(&self.0).values().find_map(|handle| handle.board().standstill(allowance))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -45,39 +45,66 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError>;
 }
 
-/// The machine itself. All channels share its processors: there is one thread for each processor, however many channels are
+/// The threads that check events. All channels share them: there is one thread for each processor, however many channels are
 /// behind, and what comes first is checked first.
+#[derive(Debug)]
+pub struct Processors {
+    threads: ThreadPool,
+    /// Fires when a thread has finished some work.
+    finished: Notify,
+}
+
+impl Default for Processors {
+    /// # Panics
+    /// If the system gives no thread for each processor.
+    fn default() -> Self {
+        let number = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = ThreadPoolBuilder::new().num_threads(number).thread_name(|number| format!("verify-{number}"));
+        let threads = threads.build().expect("a thread for each processor can be started");
+        Self { threads, finished: Notify::new() }
+    }
+}
+
+impl Processors {
+    pub(crate) fn number(&self) -> usize {
+        self.threads.current_num_threads()
+    }
+
+    /// Runs work on a processor. A panic goes on in the caller.
+    pub(crate) async fn run<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let ((answer, done), processors) = (oneshot::channel(), self.clone());
+        self.threads.spawn_fifo(move || {
+            // Not begun if the caller has been dropped.
+            if !answer.is_closed() {
+                drop(answer.send(catch_unwind(AssertUnwindSafe(work))));
+            }
+            processors.finished.notify_waiters();
+        });
+        let done = done.await.expect("the work of a caller that waits is run");
+        done.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Waits until a thread has finished some work. Any work will do: that much of it is queued is no hang.
+    pub(crate) async fn turn(self: &Arc<Self>) {
+        let finished = self.finished.notified();
+        tokio::select! { () = finished => {}, () = self.run(|| ()) => {} }
+    }
+}
+
+/// The machine itself.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     began: Instant,
-    processors: ThreadPool,
+    processors: Arc<Processors>,
     permits: Arc<Semaphore>,
     /// Tables that are prepared for signers, beside the checking of further events.
     preparing: Mutex<JoinSet<()>>,
 }
 
 impl ThisMachine {
-    /// # Panics
-    /// If the system gives no thread for each processor.
-    pub(super) fn new() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = ThreadPoolBuilder::new().num_threads(processors).thread_name(|number| format!("verify-{number}"));
-        let permits = Arc::new(Semaphore::new(FOR_EACH_PROCESSOR * processors));
-        let processors = threads.build().expect("a thread for each processor can be started");
+    pub(super) fn new(processors: Arc<Processors>) -> Self {
+        let permits = Arc::new(Semaphore::new(FOR_EACH_PROCESSOR * processors.number()));
         Self { began: Instant::now(), processors, permits, preparing: Mutex::default() }
-    }
-
-    /// Runs work on a processor. A panic goes on in the caller.
-    async fn on_a_processor<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let (answer, done) = oneshot::channel();
-        self.processors.spawn_fifo(move || {
-            // Not begun if the caller has been dropped.
-            if !answer.is_closed() {
-                drop(answer.send(catch_unwind(AssertUnwindSafe(work))));
-            }
-        });
-        let done = done.await.expect("the work of a caller that waits is run");
-        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Prepares a verifier that wants it, unless one is being prepared.
@@ -116,7 +143,7 @@ impl Machine for ThisMachine {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
         let shares = (0..shares).map(|_| {
             let (settings, share) = (settings.clone(), events.by_ref().take(SHARE).collect());
-            self.on_a_processor(move || Checked::all(&settings, share))
+            self.processors.run(move || Checked::all(&settings, share))
         });
         let checked = join_all(shares).await.into_iter().flatten().collect();
         self.prepare(&settings.verification.verifier)?;

@@ -163,9 +163,7 @@ impl Life {
             grace: GRACE,
         };
         let outlets = (0..history.sinks.len()).map(|lane| outlet(&self.world, lane)).collect();
-        let answers_within = Duration::from_secs(30);
-        let plan =
-            Plan { settings: Arc::new(settings), source: Arc::new(Memory::new(&self.world)), outlets, answers_within };
+        let plan = Plan { settings: Arc::new(settings), source: Arc::new(Memory::new(&self.world)), outlets };
         let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
         Channel::with_plan(plan, handle, metrics, SharedParts::on(self.world.clone(), ledgers.clone()))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::channel::controls::Handles;
-use crate::channel::machine::{Machine, ThisMachine};
+use crate::channel::machine::{Machine, Processors, ThisMachine};
 use crate::channel::verify::recent::RecentEvents;
 use crate::ledger::Ledgers;
 use crate::metrics::Metrics;
@@ -26,10 +26,10 @@ pub struct SharedParts {
 }
 
 impl SharedParts {
-    /// Shared parts over the given ledgers, with no recent events.
+    /// Shared parts over the given ledgers and processors, with no recent events.
     #[must_use]
-    pub fn new(ledgers: Arc<Ledgers>, metrics: Metrics, traces: Traces) -> Self {
-        let parts = Self::on(Arc::new(ThisMachine::new()), ledgers);
+    pub fn new(ledgers: Arc<Ledgers>, processors: Arc<Processors>, metrics: Metrics, traces: Traces) -> Self {
+        let parts = Self::on(Arc::new(ThisMachine::new(processors)), ledgers);
         Self { metrics, traces, ..parts }
     }
 

@@ -1,7 +1,6 @@
 //! How each part of a channel's loop reports what it does to the status board.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::channel::controls::Handle;
 use crate::channel::status::Activity;
@@ -30,30 +29,11 @@ impl StatusReporter {
 
     /// Reports what the part does from now on.
     pub(super) fn says(&self, activity: Activity) {
-        self.waits(activity, Duration::ZERO);
-    }
-
-    /// Reports what the part does from now on, beginning with a wait.
-    pub(super) fn waits(&self, activity: Activity, wait: Duration) {
         let mut board = self.handle.board();
         match &self.part {
-            Part::Channel => board.says(activity, wait),
-            Part::Lane(sink) => {
-                let lane = board.lane(sink);
-                lane.pace.begin(&activity, wait);
-                lane.status.reading = Some(activity);
-            }
+            Part::Channel => board.says(activity),
+            Part::Lane(sink) => board.lane(sink).status.reading = Some(activity),
             Part::Late => board.status.late_error = activity.problem().cloned(),
-        }
-    }
-
-    /// Reports progress in what the part does.
-    pub(super) fn moves(&self) {
-        let mut board = self.handle.board();
-        match &self.part {
-            Part::Channel => board.pace.moved(),
-            Part::Lane(sink) => board.lane(sink).pace.moved(),
-            Part::Late => {}
         }
     }
 

@@ -118,6 +118,4 @@ pub(super) struct Plan {
     pub(super) settings: Arc<Settings>,
     pub(super) source: Arc<dyn Source>,
     pub(super) outlets: Vec<Outlet>,
-    /// A request is answered, or times out, in this time.
-    pub(super) answers_within: Duration,
 }

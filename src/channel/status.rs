@@ -39,12 +39,24 @@ pub struct ChannelStatus {
     pub oldest_undelivered_seconds: Option<u64>,
     /// When the service last answered with a page.
     pub last_poll: Option<Timestamp>,
+    /// For how long it has not answered a poll, where that is longer than three idle waits and a retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered_seconds: Option<u64>,
     /// Events that wait for their proof.
     pub late: usize,
     /// Why late proofs cannot be asked for.
     pub late_error: Option<Problem>,
     /// The last error of its reading since the daemon started, over or not.
     pub last_error: Option<Problem>,
+    /// The cursor that the service's newest event is below, where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_below: Option<Offset>,
+    /// Events that needed a proof and were rejected since the last verified one, by the configuration in force.
+    #[serde(default)]
+    pub rejected_in_a_row: u32,
+    /// The reason of the last of them.
+    #[serde(default)]
+    pub last_rejection: String,
     /// Events in the quarantine.
     pub quarantined: usize,
     /// What the quarantine takes.

@@ -1,7 +1,7 @@
-//! What a channel's board shows over hours of virtual time: whether it hangs, and how far it is behind.
+//! What a channel's board shows over virtual time, how far a channel reads ahead, and what it takes from others.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
@@ -18,29 +18,17 @@ use crate::ledger::tests::memory::{Disk, Gate, Write};
 use crate::ledger::{Effects, Lease, Ledgers};
 use crate::metrics::Metrics;
 use crate::retry::{Retry, RetryPolicy};
-use crate::sink::{Delivery, Sink, SinkError, Undelivered};
+use crate::sink::{Delivery, Sink, Undelivered};
 use crate::verify::{Address, SignerSet, Verifier};
 
-/// What a request takes, and what it may take.
+/// What a request takes.
 const TAKES: Duration = Duration::from_secs(1);
-const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
-const ALLOWANCE: Duration = Duration::from_secs(60);
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };
-
-/// What the service does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Service {
-    /// It has so many events, oldest first.
-    Has(i64),
-    /// It never answers, and no request times out.
-    Hangs,
-    /// It asks for a long wait.
-    RateLimits(Duration),
-}
 
 #[derive(Debug)]
 struct TestSource {
-    service: Service,
+    /// So many events, oldest first.
+    events: i64,
     handle: Arc<Handle>,
     /// The last offset of the pages that were requested by an offset.
     read_through: AtomicI64,
@@ -50,11 +38,7 @@ struct TestSource {
 impl Source for TestSource {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
         sleep(TAKES).await;
-        let all = match self.service {
-            Service::Has(events) => events,
-            Service::Hangs => std::future::pending().await,
-            Service::RateLimits(wait) => return Err(ApiError::RateLimited { retry_after: Some(wait) }),
-        };
+        let all = self.events;
         let first = offset.map_or(all - i64::from(limit) + 1, |offset| offset.get() + 1).max(1);
         let last = all.min(first + i64::from(limit) - 1);
         let events: Vec<_> = (first..=last).rev().map(notice).collect();
@@ -87,7 +71,6 @@ enum Receives {
     Everything,
     /// It is offered events, and never answers.
     Nothing,
-    Refuses,
 }
 
 #[async_trait]
@@ -96,11 +79,6 @@ impl Sink for Receives {
         match self {
             Self::Everything => Ok(()),
             Self::Nothing => std::future::pending().await,
-            Self::Refuses => {
-                let message = "answered 503".to_owned();
-                let refused = SinkError::Refused { message, retry_after: None, needs_attention: false };
-                Err(Undelivered::after(0, refused))
-            }
         }
     }
 }
@@ -155,9 +133,9 @@ impl Machine for TestMachine {
 }
 
 /// A channel and its handle.
-fn channel(service: Service, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
+fn channel(events: i64, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
     let handle = Arc::<Handle>::default();
-    let source = TestSource { service, handle: handle.clone(), read_through: AtomicI64::default() };
+    let source = TestSource { events, handle: handle.clone(), read_through: AtomicI64::default() };
     (channel_from(&Arc::new(source), receives), handle)
 }
 
@@ -189,7 +167,6 @@ fn channel_on(machine: Arc<TestMachine>, source: &Arc<TestSource>, receives: Rec
         settings: Arc::new(settings()),
         source: source.clone(),
         outlets: vec![Outlet::new("sink", Arc::new(receives), RETRY)],
-        answers_within: ANSWERS_WITHIN,
     };
     let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(OpenGate)));
     let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
@@ -202,52 +179,10 @@ fn status(handle: &Handle) -> ChannelStatus {
     handle.board().status(&settings().channel, &["sink".into()], &handle.pauses(), &ledger.lock().unwrap())
 }
 
-/// Runs a channel for an hour; the first standstill in it.
-async fn standstill(service: Service, receives: Receives, paused: bool) -> Option<String> {
-    let (channel, handle) = channel(service, receives);
-    handle.pause_channel(paused);
-    let (stop, found) = (CancellationToken::new(), OnceLock::new());
-    let watch = async {
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(3600) && found.get().is_none() {
-            sleep(Duration::from_secs(1)).await;
-            handle.board().standstill(ALLOWANCE).into_iter().for_each(|standstill| drop(found.set(standstill)));
-        }
-    };
-    tokio::select! {
-        () = watch => {}
-        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
-    }
-    found.into_inner()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_that_hangs_does_not_look_alive() {
-    let found = standstill(Service::Hangs, Receives::Everything, false).await.unwrap();
-    let allowed = (ANSWERS_WITHIN + ALLOWANCE).as_secs();
-    let said = [allowed, allowed + 1].map(|lasted| format!("channel c has stood still for {lasted} s (reading)"));
-    assert!(said.contains(&found), "{found}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loop_that_waits_does_not_look_dead() {
-    for (service, receives, paused) in [
-        (Service::Has(30), Receives::Everything, false),
-        (Service::Has(3000), Receives::Everything, false),
-        (Service::Has(3000), Receives::Nothing, false),
-        (Service::Has(3000), Receives::Refuses, false),
-        (Service::Has(30), Receives::Everything, true),
-        (Service::RateLimits(Duration::from_secs(1800)), Receives::Everything, false),
-    ] {
-        let found = standstill(service, receives, paused).await;
-        assert_eq!(found, None, "{service:?}, {receives:?}, paused: {paused}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_newest_offset_is_known_though_no_page_shows_it() {
     for receives in [Receives::Everything, Receives::Nothing] {
-        let (channel, handle) = channel(Service::Has(3000), receives);
+        let (channel, handle) = channel(3000, receives);
         let start = Start::Offset(Offset::new(1).unwrap());
         channel.plan.send_modify(|plan| Arc::make_mut(&mut plan.settings).start = start);
         run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
@@ -265,35 +200,9 @@ async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToke
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_has_ended_is_no_hang() {
-    let (channel, handle) = channel(Service::Has(30), Receives::Everything);
-    run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
-    sleep(Duration::from_secs(3600)).await;
-    assert_eq!(handle.board().standstill(ALLOWANCE), None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_channel_that_waits_for_its_sink_to_end_is_no_hang() {
-    let (channel, handle) = channel(Service::Has(20), Receives::Nothing);
-    let stop = CancellationToken::new();
-    let stopping = async {
-        // Between two polls, which are five seconds apart.
-        sleep(Duration::from_secs(62)).await;
-        assert_eq!(status(&handle).activity, Activity::Idle, "it has read everything");
-        stop.cancel();
-        sleep(Duration::from_secs(3600)).await;
-        assert_eq!(handle.board().standstill(ALLOWANCE), None);
-    };
-    tokio::select! {
-        () = stopping => {}
-        ended = channel.run(&stop) => panic!("it ended: {ended:?}"),
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
     let handle = Arc::<Handle>::default();
-    let source = Arc::new(TestSource { service: Service::Has(1000), handle, read_through: AtomicI64::default() });
+    let source = Arc::new(TestSource { events: 1000, handle, read_through: AtomicI64::default() });
     let channel = channel_from(&source, Receives::Nothing);
     run_for(&channel, Duration::from_secs(600), &CancellationToken::new()).await;
     // A page brings ten events and, after the first page, one that is known already. One page is at the sink, others are in
@@ -306,8 +215,8 @@ async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
 async fn a_channel_whose_sink_stands_still_takes_no_permit_from_another() {
     let (machine, stop, a_while) = (Arc::new(TestMachine::new()), CancellationToken::new(), Duration::from_secs(60));
     let [stuck, healthy] = [(1000, Receives::Nothing), (30, Receives::Everything)].map(|(events, receives)| {
-        let (service, handle) = (Service::Has(events), Arc::<Handle>::default());
-        let source = Arc::new(TestSource { service, handle, read_through: AtomicI64::default() });
+        let handle = Arc::<Handle>::default();
+        let source = Arc::new(TestSource { events, handle, read_through: AtomicI64::default() });
         (channel_on(machine.clone(), &source, receives), source)
     });
     let ended = tokio::select! {
@@ -323,7 +232,7 @@ async fn a_channel_whose_sink_stands_still_takes_no_permit_from_another() {
 #[tokio::test]
 async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
     let settings = Arc::new(settings());
-    let checked = ThisMachine::new().check(&settings, (1..=1000).map(notice).collect()).await.unwrap();
+    let checked = ThisMachine::new(Arc::default()).check(&settings, (1..=1000).map(notice).collect()).await.unwrap();
     let offsets = checked.iter().map(|checked| match checked {
         Checked::Unsigned(notice, _) => notice.event().raw.offset.get(),
         other => panic!("{other:?}"),

@@ -66,7 +66,7 @@ impl Trouble {
             ReadError::Api(_) => Activity::Waiting { error: problem },
             ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error: problem },
         };
-        self.reporter.waits(activity, wait);
+        self.reporter.says(activity);
         if times == MANY_TIMES && error.heals() {
             error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "has failed many times in a row: an operator must look; trying again meanwhile");
         } else if times > 1 {

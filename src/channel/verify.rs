@@ -118,7 +118,7 @@ impl ReadPlan {
                 if self.note_admitted(&raw, recent.verified(channel, &raw, &proof), trace)? {
                     self.channel.metrics.verdict(Some(&record.kind), Sort::Verified);
                     self.channel.metrics.unknown_signers(proof.strangers);
-                    self.channel.handle.board().signed(&proof.signers, self.channel.parts.machine.now());
+                    self.channel.handle.board().verified(&proof.signers, self.channel.parts.machine.now());
                 }
                 Outcome::Deliver(record)
             }

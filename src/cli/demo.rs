@@ -65,7 +65,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default() });
     let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;
-    let parts = SharedParts::new(ledgers, Metrics::default(), Traces::default());
+    let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
     let channels = assembly::channels(&config, &client, &sinks, &parts);
 
     let began = Instant::now();

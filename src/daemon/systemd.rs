@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * **Alive means progress.** The watchdog is fed only while the process makes progress.
+//! * **Alive means progress.** The watchdog is fed only while the process makes progress: see [`liveness`](crate::liveness).
 //! * **Never in the way.** A manager that does not read costs a wait of a second and a warning.
 //! * **One line.** Text from elsewhere cannot add a line to a message.
 //!

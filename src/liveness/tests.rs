@@ -10,16 +10,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const WORKERS: usize = 2;
 
 impl Liveness {
-    /// With limits of half a second, and none for channels.
-    pub(crate) fn hasty(handles: Arc<Handles>, writes: Arc<Writes>) -> Self {
+    /// With limits of half a second.
+    pub(crate) fn hasty(processors: Arc<Processors>, writes: Arc<Writes>) -> Self {
         let limits = Limits {
             beat: Duration::from_millis(10),
             runtime: SHORT,
             blocking: SHORT,
             write: SHORT,
-            channel: Duration::from_secs(3600),
+            processors: SHORT,
         };
-        Self { limits, ..Self::new(handles, writes) }
+        Self { limits, ..Self::new(processors, writes) }
     }
 }
 
@@ -86,6 +86,26 @@ fn blocking_threads_that_are_all_stuck_are_noticed_while_the_runtime_turns() {
     until(&liveness, "they are stuck", says("no blocking work has been done for "));
     drop(open);
     until(&liveness, "they work again", Result::is_ok);
+}
+
+#[test]
+fn a_process_whose_threads_for_signatures_are_all_stuck_is_not_live() {
+    let (runtime, liveness) = (runtime(1), watched());
+    runtime.spawn(liveness.clone().beat());
+    let work = |plug| {
+        let processors = liveness.processors.clone();
+        runtime.spawn(async move { processors.run(move || wait_for_end(&plug)).await });
+    };
+    let (mut plugs, number) = (Vec::new(), liveness.processors.number());
+    for _ in 0..number {
+        until(&liveness, "a thread is left", Result::is_ok);
+        let (open, plug) = plug();
+        plugs.push(open);
+        work(plug);
+    }
+    until(&liveness, "none is left", says("no signature has been checked for "));
+    plugs.truncate(number - 1);
+    until(&liveness, "one works again", Result::is_ok);
 }
 
 #[test]

@@ -9,6 +9,9 @@ use crate::channel::{Activity, ChannelStatus, Kept, LaneState};
 use crate::ledger::Lost;
 use crate::version;
 
+/// Where so many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
+const NONE_VERIFIED: u32 = 15;
+
 /// Everything, for one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -103,6 +106,24 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     let mut reasons = Vec::from_iter(of_activity(activity));
     if reasons.is_empty() && last_poll.is_none() && *activity != Activity::Paused {
         reasons.push("has not been read yet".to_owned());
+    }
+    // Unless the error itself is a reason, and is said already.
+    if let Some(seconds) = channel.unanswered_seconds.filter(|_| reasons.is_empty()) {
+        let why = activity.problem().map_or_else(String::new, |problem| format!(": {}", problem.message));
+        reasons.push(format!("the service has not answered a poll for {seconds} s{why}"));
+    }
+    if let Some(cursor) = channel.newest_below {
+        reasons.push(format!(
+            "the service's newest event is below the cursor {cursor}: it may have gone back in time; look at what it shows, then \
+             pause the channel and run `channeld cursor set`"
+        ));
+    }
+    if channel.rejected_in_a_row >= NONE_VERIFIED {
+        reasons.push(format!(
+            "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check valid_signers, min_required_signatures and the \
+             workflow owner",
+            channel.last_rejection
+        ));
     }
     for (kept, what, follows) in [
         (quarantine, "quarantine is", "reading stops before the next event that would be rejected"),

@@ -2,7 +2,7 @@
 //!
 //! | on | path | what is answered |
 //! |---|---|---|
-//! | both | `/livez` | 200 while the process makes progress, otherwise 503 and what stands still: see [`Liveness`](crate::liveness) |
+//! | both | `/livez` | 200 while the process makes progress, otherwise 503 and which part of it hangs: see [`Liveness`](crate::liveness) |
 //! | both | `/readyz` | 200 when ready, otherwise 503 and the reasons, one a line; JSON for `Accept: application/json` |
 //! | both | `/metrics` | Prometheus's text format: see [`metrics`](crate::metrics) |
 //! | both | `/status` | the [`Report`] of `channeld status --json` |

@@ -94,6 +94,13 @@ impl Log {
         self.live_ms.extend((0..events).map(|_| now_ms));
     }
 
+    /// Removes the newest of the events that were added.
+    pub(super) fn go_back(&mut self, events: usize) {
+        self.live_ms.truncate(self.live_ms.len().saturating_sub(events));
+        let len = self.len();
+        self.asked_for.retain(|index, _| *index < len);
+    }
+
     /// Adds one event of choice and gives its offset.
     pub(super) fn publish_one(&mut self, spec: EventSpec, now_ms: i64) -> i64 {
         let index = self.len();

@@ -103,7 +103,6 @@ impl Lanes {
     async fn next_ended(&mut self) -> Option<(Task<Outlet>, Result<(), ChannelError>)> {
         let (lane, ended) = self.tasks.next_ended().await?;
         let (channel, sink) = (&self.shared.channel.identity.name, &lane.on.name);
-        self.shared.channel.handle.board().lane_ends(sink);
         let ended = ended.unwrap_or_else(|| {
             warn!(%channel, %sink, "lane did not end in time: what it had in hand is offered again");
             Ok(())

@@ -7,34 +7,51 @@ use super::*;
 
 #[tokio::test]
 async fn a_panic_goes_on_in_its_caller_and_stops_no_other_work() {
-    let machine = ThisMachine::new();
+    let processors = Arc::<Processors>::default();
     // More than there are threads to lose.
-    for _ in 0..4 * machine.processors.current_num_threads() {
-        let panics = machine.on_a_processor(|| panic!("it is said once"));
+    for _ in 0..4 * processors.number() {
+        let panics = processors.run(|| panic!("it is said once"));
         AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
     }
-    assert_eq!(machine.on_a_processor(|| 7).await, 7);
+    assert_eq!(processors.run(|| 7).await, 7);
 }
 
 #[tokio::test]
 async fn work_whose_caller_has_gone_is_not_begun() {
-    let (machine, begun) = (ThisMachine::new(), Arc::<AtomicUsize>::default());
+    let (processors, begun) = (Arc::<Processors>::default(), Arc::<AtomicUsize>::default());
     let (hold, held) = std::sync::mpsc::channel::<()>();
     let held = Arc::new(Mutex::new(held));
     // All threads are busy until the sender is dropped.
-    let busy = (0..machine.processors.current_num_threads()).map(|_| {
+    let busy = (0..processors.number()).map(|_| {
         let held = held.clone();
-        machine.on_a_processor(move || held.lock().unwrap().recv().unwrap_err())
+        processors.run(move || held.lock().unwrap().recv().unwrap_err())
     });
     let mut busy = Box::pin(join_all(busy));
     assert!(busy.as_mut().now_or_never().is_none());
     let counts = || {
         let begun = begun.clone();
-        machine.on_a_processor(move || begun.fetch_add(1, SeqCst))
+        processors.run(move || begun.fetch_add(1, SeqCst))
     };
     assert!(counts().now_or_never().is_none(), "it is queued, and then dropped");
     let last = counts();
     drop(hold);
     assert_eq!(last.await, 0);
+    busy.await;
+}
+
+#[tokio::test]
+async fn any_work_that_is_finished_is_a_turn_however_much_is_queued() {
+    let processors = Arc::<Processors>::default();
+    let work = |plug: std::sync::mpsc::Receiver<()>| processors.run(move || plug.recv().unwrap_err());
+    let plugs: Vec<_> = (0..2 * processors.number()).map(|_| std::sync::mpsc::channel::<()>()).collect();
+    let (mut hold, plugs): (Vec<_>, Vec<_>) = plugs.into_iter().unzip();
+    let mut busy = Box::pin(join_all(plugs.into_iter().map(work)));
+    assert!(busy.as_mut().now_or_never().is_none());
+    let mut turn = Box::pin(processors.turn());
+    assert!(turn.as_mut().now_or_never().is_none(), "nothing is finished");
+    // The first of them to begin. What was queued next holds its thread again.
+    drop(hold.remove(0));
+    turn.await;
+    drop(hold);
     busy.await;
 }

@@ -38,8 +38,8 @@ use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEve
 use crate::tasks::joined;
 use crate::telemetry::trace::Trace;
 
-/// How often the service is asked for its newest offset while no page shows it: while there is more than a page to read, or
-/// while what was read waits to be taken.
+/// How often the service is asked for its newest event: no page shows it while there is more than a page to read, or while
+/// what was read waits to be taken. While there is nothing to read, it shows whether the service has gone back in time.
 pub(crate) const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
 /// How long reading waits for that answer. It goes on without.
@@ -100,7 +100,7 @@ impl Intake {
                     // Unconfirmed events that nothing confirmed follows are shown again by the next poll.
                     self.above = self.position;
                     self.reporter.has_read_all();
-                    self.reporter.waits(Activity::Idle, self.read_plan.settings.idle_wait);
+                    self.reporter.says(Activity::Idle);
                     return Ok(None);
                 }
                 continue;
@@ -134,7 +134,7 @@ impl Intake {
         warn!(channel = %self.shared.channel.identity.name, trace_id, %offset, "proof pending: later events wait for it");
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
-            self.reporter.waits(Activity::AwaitingProof { offset }, PROOF_RETRY.max_wait);
+            self.reporter.says(Activity::AwaitingProof { offset });
             // Its time may have run out while it waited behind another event. Its proof may be there: ask before rejecting.
             if !read_plan.is_timed_out(first_seen) {
                 sleep(retry.next_wait(None)).await;
@@ -245,12 +245,19 @@ impl Intake {
     }
 }
 
-/// Asks for the newest offset at `next`, and sets the time for asking again. The source puts the answer on the board; an
-/// error is reported when it concerns what is read.
-pub(crate) async fn look_ahead(source: &dyn Source, next: &mut Instant) {
+/// Asks for the newest event at `next`, and sets the time for asking again. The source puts its offset on the board; an error
+/// is reported when it concerns what is read.
+pub(crate) async fn look_ahead(shared: &RunContext, source: &dyn Source, next: &mut Instant) {
     sleep_until(*next).await;
     *next = Instant::now() + LOOK_AHEAD;
-    if let Err(error) = source.poll(None, 1).await {
-        *next += error.retry_after().unwrap_or_default();
+    // As it is now: meanwhile there may be newer events, and they may have been read.
+    let position = shared.hub.position();
+    match source.poll(None, 1).await {
+        Ok(page) => {
+            // A channel without events has not gone back: `start` may be ahead of its first one.
+            let is_below = |position: &Offset| page.events.first().is_some_and(|newest| newest.offset < *position);
+            shared.channel.handle.board().went_back(position.filter(is_below));
+        }
+        Err(error) => *next += error.retry_after().unwrap_or_default(),
     }
 }

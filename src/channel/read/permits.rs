@@ -7,7 +7,7 @@
 //!
 //! * **A permit is given back soon.** It is held for a request and for checking signatures, and never until what was read
 //!   is taken: a sink that stands still takes no permit from other channels.
-//! * **No standstill.** A channel that has waited for [`MAX_WAIT`] proceeds without a permit.
+//! * **Bounded.** A channel that has waited for [`MAX_WAIT`] proceeds without a permit.
 //! * **In order.** Permits are granted in order of arrival.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 /// Permits for each processor: enough that some ranges are checked while the service is asked for others.
 pub(crate) const FOR_EACH_PROCESSOR: usize = 8;
 
-/// The longest wait for a permit. Well below what would look like a hang.
+/// The longest wait for a permit.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// A permit, held until it is dropped; `None` for a channel that proceeds without one.

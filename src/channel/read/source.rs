@@ -56,7 +56,9 @@ impl Service {
 #[async_trait]
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await?;
+        let asked = Instant::now();
+        let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
+        let page = page.inspect_err(|_| self.handle.board().not_answered(asked))?;
         self.handle.board().polled(page.events.iter().map(|event| event.offset));
         Ok(page)
     }
@@ -64,9 +66,7 @@ impl Source for Service {
     async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {
         let created = Created { gt: after, lte: Some(through), ..Created::default() };
         let filter = Filter { created, ..Filter::default() };
-        let page = self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await?;
-        self.handle.board().answered();
-        Ok(page)
+        self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await
     }
 
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError> {

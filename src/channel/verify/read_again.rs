@@ -47,7 +47,6 @@ impl ReadPlan {
         let mut trouble = Trouble::new(self, context.reporter, context.trace);
         loop {
             let answer = self.source.event(id).await;
-            context.reporter.moves();
             let waited = trouble.retry.attempt() >= MAX_WAITS;
             match answer {
                 Ok(again) => {

@@ -69,6 +69,7 @@ impl ReadPlan {
         if logged.insert(offset) {
             self.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
             self.channel.metrics.rejected(reason);
+            self.channel.handle.board().rejected(reason);
             self.channel.metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), trace.map(display));
             error!(channel = %self.settings.channel.name, trace_id, %offset, event_id, reason, detail, "event rejected: quarantined, not delivered");

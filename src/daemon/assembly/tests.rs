@@ -26,7 +26,7 @@ fn config(directory: &std::path::Path, channels: usize) -> Config {
 async fn channels_share_the_room_for_recent_proofs_and_none_has_fewer_than_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let ledgers = Arc::new(open_ledgers(directory.path().join("state")).await.unwrap());
-    let parts = SharedParts::new(ledgers, Metrics::default(), Traces::default());
+    let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
     for (channels, each) in [(1, PROOFS), (4, PROOFS / 4), (200, PROOFS_OF_A_CHANNEL)] {
         assemble(&config(directory.path(), channels), None, &parts).unwrap();
         assert_eq!(parts.recent.proofs_each(), each, "{channels} channels");

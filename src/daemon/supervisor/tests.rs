@@ -36,7 +36,7 @@ async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
     let config =
         Config::of(Text::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config;
     let ledgers = Arc::new(open_ledgers(directory.join("state")).await.unwrap());
-    let parts = SharedParts::new(ledgers, Metrics::default(), Traces::default());
+    let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
     (assembly::assemble(&config, None, &parts).unwrap().1, service)
 }
 

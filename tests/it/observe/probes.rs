@@ -71,6 +71,7 @@ async fn each_kind_of_trouble_is_a_reason_not_to_be_ready_and_none_looks_like_a_
         (Trouble::QuarantineFull, "channel c0: its quarantine is full (1000 events, "),
         (Trouble::InDoubt, "channel c0: reading events: whether there are events above offset "),
         (Trouble::ServiceDown, "channel c0: has not been read yet"),
+        (Trouble::ServiceHangs, "channel c0: has not been read yet"),
     ] {
         let (simulator, receiver) = (trouble.service().await, Receiver::start().await);
         let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin().with("api.page_limit", 20);
@@ -102,6 +103,7 @@ enum Trouble {
     QuarantineFull,
     InDoubt,
     ServiceDown,
+    ServiceHangs,
 }
 
 impl Trouble {
@@ -122,6 +124,9 @@ impl Trouble {
             Self::SinkBlocked => receiver.always(Some(Reply::Refuse(404, None))),
             Self::QuarantineFull => fill_quarantine(setup, simulator.announcement().channels[0]).await,
             Self::ServiceDown => simulator.fail_next_on(Route::Poll, Fault::Status(503), usize::MAX),
+            Self::ServiceHangs => {
+                simulator.fail_next_on(Route::Poll, Fault::Slow(Duration::from_secs(3600)), usize::MAX);
+            }
             Self::InDoubt => {}
         }
     }
@@ -133,6 +138,81 @@ impl Trouble {
             simulator.publish(0, 5000);
         }
     }
+}
+
+#[tokio::test]
+async fn a_service_that_answers_no_poll_any_more_is_a_reason_until_it_answers() {
+    for (fault, times) in
+        [(Fault::RateLimited { retry_after: Some("3".to_owned()) }, 1), (Fault::Slow(Duration::from_secs(3600)), 8)]
+    {
+        let simulator = service(3).await;
+        let mut setup = Setup::reading(&simulator).with_admin().with("api.request_timeout", "300ms");
+        setup.set("api.retry_wait", "200ms");
+        setup.set("api.retry_wait_max", "200ms");
+        let (mut daemon, admin) = start(&setup).await;
+        admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
+        simulator.fail_next_on(Route::Poll, fault.clone(), times);
+        let said = "channel c0: the service has not answered a poll for ";
+        let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
+        let answer = admin.until(&mut daemon, "/readyz", said, is_said).await;
+        assert!(answer.text.contains(" s: reading events: "), "{answer:?}");
+        assert_eq!(admin.get("/livez").await.text, "ok\n", "{fault:?}");
+        admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_channel_of_whose_last_events_none_was_verified_is_not_ready_until_one_is() {
+    const FEW: usize = 14;
+    let simulator = service(0).await;
+    let publish = |forged: usize, verifiable: u64| {
+        for _ in 0..forged {
+            simulator.publish_one(0, EventSpec::Forged(Tampering::Strangers));
+        }
+        simulator.publish(0, verifiable);
+    };
+    publish(FEW, 1);
+    publish(FEW, 0);
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    let quarantined = |answer: &Answered| answer.json()["channels"][0]["quarantined"] == 2 * FEW;
+    admin.until(&mut daemon, "/status", "the forged ones are quarantined", quarantined).await;
+    assert_eq!(admin.get("/readyz").await.text, "ready\n", "one of the last 15 was verified");
+    publish(1, 0);
+    let said = "channel c0: 15 of the last 15 rejected (too-few-signatures): check valid_signers";
+    let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
+    admin.until(&mut daemon, "/readyz", said, is_said).await;
+    assert_eq!(admin.sample("channeld_ready").await, Some(0.0));
+    publish(0, 1);
+    admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_service_that_has_gone_back_in_time_is_a_reason_until_the_cursor_is_set() {
+    let simulator = service(5).await;
+    simulator.publish(0, 5);
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    let done = |answer: &Answered| answer.json()["channels"][0]["processed"] == 10;
+    admin.until(&mut daemon, "/status", "all is processed", done).await;
+    assert_eq!(admin.get("/readyz").await.text, "ready\n");
+    simulator.go_back(0, 4);
+    let said = "channel c0: the service's newest event is below the cursor 10: ";
+    let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
+    admin.until(&mut daemon, "/readyz", said, is_said).await;
+    assert_eq!(admin.sample("channeld_ready").await, Some(0.0));
+    assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(0));
+    let state = |state: &'static str| move |answer: &Answered| answer.json()["channels"][0]["state"] == state;
+    admin.until(&mut daemon, "/status", "it is paused", state("paused")).await;
+    while setup.tell(&["cursor", "set", "c0", "--to", "6", "--yes"]).await.code != Some(0) {
+        daemon.until("it runs", |_| true).await;
+    }
+    assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
+    admin.until(&mut daemon, "/status", "it goes on", state("idle")).await;
+    assert_eq!(admin.get("/readyz").await.text, "ready\n");
+    daemon.stop().await;
 }
 
 #[tokio::test]
