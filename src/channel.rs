@@ -137,7 +137,6 @@ pub struct Channel {
 
 impl Channel {
     /// A channel that does nothing before [`run`](Self::run).
-    #[must_use]
     pub fn new(settings: Settings, api: Client, outlets: Vec<Outlet>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));

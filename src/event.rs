@@ -67,19 +67,16 @@ impl Offset {
     pub const ZERO: Self = Self(0);
 
     /// `None` for a negative number, which the service does not use.
-    #[must_use]
     pub fn new(value: i64) -> Option<Self> {
         (value >= 0).then_some(Self(value))
     }
 
     /// The number as the service writes it.
-    #[must_use]
     pub fn get(self) -> i64 {
         self.0
     }
 
     /// The offset before this one; `None` at zero.
-    #[must_use]
     pub fn before(self) -> Option<Self> {
         Self::new(self.0 - 1)
     }
@@ -146,7 +143,6 @@ impl RawEvent {
     /// Reads the offset and the id of a record. `None` where the offset cannot be read.
     ///
     /// Lenient: a record that is malformed elsewhere still has to be quarantined under its offset.
-    #[must_use]
     pub fn locate(json: Bytes) -> Option<Self> {
         let (offset, id) = Self::place(std::str::from_utf8(&json).ok()?)?;
         Some(Self { offset, id, json })
@@ -194,7 +190,6 @@ impl Event {
 
     /// Whether a proof is due for this event, so that its absence means "not yet" and not "never" (spec/wire.md,
     /// "Which events carry a proof").
-    #[must_use]
     pub fn proof_is_due(&self) -> bool {
         match (&self.kind, self.payload.status.as_deref()) {
             (EventType::WatcherEvent, _)
@@ -206,7 +201,6 @@ impl Event {
     }
 
     /// Whether this kind of event can be proved at all.
-    #[must_use]
     pub fn can_be_proved(&self) -> bool {
         matches!(self.kind, EventType::WatcherEvent | EventType::OperationStatus | EventType::QueryStatus)
     }

@@ -224,7 +224,6 @@ impl Ledger {
     }
 
     /// The ledger in a few numbers.
-    #[must_use]
     pub fn summary(&self) -> Summary {
         Summary {
             version: self.version,
@@ -237,19 +236,16 @@ impl Ledger {
     }
 
     /// How far a lane has got; `None` where it has never been.
-    #[must_use]
     pub fn cursor(&self, sink: &str) -> Option<Cursor> {
         self.cursors.get(sink).copied()
     }
 
     /// Every lane's cursor, those of lanes that are no longer configured included.
-    #[must_use]
     pub fn cursors(&self) -> &BTreeMap<SinkName, Cursor> {
         &self.cursors
     }
 
     /// The events that wait for their proof, or to be delivered once more.
-    #[must_use]
     pub fn late(&self) -> &BTreeMap<Offset, Late> {
         &self.late
     }
@@ -260,43 +256,36 @@ impl Ledger {
     }
 
     /// Whether a lane is owed the event at an offset.
-    #[must_use]
     pub fn owes(&self, sink: &str, offset: Offset) -> bool {
         self.late.get(&offset).is_some_and(|late| late.owed.contains(sink))
     }
 
     /// The quarantined events.
-    #[must_use]
     pub fn quarantined(&self) -> &BTreeMap<Offset, Quarantined> {
         &self.quarantined
     }
 
     /// The events that sinks gave up on, by offset and sink.
-    #[must_use]
     pub fn dead_letters(&self) -> &BTreeMap<(Offset, SinkName), GivenUp> {
         &self.dead_letters
     }
 
     /// The event that everything after it waited for last, in strict ordering.
-    #[must_use]
     pub fn blocker(&self) -> Option<Blocker> {
         self.blocker
     }
 
     /// What the late events take, of [`LATE`].
-    #[must_use]
     pub fn late_room(&self) -> Room {
         Room::of(self.late.values().map(|event| event.bytes))
     }
 
     /// What the quarantine takes, of [`QUARANTINE`].
-    #[must_use]
     pub fn quarantine_room(&self) -> Room {
         Room::of(self.quarantined.values().map(|event| event.bytes))
     }
 
     /// What the dead letters take, of [`DEAD_LETTERS`].
-    #[must_use]
     pub fn dead_letter_room(&self) -> Room {
         Room::of(self.dead_letters.values().map(|event| event.bytes))
     }

@@ -60,7 +60,6 @@ pub struct Record {
 
 impl Record {
     /// The record of an event whose proof holds.
-    #[must_use]
     pub fn verified(channel: &ChannelRef, verified: &Verified, lines: &mut Lines) -> Self {
         let proof = verified.proof();
         let verification = Verification { proof: Some(proof), ..Verification::status(line::VERIFIED) };
@@ -68,7 +67,6 @@ impl Record {
     }
 
     /// The record of a notice, which is never signed, marked as such.
-    #[must_use]
     pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned, lines: &mut Lines) -> Self {
         Self::new(channel, unsigned.event(), &Verification::status(line::UNSIGNED), lines)
     }
@@ -89,13 +87,11 @@ impl Record {
     }
 
     /// Whether it was proved. Otherwise it is a notice, which is never signed.
-    #[must_use]
     pub fn is_verified(&self) -> bool {
         self.digest.is_some()
     }
 
     /// The key for deduplication: the event's id, or else its channel and offset.
-    #[must_use]
     pub fn key(&self) -> String {
         match self.event_id {
             Some(id) => id.to_string(),
@@ -104,7 +100,6 @@ impl Record {
     }
 
     /// The service's JSON alone, on one line.
-    #[must_use]
     pub fn event(&self) -> Bytes {
         self.json.slice(self.parts.event.clone())
     }
@@ -115,14 +110,12 @@ impl Record {
     }
 
     /// Its facts. The JSON is parsed for them once a record.
-    #[must_use]
     pub fn facts(&self) -> &Facts {
         self.facts.get_or_init(|| Box::new(Facts::of(self)))
     }
 }
 
 /// The record of an event with any verdict, for showing it to a person or a program: never delivered.
-#[must_use]
 pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
     let (raw, event) = verdict.parts();
     let mut verification = Verification::status(verdict.name());
@@ -138,7 +131,6 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
 }
 
 /// The JSON inside the signed text; `None` where the text is not base64 of JSON. That is no fault: the proof covers the text.
-#[must_use]
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
     let mut json = Vec::new();
     line::append_decoded(&mut json, signed)?;

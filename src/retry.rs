@@ -31,7 +31,6 @@ pub struct Retry {
 
 impl Retry {
     /// Starts at the policy's first wait.
-    #[must_use]
     pub fn new(policy: RetryPolicy) -> Self {
         Self::with_jitter(policy, JITTER)
     }
@@ -58,7 +57,6 @@ impl Retry {
     }
 
     /// How many waits there have been since the last success.
-    #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }

@@ -16,13 +16,11 @@ pub struct Secret(Box<str>);
 
 impl Secret {
     /// Wraps a text.
-    #[must_use]
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
 
     /// The text, for the one place that needs it.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -111,7 +111,6 @@ impl Simulator {
     }
 
     /// What a client has to know.
-    #[must_use]
     pub fn announcement(&self) -> &Announcement {
         &self.announcement
     }
@@ -191,7 +190,6 @@ impl Simulator {
     }
 
     /// The ids of a channel's watchers.
-    #[must_use]
     pub fn watchers(&self, channel: usize) -> Vec<Uuid> {
         self.channel(channel).roster.watchers.iter().map(|watcher| watcher.id).collect()
     }
@@ -208,13 +206,11 @@ impl Simulator {
     }
 
     /// The truth: every event's offset in ascending order, and what a right verifier must find of it now.
-    #[must_use]
     pub fn offsets(&self, channel: usize) -> Vec<(i64, Honesty)> {
         self.channel(channel).offsets()
     }
 
     /// How many requests came to each route.
-    #[must_use]
     pub fn requests(&self) -> Requests {
         self.backend.requests.read()
     }

@@ -130,7 +130,6 @@ pub struct Recorded {
 
 impl Recorded {
     /// Whether the event at `offset` is recorded as delivered, and will not be offered again.
-    #[must_use]
     pub fn covers(&self, offset: Offset) -> bool {
         self.through.is_some_and(|through| offset <= through) && !self.owed.contains(&offset)
     }
@@ -165,7 +164,6 @@ pub struct Undelivered {
 
 impl Undelivered {
     /// The first `delivered` have arrived, none of the others.
-    #[must_use]
     pub fn after(delivered: usize, error: SinkError) -> Self {
         Self { delivered, beyond: BTreeSet::new(), error }
     }
@@ -209,13 +207,11 @@ pub enum SinkError {
 
 impl SinkError {
     /// A short constant name.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 
     /// Whether an operator must act: it is not expected to pass by itself.
-    #[must_use]
     pub fn needs_attention(&self) -> bool {
         match self {
             Self::Closed | Self::Gone { .. } | Self::Io { .. } => true,

@@ -128,7 +128,6 @@ fn filter(log: &Log) -> EnvFilter {
 }
 
 /// Sends logs to standard error. Standard output is for events.
-#[must_use]
 pub fn init(log: &Log) -> Logs {
     let ((filter, level), limit) = (reload::Layer::new(filter(log)), Limit::default());
     let lines = lines(log.format, io::stderr, io::stderr().is_terminal());

@@ -72,19 +72,16 @@ pub struct Verified {
 
 impl Verified {
     /// The event.
-    #[must_use]
     pub fn event(&self) -> &Event {
         &self.event
     }
 
     /// What was proved.
-    #[must_use]
     pub fn proof(&self) -> &Proof {
         &self.proof
     }
 
     /// The event as it came, and what was proved.
-    #[must_use]
     pub fn into_parts(self) -> (RawEvent, Proof) {
         (self.event.raw, self.proof)
     }
@@ -98,7 +95,6 @@ pub struct Unsigned {
 
 impl Unsigned {
     /// The event.
-    #[must_use]
     pub fn event(&self) -> &Event {
         &self.event
     }
@@ -190,7 +186,6 @@ impl Reason {
     ];
 
     /// How many signatures by keys outside the signer set were seen over something that is ours.
-    #[must_use]
     pub fn strangers(&self) -> u32 {
         match self {
             Self::TooFewSignatures { strangers, .. } => *strangers,
@@ -199,7 +194,6 @@ impl Reason {
     }
 
     /// A short constant name, fit for a metric's label or a program.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
@@ -225,25 +219,21 @@ pub struct Verifier {
 
 impl Verifier {
     /// Verifies events of `workflow_owner` against `signers`.
-    #[must_use]
     pub fn new(signers: SignerSet, workflow_owner: Address) -> Self {
         Self { signers, workflow_owner }
     }
 
     /// Whose signatures count.
-    #[must_use]
     pub fn signers(&self) -> &SignerSet {
         &self.signers
     }
 
     /// Whose events these are.
-    #[must_use]
     pub fn workflow_owner(&self) -> Address {
         self.workflow_owner
     }
 
     /// Whether [`prepare`](Self::prepare) has anything to do. Costs next to nothing.
-    #[must_use]
     pub fn wants_preparing(&self) -> bool {
         self.signers.wants_preparing()
     }
@@ -255,14 +245,12 @@ impl Verifier {
     }
 
     /// Verifies one record. Many at once, by [`verify_all`](Self::verify_all), take much less time.
-    #[must_use]
     pub fn verify(&self, raw: RawEvent) -> Verdict {
         self.verify_all(vec![raw]).remove(0)
     }
 
     /// Verifies records, each for itself; a verdict for each. Costs up to one key recovery per signature up to the threshold:
     /// run it off the async threads, and [`prepare`](Self::prepare) now and then.
-    #[must_use]
     pub fn verify_all(&self, records: Vec<RawEvent>) -> Vec<Verdict> {
         let read: Vec<_> = records.into_iter().map(|raw| self.read(raw)).collect();
         let proofs: Vec<_> = read.iter().filter_map(Read::signatures).collect();
@@ -345,7 +333,6 @@ impl Read {
 
 impl Verdict {
     /// The record as it came, and the event where it is well formed.
-    #[must_use]
     pub fn parts(&self) -> (&RawEvent, Option<Event>) {
         match self {
             Self::Verified(Verified { event, .. }) | Self::Unsigned(Unsigned { event }) => {
@@ -356,7 +343,6 @@ impl Verdict {
     }
 
     /// A short constant name: `verified`, `unsigned`, `pending` or `rejected`.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Verified(_) => "verified",

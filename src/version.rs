@@ -4,13 +4,11 @@ use jiff::Timestamp;
 
 /// The version and, where it is known, the commit: `0.1.0 (abc1234 2026-11-20)`. `-dirty` after the commit means that files
 /// had changed since.
-#[must_use]
 pub fn text() -> String {
     written(env!("CARGO_PKG_VERSION"), option_env!("BUILD_COMMIT"), date().as_deref())
 }
 
 /// The day of that commit in UTC, `2026-11-20`.
-#[must_use]
 pub fn date() -> Option<String> {
     option_env!("BUILD_COMMIT_TIME").and_then(day)
 }

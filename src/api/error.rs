@@ -34,13 +34,11 @@ pub enum ApiError {
 
 impl ApiError {
     /// A short constant name, fit for a log field or a metric's label.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 
     /// How long the service asked to wait before the next request, where it said so.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after } | Self::Transient(Trouble::Status { retry_after, .. }) => *retry_after,

@@ -83,7 +83,6 @@ type Place = i64;
 
 impl Windows {
     /// A walk from one second to another, `limit` events a page, the first window `span` seconds long.
-    #[must_use]
     pub fn new(direction: Direction, from: i64, to: i64, limit: u16, span: i64) -> Self {
         Self {
             direction,
@@ -100,13 +99,11 @@ impl Windows {
     }
 
     /// The window to ask for next; `None` at the end.
-    #[must_use]
     pub fn next(&self) -> Option<Window> {
         self.to(self.seen + self.direction as i64 * self.span)
     }
 
     /// A window from where the walk stands to that second, or to the end; `None` where the walk is there already.
-    #[must_use]
     pub fn to(&self, second: i64) -> Option<Window> {
         let window = match self.direction {
             Direction::Up => Window { after: self.seen, through: second.min(self.end) },
@@ -183,7 +180,6 @@ impl Windows {
     }
 
     /// The offset up to which, or down to which, no event can be missing.
-    #[must_use]
     pub fn settled(&self) -> Option<Offset> {
         Offset::new(self.settled?.abs())
     }

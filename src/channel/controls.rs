@@ -58,7 +58,6 @@ impl Handle {
     }
 
     /// What is paused.
-    #[must_use]
     pub fn pauses(&self) -> Pauses {
         self.pauses.borrow().clone()
     }
@@ -135,7 +134,6 @@ pub struct Handles(Mutex<HashMap<ChannelId, Arc<Handle>>>);
 
 impl Handles {
     /// The handle of a channel: always the same.
-    #[must_use]
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
         lock(&self.0).entry(channel).or_default().clone()
     }

@@ -27,7 +27,6 @@ pub struct SharedParts {
 
 impl SharedParts {
     /// Shared parts over the given ledgers and processors, with no recent events.
-    #[must_use]
     pub fn new(ledgers: Arc<Ledgers>, processors: Arc<Processors>, metrics: Metrics, traces: Traces) -> Self {
         let parts = Self::on(Arc::new(ThisMachine::new(processors)), ledgers);
         Self { metrics, traces, ..parts }

@@ -94,7 +94,6 @@ pub struct Outlet {
 
 impl Outlet {
     /// A sink that is given every event as a record; no event is given up.
-    #[must_use]
     pub fn new(name: &str, sink: Arc<dyn Sink>, retry: RetryPolicy) -> Self {
         Self { name: name.into(), sink, shape: Shape::default(), filter: None, retry, gives_up_after: None }
     }

@@ -164,7 +164,6 @@ pub enum Activity {
 
 impl Activity {
     /// The error that keeps it from going on.
-    #[must_use]
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Waiting { error } | Self::InDoubt { error, .. } => Some(error),

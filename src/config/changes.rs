@@ -7,7 +7,6 @@ use crate::operator::{Changes, Difference};
 
 impl Changes {
     /// Between two configurations.
-    #[must_use]
     pub fn between(before: &Config, after: &Config) -> Self {
         fn channels(config: &Config) -> BTreeMap<String, &Channel> {
             config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel)).collect()

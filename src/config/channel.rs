@@ -27,7 +27,6 @@ pub struct Channel {
 
 impl Channel {
     /// What an operator's requests need to know of it.
-    #[must_use]
     pub fn for_operator(&self) -> ConfiguredChannel {
         ConfiguredChannel {
             channel: self.channel.clone(),

@@ -47,7 +47,6 @@ impl Files {
     }
 
     /// Whether one of them has changed.
-    #[must_use]
     pub fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, before)| stamp(path) != *before)
     }

@@ -62,7 +62,6 @@ impl SinkSettings {
     }
 
     /// The settings for people, in one line that begins with the type. Holds no secret.
-    #[must_use]
     pub fn shown(&self) -> String {
         match self {
             Self::Stdout => "stdout".to_owned(),
@@ -72,7 +71,6 @@ impl SinkSettings {
     }
 
     /// The settings for machines, by name. Holds no secret.
-    #[must_use]
     pub fn json(&self) -> Value {
         let mut shown = match self {
             Self::Stdout => json!({}),

@@ -5,7 +5,6 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::header::HeaderValue;
 
 /// A value that is not shown; `None` where it is no legal one.
-#[must_use]
 pub fn sensitive(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);
@@ -13,7 +12,6 @@ pub fn sensitive(value: &str) -> Option<HeaderValue> {
 }
 
 /// Basic authentication (RFC 7617).
-#[must_use]
 pub fn basic(username: &str, password: &str) -> HeaderValue {
     let encoded = STANDARD.encode(format!("{username}:{password}"));
     sensitive(&format!("Basic {encoded}")).unwrap_or_else(|| unreachable!("a word and base64 are legal in a header"))

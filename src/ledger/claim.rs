@@ -78,7 +78,6 @@ pub struct Claim {
 
 impl Ledgers {
     /// Over a store. Commits are written by a task of the runtime that this is called in.
-    #[must_use]
     pub fn over(store: Arc<dyn Store>) -> Self {
         let (writes, mut tasks) = (Arc::default(), JoinSet::new());
         let commits = committer::start(&store, &writes, &mut tasks);
@@ -136,7 +135,6 @@ impl Ledgers {
 }
 
 /// How many proofs each of so many channels remembers.
-#[must_use]
 pub fn proofs_each(channels: usize) -> usize {
     (PROOFS / channels.max(1)).max(PROOFS_OF_A_CHANNEL)
 }

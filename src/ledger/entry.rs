@@ -144,7 +144,6 @@ pub type Entries = BTreeMap<Key, Value>;
 
 impl Value {
     /// The value that is stored at a key, as a claim is given it.
-    #[must_use]
     pub fn of(key: &Key, stored: &[u8]) -> Self {
         match key {
             Key::Body(_) | Key::DeadBody(..) => Self::Size(stored.len() as u64),
@@ -155,7 +154,6 @@ impl Value {
 
 impl Key {
     /// Its bytes within the table and the channel. Numbers are big endian, so that keys sort as offsets do.
-    #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Cursor(sink) => sink.as_bytes().to_vec(),

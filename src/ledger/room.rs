@@ -27,7 +27,6 @@ impl Room {
     }
 
     /// Whether there is no room for more. What is in hand already is still taken.
-    #[must_use]
     pub fn is_full(self, limit: Self) -> bool {
         self.events >= limit.events || self.bytes >= limit.bytes
     }

@@ -39,7 +39,6 @@ pub struct Lease {
 
 impl Lease {
     /// A lease that nothing can take away: its store has one process.
-    #[must_use]
     pub fn for_ever(channel: ChannelId) -> Self {
         Self { channel, epoch: 0, lost: CancellationToken::new() }
     }

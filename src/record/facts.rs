@@ -42,7 +42,6 @@ pub enum Field {
 
 impl Field {
     /// Whether its values mean the same in upper and lower case.
-    #[must_use]
     pub fn ignores_case(self) -> bool {
         matches!(self, Self::Address | Self::WatcherId | Self::WalletId | Self::OperationId | Self::QueryId)
     }
@@ -88,13 +87,11 @@ impl Facts {
     }
 
     /// The value of a field, where the event has it.
-    #[must_use]
     pub fn get(&self, field: Field) -> Option<&str> {
         self.0.get(&field).map(|value| &**value)
     }
 
     /// What the event is about, such as `watcher/ID`. A sink delivers the events of one subject in their order.
-    #[must_use]
     pub fn subject(&self) -> Option<String> {
         let kind = EventType::from(self.get(Field::Type)?);
         let (subject, field) = match kind {

@@ -13,7 +13,6 @@ pub type Rule = BTreeMap<Field, Vec<String>>;
 
 impl Filter {
     /// Failures on the chain or at the service: of watchers, wallets, operations and queries.
-    #[must_use]
     pub fn failures() -> Self {
         let failed = |kind: &str, statuses: &[&str]| {
             let statuses = statuses.iter().map(|status| (*status).to_owned()).collect();
@@ -28,7 +27,6 @@ impl Filter {
     }
 
     /// Whether an event with these facts is taken.
-    #[must_use]
     pub fn takes(&self, facts: &Facts) -> bool {
         self.0.iter().any(|rule| rule.iter().all(|(field, values)| has_one_of(facts, *field, values)))
     }

@@ -20,7 +20,6 @@ pub struct Lines {
 
 impl Lines {
     /// For about so many lines.
-    #[must_use]
     pub fn of(expected: usize) -> Self {
         Self { expected, ..Self::default() }
     }

@@ -42,37 +42,31 @@ pub struct Message {
 
 impl Message {
     /// The record in that shape.
-    #[must_use]
     pub fn new(record: &Arc<Record>, shape: Shape) -> Self {
         Self { record: record.clone(), shape, body: body(record, shape) }
     }
 
     /// The record.
-    #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
     }
 
     /// The event's place in its channel.
-    #[must_use]
     pub fn offset(&self) -> Offset {
         self.record.offset
     }
 
     /// The key for deduplication.
-    #[must_use]
     pub fn key(&self) -> String {
         self.record.key()
     }
 
     /// One JSON object on one line, without the line break at its end.
-    #[must_use]
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
     /// The media type of a JSON array of such bodies.
-    #[must_use]
     pub fn batch_content_type(&self) -> &'static str {
         match self.shape.format {
             Format::Json | Format::Raw => "application/json",
@@ -81,7 +75,6 @@ impl Message {
     }
 
     /// The media type of the body.
-    #[must_use]
     pub fn content_type(&self) -> &'static str {
         match self.shape.format {
             Format::Json | Format::Raw => "application/json",

@@ -30,7 +30,6 @@ pub enum Kind {
 
 impl Kind {
     /// `headers.type`.
-    #[must_use]
     pub fn event_type(self) -> &'static str {
         match self {
             Self::WatcherEvent => "watcher.event",
@@ -43,7 +42,6 @@ impl Kind {
     }
 
     /// `payload.status`, for the kinds that have one.
-    #[must_use]
     pub fn status(self) -> Option<&'static str> {
         match self {
             Self::WatcherEvent => None,
@@ -58,7 +56,6 @@ impl Kind {
     }
 
     /// `payload.status_reason`, which only failures have.
-    #[must_use]
     pub fn status_reason(self) -> &'static str {
         match self {
             Self::OperationFailed => "execution reverted",
@@ -67,7 +64,6 @@ impl Kind {
     }
 
     /// Whether the network signs it.
-    #[must_use]
     pub fn is_signed(self) -> bool {
         matches!(self, Self::WatcherEvent | Self::OperationConfirmed | Self::QueryCompleted)
     }
@@ -168,7 +164,6 @@ pub enum Honesty {
 
 impl EventSpec {
     /// What the event is about. What is forged, malformed or without id is a `watcher.event`.
-    #[must_use]
     pub fn kind(self) -> Kind {
         match self {
             Self::Honest(kind) | Self::Late(kind) => kind,

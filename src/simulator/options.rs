@@ -98,7 +98,6 @@ pub struct Options {
 
 impl Options {
     /// The one key that is accepted.
-    #[must_use]
     pub fn api_key(&self) -> String {
         self.api_key.clone().unwrap_or_else(|| random::api_key(self.seed))
     }

@@ -73,7 +73,6 @@ pub struct File {
 impl File {
     /// The file, opened when it is first used, and created in a directory that exists. Until it can be opened, each use of
     /// it is a [`SinkError::Io`].
-    #[must_use]
     pub fn new(settings: FileSettings) -> Self {
         let journal = Arc::new(Mutex::new(Journal::new(settings.clone())));
         Self { journal, settings, upkeep: OnceLock::new() }

@@ -46,7 +46,6 @@ impl Stdout {
 
 impl<W: Write + Send + 'static> Stdout<W> {
     /// Delivers to `out`.
-    #[must_use]
     pub fn over(out: W) -> Self {
         let printer = Printer { out, torn: None, finished: HashSet::new() };
         Self { printer: Arc::new(Mutex::new(printer)) }

@@ -48,7 +48,6 @@ impl Traces {
     }
 
     /// Starts the trace of a batch, at the time of its request.
-    #[must_use]
     pub fn begin(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
         let batch = SpanBuilder::from_name("batch").with_start_time(since);
         let batch = Context::new().with_span(batch.start_with_context(&self.0, &Context::new()));
@@ -67,7 +66,6 @@ pub struct Trace {
 
 impl Trace {
     /// Its id by W3C Trace Context.
-    #[must_use]
     pub fn id(&self) -> TraceId {
         self.batch.span().span_context().trace_id()
     }
@@ -128,7 +126,6 @@ impl Part {
 }
 
 /// The `traceparent` header of the current span (W3C Trace Context); `None` where traces are not exported.
-#[must_use]
 pub fn traceparent() -> Option<String> {
     Context::map_current(|current| {
         let span = current.span();

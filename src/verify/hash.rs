@@ -20,7 +20,6 @@ pub struct Address(pub [u8; 20]);
 pub struct NotAnAddress;
 
 /// Keccak-256 over the parts, as if they were one text.
-#[must_use]
 pub fn keccak256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Hash {
     let mut hasher = Keccak256::new();
     for part in parts {

@@ -9,7 +9,6 @@ const PADDING: [u8; 84] = [0; 84];
 const DEFAULT_TENANT: &str = "1";
 
 /// Derives the owner that reports name for an organisation's workflows (spec/wire.md, "Workflow owner").
-#[must_use]
 pub fn workflow_owner(org_id: &str, tenant_id: &str) -> Address {
     let prefix = if tenant_id.is_empty() { DEFAULT_TENANT } else { tenant_id };
     let Hash(hash) = keccak256([

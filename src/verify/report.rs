@@ -19,7 +19,6 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// `None` where it is shorter than [`OCR_REPORT_LENGTH`].
-    #[must_use]
     pub fn parse(report: &'a [u8]) -> Option<Self> {
         if report.len() < OCR_REPORT_LENGTH {
             return None;
@@ -30,13 +29,11 @@ impl<'a> Report<'a> {
 }
 
 /// The hash that a report about this text carries: of the text itself, not of what its base64 decodes to.
-#[must_use]
 pub fn event_hash(signed: &str) -> Hash {
     keccak256([signed.as_bytes()])
 }
 
 /// What each signature of a proof is over.
-#[must_use]
 pub fn signed_digest(report: &[u8], context: &[u8]) -> Hash {
     let report_hash = keccak256([report]);
     keccak256([&report_hash.0[..], context])

@@ -67,13 +67,11 @@ impl SignerSet {
     }
 
     /// How many distinct signers an event needs.
-    #[must_use]
     pub fn required(&self) -> usize {
         self.required
     }
 
     /// The signers, in the order they were listed.
-    #[must_use]
     pub fn addresses(&self) -> &[Address] {
         self.known.addresses()
     }

@@ -19,7 +19,6 @@ pub struct History {
 
 impl History {
     /// Begins at one offset and ends at another, both included.
-    #[must_use]
     pub fn new(api: Client, channel: ChannelId, from: Offset, to: Offset, page_limit: u16) -> Self {
         // No channel runs: what is counted is shown nowhere.
         let metrics = Metrics::default().channel(&ChannelRef { name: "".into(), id: channel });

@@ -106,7 +106,6 @@ impl RecentEvents {
     }
 
     /// How many proofs, and places, of each channel are remembered.
-    #[must_use]
     pub fn proofs_each(&self) -> usize {
         self.each.load(Ordering::Relaxed)
     }

@@ -37,7 +37,6 @@ pub enum Compression {
 
 impl Compression {
     /// What a compressed file's name ends with.
-    #[must_use]
     pub fn ending(self) -> &'static str {
         match self {
             Self::Gzip => ".gz",

@@ -39,7 +39,6 @@ pub struct ClosedName {
 
 impl ClosedName {
     /// The name where none is chosen: that of the file itself, with the time before its extension.
-    #[must_use]
     pub fn beside(path: &Path) -> Self {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
@@ -86,7 +85,6 @@ impl ClosedName {
     }
 
     /// Whether a file of one of them could be taken for one of the other.
-    #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let reads =
             |reader: &Self, writer: &Self| reader.read(&writer.write(Timestamp::UNIX_EPOCH, None, None)).is_some();
@@ -94,7 +92,6 @@ impl ClosedName {
     }
 
     /// Whether a file of this name would be taken for a closed one, or for something of one.
-    #[must_use]
     pub fn claims(&self, name: &str) -> bool {
         let name = name.strip_prefix('.').unwrap_or(name);
         let name = [KEEP, UNFINISHED].into_iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);

@@ -21,19 +21,16 @@ pub struct FileSettings {
 
 impl FileSettings {
     /// What its closed files are called. Also where none is closed any more: some may be there from before.
-    #[must_use]
     pub fn closed_name(&self) -> ClosedName {
         self.rotation.as_ref().map_or_else(|| ClosedName::beside(&self.path), |rotation| rotation.name.clone())
     }
 
     /// The link to the file in use.
-    #[must_use]
     pub fn latest_link(&self) -> Option<&Path> {
         self.rotation.as_ref()?.latest_link.as_deref()
     }
 
     /// Whether something else at `path` would be in the way of the file, or taken for a closed one.
-    #[must_use]
     pub fn takes(&self, path: &Path) -> bool {
         let claims = |name: &OsStr| self.closed_name().claims(&name.to_string_lossy());
         path == self.path || (path.parent() == self.path.parent() && path.file_name().is_some_and(claims))

@@ -53,7 +53,6 @@ impl Default for Dispatch {
 
 impl WebhookSettings {
     /// The endpoint without its query, fit for logs and people.
-    #[must_use]
     pub fn shown_url(&self) -> Url {
         let mut url = self.url.clone();
         url.set_query(None);

@@ -73,7 +73,6 @@ impl SigningKeys {
     }
 
     /// How many sign by `v1`, and how many by `v1a`.
-    #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let symmetric = self.0.iter().filter(|key| matches!(key, SigningKey::Symmetric(_))).count();
         (symmetric, self.0.len() - symmetric)
