@@ -184,6 +184,7 @@ impl Life {
         match ended {
             Ok(()) => Ok(Ended::InOrder),
             Err(ChannelError::State(_)) if self.world.write_failed() => Ok(Ended::BrokenOff),
+            Err(ChannelError::Lost) if self.world.is_overtaken() => Ok(Ended::BrokenOff),
             Err(error) => Err(format!("run {run:?} ended by itself: {error}")),
         }
     }

@@ -8,6 +8,8 @@ mod every_write;
 mod kills;
 mod state;
 mod stops;
+#[cfg(target_arch = "x86_64")]
+mod syncs;
 mod upgrade;
 
 #[cfg(not(target_arch = "x86_64"))]

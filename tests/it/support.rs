@@ -43,5 +43,5 @@ pub(crate) use setup::Setup;
 pub(crate) use skip::skip;
 pub(crate) use tls::Authority;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use tracer::{Strike, Traced, Traces};
+pub(crate) use tracer::{Change, Strike, Traced, Traces};
 pub(crate) use wait::{LONGEST_WAIT, eventually, everything};

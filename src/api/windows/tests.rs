@@ -60,6 +60,20 @@ fn an_event_created_far_out_of_order_is_in_doubt() {
 }
 
 #[test]
+fn a_page_that_says_that_it_is_cut_is_asked_for_again_in_shorter_windows_however_few_events_it_holds() {
+    let events: Vec<_> = (1..=300).map(|offset| (offset, 1_000_000 + offset * 7)).collect();
+    for direction in [Direction::Up, Direction::Down] {
+        let (from, to) = if direction == Direction::Up { (1_000_000, 1_010_000) } else { (1_010_000, 1_000_000) };
+        let (mut windows, mut found) = (Windows::new(direction, from, to, 20, 64), 0);
+        while let Some(window) = windows.next() {
+            windows.read(window, page(&events, window, 5), |_| true).unwrap();
+            found += windows.take(u16::MAX).len();
+        }
+        assert_eq!(found + windows.take(u16::MAX).len(), events.len(), "{direction:?}");
+    }
+}
+
+#[test]
 fn has_more_that_speaks_of_something_else_does_not_stop_the_walk() {
     let mut windows = Windows::new(Direction::Up, 0, 1000, 20, 64);
     let mut asked = 0;

@@ -22,6 +22,8 @@ pub(super) enum Fate {
     Dropped,
     /// It is in the quarantine for that reason.
     Quarantined(&'static str),
+    /// It is in the quarantine.
+    Rejected,
     /// Each lane gets it, or it is in the quarantine.
     Either,
 }
@@ -50,7 +52,7 @@ impl World {
         let ledger = read(disk);
         let there = |at: &usize| match self.fate(&inner, *at) {
             Fate::Dropped => true,
-            Fate::Quarantined(_) => ledger.quarantined().contains_key(&self.offsets[*at]),
+            Fate::Quarantined(_) | Fate::Rejected => ledger.quarantined().contains_key(&self.offsets[*at]),
             Fate::Delivered | Fate::Either => {
                 let offset = &self.offsets[*at];
                 ledger.quarantined().contains_key(offset)
@@ -76,14 +78,14 @@ impl World {
             match fate {
                 Ok(Fate::Dropped) if found.is_ok_and(|at| inner.seen[at].denied) => {}
                 Ok(Fate::Quarantined(reason)) if reason == facts.reason => {}
-                Ok(Fate::Either) => {}
+                Ok(Fate::Rejected | Fate::Either) => {}
                 _ => return Err(format!("offset {offset} is in the quarantine as {}: {fate:?}", facts.reason)),
             }
         }
         for at in self.readable() {
             let (offset, fate) = (self.offsets[at], self.fate(&inner, at));
             let quarantined = ledger.quarantined().contains_key(&offset);
-            if matches!(fate, Fate::Quarantined(_)) && !quarantined {
+            if matches!(fate, Fate::Quarantined(_) | Fate::Rejected) && !quarantined {
                 return Err(format!("offset {offset} is not in the quarantine: {fate:?}"));
             }
             for (number, lane) in inner.lanes.iter().enumerate() {
@@ -178,6 +180,8 @@ impl World {
         let (event, seen) = (self.history.events[at], &inner.seen[at]);
         match event.kind {
             EventKind::Forged(_) => Fate::Quarantined(pool::forged_reason(self.offsets[at])),
+            // Before its time is up, or after it.
+            EventKind::LateForged(_) => Fate::Rejected,
             EventKind::Notice if self.history.drop_notices => Fate::Dropped,
             _ if event.damaged.is_some() && seen.denied => Fate::Either,
             EventKind::Never => Fate::Quarantined("proof-timeout"),
@@ -190,10 +194,9 @@ impl World {
         }
     }
 
-    /// A process knows the proofs that it has admitted itself.
+    /// A process knows the proofs that it has admitted itself, and those that were recorded as delivered before it began.
     fn fate_of_duplicate(&self, at: usize) -> Fate {
-        let knows =
-            self.history.runs.is_empty() && self.history.start.is_none_or(|start| self.original_is_read(at, start));
+        let knows = self.history.start.is_none_or(|start| self.original_is_read(at, start));
         if knows { Fate::Quarantined("duplicate-proof") } else { Fate::Either }
     }
 

@@ -91,6 +91,8 @@ pub(super) enum EventKind {
     Notice,
     /// Its proof comes that many seconds later.
     Late(u64),
+    /// A proof comes that many seconds later, and does not hold.
+    LateForged(u64),
     /// Its proof never comes.
     Never,
     Nameless,
@@ -171,6 +173,8 @@ pub(super) enum End {
     CrashWhileStopping(usize),
     /// By the next write.
     WriteFails(Write),
+    /// By another instance, which takes the channel over.
+    Overtaken,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -66,9 +66,9 @@ impl Memory {
             |after| seen.published.is_some_and(|published| published + Duration::from_secs(after) <= Instant::now());
         let form = match event.kind {
             EventKind::Forged(Forgery::Nameless) => Form::ForgedNameless,
-            EventKind::Forged(_) => Form::Forged,
             EventKind::Never => Form::Bare,
-            EventKind::Late(after) if !proof_is_there(after) => Form::Bare,
+            EventKind::Late(after) | EventKind::LateForged(after) if !proof_is_there(after) => Form::Bare,
+            EventKind::Forged(_) | EventKind::LateForged(_) => Form::Forged,
             _ => world.history.form_delivered(&world.offsets, at),
         };
         let form = match (event.damaged, form) {

@@ -112,6 +112,9 @@ impl RecordingSink {
         taken.offers += 1;
         let until = taken.refuses_until;
         drop(inner);
+        if self.world.is_overtaken() {
+            self.fail(|| "was offered a batch by an instance that has lost the channel".to_owned());
+        }
         if busy {
             self.fail(|| "was offered a batch while it had another in hand".to_owned());
         }
@@ -192,7 +195,7 @@ impl World {
             EventKind::Notice if proved => return Err("a notice, as proved"),
             EventKind::Notice => {}
             EventKind::Never => return Err("which was never proved"),
-            EventKind::Forged(_) => return Err("which is forged"),
+            EventKind::Forged(_) | EventKind::LateForged(_) => return Err("which is forged"),
             _ if !proved => return Err("without its proof"),
             _ => {}
         }

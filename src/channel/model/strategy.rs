@@ -106,7 +106,8 @@ fn kind() -> impl Strategy<Value = EventKind> {
     prop_oneof![
         55 => Just(EventKind::Proved),
         20 => Just(EventKind::Notice),
-        10 => late.prop_map(EventKind::Late),
+        10 => late.clone().prop_map(EventKind::Late),
+        2 => late.prop_map(EventKind::LateForged),
         2 => Just(EventKind::Never),
         2 => Just(EventKind::Nameless),
         6 => forgery.prop_map(EventKind::Forged),
@@ -159,6 +160,7 @@ fn run() -> impl Strategy<Value = Run> {
         1 => Just(End::WriteFails(Write::Lost)),
         1 => Just(End::WriteFails(Write::Unsynced)),
         1 => Just(End::WriteFails(Write::Unavailable)),
+        1 => Just(End::Overtaken),
     ];
     let step = prop_oneof![2 => 1..40_usize, 1 => 1..EARLY];
     (step, ends).prop_map(|(step, ends)| Run { step, ends })

@@ -73,6 +73,7 @@ struct RunInHand {
     crashed: bool,
     write: Option<Write>,
     unavailable: usize,
+    overtaken: bool,
     /// Fires when nothing more may happen.
     over: CancellationToken,
     stop: CancellationToken,
@@ -192,8 +193,10 @@ impl World {
                 inner.run.stop.cancel();
                 inner.run.crash_at = Some(step + later.max(1));
             }
+            Some(Run { step, ends: End::Overtaken }) if step == at => inner.run.overtaken = true,
             _ => {}
         }
+        let overtaken = inner.run.overtaken;
         let crashes = inner.run.crash_at == Some(at);
         if crashes {
             inner.run.crashed = true;
@@ -201,6 +204,9 @@ impl World {
             inner.run.over.cancel();
         }
         drop(inner);
+        if overtaken && let Some(owned) = handle.owned() {
+            owned.claim.lease.lost.cancel();
+        }
         if shift != 0 {
             self.log(|| format!("the clock is set {shift:+} s"));
         }
@@ -266,6 +272,7 @@ impl World {
         let mut inner = self.lock();
         inner.totals.commits += commits as u64;
         match inner.run.ends {
+            Some(Run { ends: End::Overtaken, .. }) if inner.run.overtaken => Write::Overtaken,
             Some(Run { ends: End::WriteFails(Write::Unavailable), step }) if inner.run.step >= step => {
                 // For a few tries: the channel waits, and the run goes on.
                 inner.run.unavailable += 1;
@@ -282,6 +289,11 @@ impl World {
     /// Whether a write of the run in hand has failed.
     pub(super) fn write_failed(&self) -> bool {
         self.lock().run.write.is_some()
+    }
+
+    /// Whether another instance has the channel.
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.lock().run.overtaken
     }
 
     /// Unix seconds, by the daemon's clock.

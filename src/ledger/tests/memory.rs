@@ -27,6 +27,8 @@ pub(crate) enum Write {
     Unsynced,
     /// The store cannot be reached: it is tried again.
     Unavailable,
+    /// Another has taken the channel over: nothing of it is on disk.
+    Overtaken,
 }
 
 /// Is asked about every write, and may keep it waiting.
@@ -93,6 +95,7 @@ impl Store for InMemory {
             Write::Done => Outcome::Ok,
             Write::Lost | Write::Unsynced => Outcome::Fatal(error()),
             Write::Unavailable => Outcome::Unavailable(error()),
+            Write::Overtaken => Outcome::Lost,
         };
         group.iter().map(outcome).collect()
     }

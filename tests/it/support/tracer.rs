@@ -12,8 +12,8 @@ use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use nix::errno::Errno;
@@ -42,6 +42,29 @@ pub(crate) enum Strike {
     Fail(Errno),
 }
 
+/// What a point changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Write(PathBuf),
+    Sync(PathBuf),
+    /// There was no such file.
+    Create(PathBuf),
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    Other(PathBuf),
+}
+
+impl Change {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Write(path) | Self::Sync(path) | Self::Create(path) | Self::Other(path) => path,
+            Self::Rename { from, .. } => from,
+        }
+    }
+}
+
 /// A daemon that is being traced.
 pub(crate) struct Traced {
     shared: Arc<Shared>,
@@ -53,6 +76,7 @@ pub(crate) struct Traced {
 struct Shared {
     pid: AtomicI32,
     points: AtomicU64,
+    changes: Mutex<Vec<Change>>,
 }
 
 /// How it ended.
@@ -61,6 +85,8 @@ pub(crate) struct Traces {
     pub(crate) code: Option<i32>,
     /// How many points it passed, or reached.
     pub(crate) points: u64,
+    /// What they changed, in the order in which they began.
+    pub(crate) changes: Vec<Change>,
     pub(crate) log: Log,
 }
 
@@ -105,7 +131,14 @@ impl Traced {
     /// What came of it, once it [`has_ended`](Self::has_ended).
     pub(crate) fn traces(mut self) -> Traces {
         let code = self.tracer.take().unwrap().join().unwrap();
-        Traces { code, points: self.points(), log: self.log() }
+        let changes = std::mem::take(&mut *self.shared.changes());
+        Traces { code, points: self.points(), changes, log: self.log() }
+    }
+}
+
+impl Shared {
+    fn changes(&self) -> MutexGuard<'_, Vec<Change>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -181,9 +214,8 @@ impl Tracer {
         }
         // So it is when a call begins, and when one ends that there is not.
         let begins = registers.rax.cast_signed() == -i64::from(libc::ENOSYS);
-        if !begins || !self.is_point(&registers) {
-            return Ok(());
-        }
+        let Some(change) = begins.then(|| self.change(&registers)).flatten() else { return Ok(()) };
+        self.shared.changes().push(change);
         let point = self.shared.points.fetch_add(1, Ordering::Relaxed) + 1;
         match self.strike {
             Some((at, Strike::Kill)) if at == point => return kill(self.pid, Signal::SIGKILL),
@@ -220,31 +252,35 @@ impl Tracer {
         half
     }
 
-    fn is_point(&self, registers: &libc::user_regs_struct) -> bool {
-        let path = match registers.orig_rax.cast_signed() {
+    /// What a call changes, if it is a point.
+    fn change(&self, registers: &libc::user_regs_struct) -> Option<Change> {
+        let file = || std::fs::read_link(format!("/proc/{}/fd/{}", self.pid, registers.rdi)).ok();
+        let change = match registers.orig_rax.cast_signed() {
             libc::SYS_write
             | libc::SYS_pwrite64
             | libc::SYS_writev
             | libc::SYS_pwritev
             | libc::SYS_pwritev2
-            | libc::SYS_fsync
-            | libc::SYS_fdatasync
-            | libc::SYS_sync_file_range
             | libc::SYS_ftruncate
-            | libc::SYS_fallocate => std::fs::read_link(format!("/proc/{}/fd/{}", self.pid, registers.rdi)).ok(),
-            libc::SYS_rename | libc::SYS_unlink | libc::SYS_mkdir | libc::SYS_truncate | libc::SYS_link => {
-                self.path_at(registers.rdi)
+            | libc::SYS_fallocate => Change::Write(file()?),
+            libc::SYS_fsync | libc::SYS_fdatasync => Change::Sync(file()?),
+            // It says nothing of the file's length, nor of the disk's own memory.
+            libc::SYS_sync_file_range => Change::Other(file()?),
+            libc::SYS_rename => Change::Rename { from: self.path_at(registers.rdi)?, to: self.path_at(registers.rsi)? },
+            libc::SYS_renameat | libc::SYS_renameat2 => {
+                Change::Rename { from: self.path_at(registers.rsi)?, to: self.path_at(registers.r10)? }
             }
-            libc::SYS_symlink => self.path_at(registers.rsi),
-            libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_unlinkat | libc::SYS_mkdirat => {
-                self.path_at(registers.rsi)
+            libc::SYS_unlink | libc::SYS_mkdir | libc::SYS_truncate | libc::SYS_link => {
+                Change::Other(self.path_at(registers.rdi)?)
             }
+            libc::SYS_symlink | libc::SYS_unlinkat | libc::SYS_mkdirat => Change::Other(self.path_at(registers.rsi)?),
             libc::SYS_openat if registers.rdx & u64::from(libc::O_CREAT.unsigned_abs()) != 0 => {
-                self.path_at(registers.rsi)
+                let path = self.path_at(registers.rsi)?;
+                if path.exists() { Change::Other(path) } else { Change::Create(path) }
             }
-            _ => None,
+            _ => return None,
         };
-        path.is_some_and(|path| path.starts_with(&self.directory))
+        change.path().starts_with(&self.directory).then_some(change)
     }
 
     /// A path in the daemon's memory.

@@ -103,6 +103,9 @@ async fn a_proof_that_does_not_come_in_time_costs_only_its_own_event() {
         let mut daemon = setup.start();
         let rejected = "event rejected: quarantined, not delivered";
         daemon.until("it is given up", |daemon| daemon.has_logged(rejected) && setup.lines() == 2).await;
+        // It is said before it is recorded.
+        let mirror = || std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
+        daemon.until("that is recorded", |_| mirror().contains(r#""quarantined": 1"#)).await;
         daemon.stop().await;
 
         assert_eq!(setup.offsets("c0"), [1, 3], "{ordering}");

@@ -17,6 +17,8 @@ struct Nature {
     inclusive: bool,
     has_more_is_of_older: bool,
     limit: u16,
+    /// Polling gives no more, however many are asked for.
+    most: u16,
     /// Distances between offsets.
     gaps: Vec<i64>,
     /// Seconds between events.
@@ -83,7 +85,7 @@ impl Memory {
 #[async_trait]
 impl Source for Memory {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let mut matching = self.ask()?;
+        let (mut matching, limit) = (self.ask()?, limit.min(self.nature.most));
         let oldest = offset.is_some() && !self.nature.shows_newest;
         if let Some(offset) = offset {
             matching.retain(|event| event.0 > offset || (self.nature.inclusive && event.0 == offset));
@@ -110,7 +112,7 @@ async fn read_all(memory: &Arc<Memory>) -> Vec<i64> {
     while quiet < 10 {
         match reader.next(last).await {
             Ok(range) => {
-                quiet = if range.more { 0 } else { quiet + 1 };
+                quiet = if range.more || !range.events.is_empty() { 0 } else { quiet + 1 };
                 read.extend(range.events.iter().map(|event| event.offset.get()));
                 last = range.events.last().map(|event| event.offset).or(last);
             }
@@ -123,8 +125,9 @@ async fn read_all(memory: &Arc<Memory>) -> Vec<i64> {
 
 fn natures() -> impl Strategy<Value = Nature> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    let shape = (1_u16..=20, prop_oneof![Just(1_i64..2), Just(1_i64..9)], 0_usize..400);
-    (flags, shape).prop_flat_map(|((shows_newest, inclusive, has_more_is_of_older), (limit, gaps, count))| {
+    let most = prop_oneof![3 => Just(u16::MAX), 1 => 3_u16..20];
+    let shape = (1_u16..=20, most, prop_oneof![Just(1_i64..2), Just(1_i64..9)], 0_usize..400);
+    (flags, shape).prop_flat_map(|((shows_newest, inclusive, has_more_is_of_older), (limit, most, gaps, count))| {
         let series = (
             prop::collection::vec(gaps, count),
             prop::collection::vec(0_i64..40, 1..50),
@@ -138,6 +141,7 @@ fn natures() -> impl Strategy<Value = Nature> {
             inclusive,
             has_more_is_of_older,
             limit,
+            most,
             gaps,
             pace,
             skew,
@@ -155,6 +159,7 @@ fn service(shows_newest: bool, inclusive: bool, sparse: bool, events: usize) -> 
         inclusive,
         has_more_is_of_older: false,
         limit: 10,
+        most: u16::MAX,
         gaps: (0..events).map(|at| if sparse { 1 + i64::try_from(at % 3).unwrap() } else { 1 }).collect(),
         pace: vec![1],
         skew: vec![0],

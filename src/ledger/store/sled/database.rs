@@ -60,6 +60,8 @@ impl Database {
         };
         let database = caught(|| open().map_err(|error| unreadable("opening", &error)), || {})?;
         database.caught(Self::be_in_our_format)?;
+        let synced = |error| StateError::io(format!("syncing {}", path.display()), error);
+        database.sync_all().map_err(synced).inspect_err(|_| database.abandon())?;
         Ok(database)
     }
 
@@ -179,6 +181,12 @@ impl Database {
             drop(done);
             flushed
         })
+    }
+
+    /// Syncs what was found: a process that was killed may have left what it never synced, and new files without a name.
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync()?;
+        File::open(&self.path)?.sync_all()
     }
 
     /// Syncs the log, and the values too large for it, which sled keeps in files of their own and never syncs.

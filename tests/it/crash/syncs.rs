@@ -1,0 +1,142 @@
+//! What the daemon counts as done is on the disk by then. No kill shows that, because the system keeps what was written:
+//! here its writes, syncs and renames are held against what a power loss would leave of them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use channeld::simulator::{EventSpec, Options, Simulator, Tampering};
+use nix::sys::signal::Signal;
+
+use crate::support::{Change, Files, Setup, Traced, can_trace, deliverable, eventually};
+
+const PAGE: usize = 10;
+
+/// They come first: their batches are recorded and nothing is written for them.
+const FORGED: usize = 12;
+
+/// What a power loss would take.
+struct Disk {
+    directory: PathBuf,
+    /// Files that were written to since they were synced.
+    written: BTreeSet<PathBuf>,
+    /// Names that were made or changed since their directory was synced.
+    named: BTreeSet<PathBuf>,
+    /// Whether the database has been synced since events were written.
+    is_recorded: bool,
+    /// How often the mirror was replaced, and a file of events closed.
+    mirrors: usize,
+    closed: usize,
+}
+
+impl Disk {
+    fn of(setup: &Setup) -> Self {
+        let (written, named) = (BTreeSet::new(), BTreeSet::new());
+        Self { directory: setup.path(""), written, named, is_recorded: true, mirrors: 0, closed: 0 }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Makes a change, unless it relies on something that a power loss would take.
+    fn make(&mut self, change: Change) -> Result<(), String> {
+        match change {
+            Change::Write(path) => {
+                if path == self.path("events.jsonl") {
+                    self.is_recorded = false;
+                    self.require("a batch is written before the one before is recorded", Self::is_mirror)?;
+                }
+                self.written.insert(path);
+            }
+            Change::Sync(path) => {
+                self.is_recorded |= path == self.path("state/sled/db");
+                self.named.retain(|name| name.parent() != Some(&path));
+                self.written.remove(&path);
+            }
+            Change::Create(path) => {
+                if self.named.contains(&path) {
+                    return Err(format!("{} is made anew before it has its other name for good", path.display()));
+                }
+                self.named.insert(path);
+            }
+            Change::Rename { from, to } => self.rename(from, to)?,
+            Change::Other(_) => {}
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: PathBuf, to: PathBuf) -> Result<(), String> {
+        if self.written.contains(&from) {
+            return Err(format!("{} is renamed before it is synced", from.display()));
+        }
+        if to == self.path("state/cursors.json") {
+            self.mirrors += 1;
+            if !self.is_recorded {
+                return Err("the mirror is replaced before the database is synced".to_owned());
+            }
+            self.require("the mirror is replaced", Self::is_recorded)?;
+        }
+        self.closed += usize::from(from == self.path("events.jsonl"));
+        self.named.extend([from, to]);
+        Ok(())
+    }
+
+    fn is_mirror(&self, path: &Path) -> bool {
+        path == self.path("state/cursors.json")
+    }
+
+    /// Whether the mirror relies on a file.
+    fn is_recorded(&self, path: &Path) -> bool {
+        // The active file and closed ones. The index of those can be made anew.
+        let is_events = path.starts_with(&self.directory)
+            && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events"));
+        is_events || path == self.path("state/sled/db") || path.starts_with(self.path("state/sled/blobs"))
+    }
+
+    fn require(&self, what: &str, matters: fn(&Self, &Path) -> bool) -> Result<(), String> {
+        match self.written.iter().chain(&self.named).find(|path| matters(self, path)) {
+            Some(path) => Err(format!("{what}, and a power loss would take {}", path.display())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs the daemon until a file has every event, and to a clean end: what it changed.
+async fn changes(setup: &Setup, events: usize) -> Vec<Change> {
+    let (daemon, files, mut told) = (Traced::start(setup, None), Files::of(setup.path("events.jsonl")), false);
+    let watched = || {
+        if !told && files.lines() >= events {
+            told = true;
+            daemon.signal(Signal::SIGTERM);
+        }
+        daemon.has_ended().then_some(())
+    };
+    eventually("the traced daemon ends", watched).await;
+    let traces = daemon.traces();
+    assert_eq!(traces.code, Some(0), "{}", traces.log.0);
+    traces.changes
+}
+
+#[tokio::test]
+async fn what_is_counted_as_done_is_on_the_disk() {
+    if !can_trace() {
+        return;
+    }
+    let simulator = Simulator::start(Options { unsigned: 0.2, ..Options::default() }).await.unwrap();
+    for _ in 0..FORGED {
+        simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
+    }
+    simulator.publish(0, 60);
+    let setup = Setup::reading(&simulator).with("api.page_limit", PAGE).with("sinks.file.rotate_size", "16KiB");
+    let changes = changes(&setup, deliverable(&simulator, 0).len()).await;
+
+    let mut disk = Disk::of(&setup);
+    for (number, change) in changes.iter().enumerate() {
+        if let Err(problem) = disk.make(change.clone()) {
+            panic!("{problem}:\n{:#?}", &changes[number.saturating_sub(40)..=number]);
+        }
+    }
+    let Disk { mirrors, closed, .. } = disk;
+    println!("{} changes, {mirrors} mirrors, {closed} files closed", changes.len());
+    assert!(mirrors > 5 && closed > 2, "{mirrors} mirrors, {closed} files closed");
+}
