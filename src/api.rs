@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Classified by status alone.** An error's body is shown to people and decides nothing: a proxy can answer anything.
+//! * **Classified by status.** An error's body is shown to people and decides nothing, because a proxy can answer anything;
+//!   but a 404 counts as the service's only where its body is the service's error envelope.
 //! * **The key goes to the service and nowhere else.** Redirects are not followed. No `Debug`, error or log has the key in
 //!   it, even where the service repeats it.
 //! * **Bounded.** A body is read up to [`MAX_BODY`], after decompression, and a page up to [`MAX_RECORDS`].

@@ -1,4 +1,4 @@
-//! The error envelope: shown to people, never used for a decision.
+//! The error envelope: shown to people. Only of a 404 it decides anything: whether it is the service's.
 
 use serde_json::Value;
 
@@ -16,11 +16,13 @@ const MAX_CODE: usize = 64;
 /// What stands in the place of the key.
 const REDACTED: &str = "[api key]";
 
-/// Reads what there is of the envelope. Anything may be missing, new, or no envelope at all.
-pub(super) fn read(status: u16, body: &[u8], key: &str) -> Answer {
+/// Reads what there is of the envelope, and whether it is one: `type` and `code` may be missing, but not both. Anything else
+/// may be missing or new.
+pub(super) fn read(status: u16, body: &[u8], key: &str) -> (Answer, bool) {
     let envelope: Value = serde_json::from_slice(body).unwrap_or_default();
     let field = |name, bound| envelope.get(name)?.as_str().and_then(|text| presentable(text, key, bound));
-    Answer { status, code: field("code", MAX_CODE), message: field("message", MAX_MESSAGE) }
+    let answer = Answer { status, code: field("code", MAX_CODE), message: field("message", MAX_MESSAGE) };
+    (answer, ["type", "code"].iter().any(|name| envelope.get(name).is_some_and(Value::is_string)))
 }
 
 /// A text of the service as it may be shown: no control characters, not the key, no longer than `bound` characters.

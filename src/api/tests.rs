@@ -166,11 +166,15 @@ async fn more_records_than_asked_for_are_taken() {
 }
 
 #[tokio::test]
-async fn a_status_decides_whatever_the_body_says() {
+async fn a_status_decides_whatever_the_body_says_and_a_404_counts_with_the_envelope_alone() {
     let envelope = r#"{"type":"NOT_FOUND","code":"CHANNEL_NOT_FOUND","message":"no such channel"}"#;
     for body in ["", "<html>", "{\"type\":", envelope, PAGE] {
         for (status, poll, event, health) in [
-            (404, "channel-gone", "not-found", "refused"),
+            if body == envelope {
+                (404, "channel-gone", "not-found", "refused")
+            } else {
+                (404, "malformed", "malformed", "malformed")
+            },
             (400, "refused", "refused", "refused"),
             (401, "refused", "refused", "refused"),
             (403, "refused", "refused", "refused"),
@@ -319,7 +323,7 @@ async fn one_connection_serves_many_requests() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let (mut connection, _) = listener.accept().await.unwrap();
         while connection.read(&mut [0; 4096]).await.unwrap() > 0 {
-            connection.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+            connection.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 11\r\n\r\n{\"code\":\"\"}").await.unwrap();
         }
     };
     let second = Duration::from_secs(1);

@@ -24,6 +24,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// needs one.
 const KEPT_CONNECTIONS: usize = 16;
 
+/// A 404 that something else answers.
+const NOT_THE_SERVICE: &str =
+    "HTTP 404, and not from the service itself: is api.base_url right, with the version at its end (such as /v1)?";
+
 /// After so many bytes of a body other tasks have a turn: they are decompressed in less than a millisecond.
 const GIVE_WAY: usize = 256 << 10;
 
@@ -64,7 +68,7 @@ impl Client {
         request.header(AUTHORIZATION, self.authorization.clone())
     }
 
-    /// The body of a 2xx. A 404 is the error `missing`.
+    /// The body of a 2xx. A 404 of the service is the error `missing`.
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
@@ -75,11 +79,12 @@ impl Client {
         if response.status().is_success() {
             return self.body(&mut response, self.max_body).await;
         }
-        // The body is for people only: the status counts though it cannot be read.
+        // The status counts though the body cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE).await.unwrap_or_default();
-        let answer = envelope::read(status, &said, self.settings.api_key.expose());
+        let (answer, is_envelope) = envelope::read(status, &said, self.settings.api_key.expose());
         Err(match status {
-            404 => missing(answer),
+            404 if is_envelope => missing(answer),
+            404 => BadAnswer(NOT_THE_SERVICE.into()).into(),
             429 => ApiError::RateLimited { retry_after },
             400..=499 => ApiError::Refused(answer),
             500..=599 => ApiError::Transient(Trouble::Status { answer, retry_after }),

@@ -1,6 +1,6 @@
 //! `channeld wait-watcher`: waits until a watcher is active, or archived.
 //!
-//! 429, 5xx and failures of the network are waited out; any other error ends the wait.
+//! 429, 5xx and failures of the network are waited out, and so is a 404 at first; any other error ends the wait.
 
 use std::io::Write;
 use std::time::Duration;
@@ -14,6 +14,9 @@ use super::exit::{Exit, Failure};
 use super::shown::printable;
 use crate::api::{ApiError, Watcher};
 use crate::config::positive_duration;
+
+/// For so long a watcher that was made just now may not be there (spec/wire.md: two seconds).
+const NEW: Duration = Duration::from_secs(5);
 
 /// Wait until a watcher is active, or archived.
 #[derive(Debug, clap::Args)]
@@ -61,6 +64,7 @@ pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
 
 /// Asks every `interval` until the watcher is in the state, or cannot reach it any more.
 async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<String>) -> Result<(), Failure> {
+    let began = Instant::now();
     loop {
         let asked = Instant::now();
         let pause = match connection.client.watcher(connection.channel.id, args.watcher_id).await {
@@ -69,6 +73,7 @@ async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<Str
                 *last_status = Some(still_possible(args.until, seen)?);
                 args.interval
             }
+            Err(ApiError::NotFound(_)) if began.elapsed() < NEW => args.interval,
             Err(error @ (ApiError::RateLimited { .. } | ApiError::Transient { .. })) => {
                 args.interval.max(error.retry_after().unwrap_or_default())
             }

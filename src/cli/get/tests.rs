@@ -45,9 +45,15 @@ async fn a_rejected_event_is_shown_with_the_reason_and_without_control_character
 
 #[tokio::test]
 async fn an_event_that_cannot_be_had_says_why_by_its_exit() {
-    for (status, exit) in [(404, Exit::Failed), (401, Exit::Failed), (500, Exit::Unavailable), (429, Exit::Unavailable)]
-    {
-        let failure = got(status, String::new(), false).await.unwrap_err();
-        assert_eq!(failure.0, exit, "{status}");
+    let envelope = r#"{"type":"NOT_FOUND"}"#;
+    for (status, body, exit) in [
+        (404, envelope, Exit::Failed),
+        (404, "", Exit::Unavailable),
+        (401, "", Exit::Failed),
+        (500, "", Exit::Unavailable),
+        (429, "", Exit::Unavailable),
+    ] {
+        let failure = got(status, body.to_owned(), false).await.unwrap_err();
+        assert_eq!(failure.0, exit, "{status} {body}");
     }
 }

@@ -80,11 +80,20 @@ async fn a_state_that_leads_nowhere_ends_the_wait_and_is_named() {
 }
 
 #[tokio::test]
+async fn a_watcher_that_was_made_just_now_may_not_be_there_yet() {
+    const NOT_FOUND: (u16, &str) = (404, r#"{"type":"NOT_FOUND","code":"WATCHER_NOT_FOUND"}"#);
+    let service = telling(&[NOT_FOUND, NOT_FOUND, (200, "active")]).await;
+    assert!(waiting(&service, Until::Active).await.is_ok());
+    let failure = waiting(&telling(&[NOT_FOUND]).await, Until::Active).await.unwrap_err();
+    assert_eq!(failure.0, Exit::Failed, "{failure}");
+}
+
+#[tokio::test]
 async fn what_does_not_pass_ends_the_wait() {
     for (status, body, exit) in [
         (400, "", Exit::Failed),
         (401, "", Exit::Failed),
-        (404, "", Exit::Failed),
+        (404, "", Exit::Unavailable),
         (409, "", Exit::Failed),
         (200, "<html>and so on, a proxy's page</html>", Exit::Unavailable),
         (302, "", Exit::Unavailable),

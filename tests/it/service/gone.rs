@@ -1,7 +1,15 @@
 //! A channel that is gone stops alone; where all are gone, the daemon ends and says so.
 
-use crate::support::{Setup, deliverable, eventually};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use channeld::event::ChannelId;
 use channeld::simulator::{Options, Simulator};
+use uuid::Uuid;
+
+use crate::support::{Scripted, Setup, deliverable, eventually};
 
 const GONE: &str = "channel does not exist or is archived: stopped, the others go on";
 
@@ -37,4 +45,26 @@ async fn when_every_channel_is_gone_it_ends_and_says_so_by_its_exit_code() {
     simulator.archive(1);
 
     assert_eq!(daemon.ended().await.code, Some(69));
+}
+
+#[tokio::test]
+async fn a_404_that_is_not_the_services_is_waited_out_and_named() {
+    const NOTICE: &str =
+        r#"{"headers":{"type":"wallet.status","offset":5,"proofs":[]},"payload":{"status":"deployed"}}"#;
+    let repaired = Arc::new(AtomicBool::new(false));
+    let is_repaired = repaired.clone();
+    let service = Scripted::answering(move |asked| {
+        if !is_repaired.load(Ordering::Relaxed) {
+            return (StatusCode::NOT_FOUND, "<html>no such host</html>").into_response();
+        }
+        let events = if asked.offset < Some(5) { NOTICE } else { "" };
+        format!(r#"{{"events":[{events}],"has_more":false}}"#).into_response()
+    })
+    .await;
+    let setup = Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))]);
+    let mut daemon = setup.start();
+    daemon.until("it is named", |daemon| daemon.log().0.contains("and not from the service itself")).await;
+    repaired.store(true, Ordering::Relaxed);
+    daemon.until("the event arrives", |_| setup.lines() == 1).await;
+    daemon.stop().await;
 }
