@@ -132,9 +132,7 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
 
 /// The JSON inside the signed text; `None` where the text is not base64 of JSON. That is no fault: the proof covers the text.
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
-    let mut json = Vec::new();
-    line::append_decoded(&mut json, signed)?;
-    RawValue::from_string(String::from_utf8(json).ok()?).ok()
+    RawValue::from_string(String::from_utf8(line::decoded(signed)?).ok()?).ok()
 }
 
 /// `None` for a time outside the calendar. The event's own field still has it.

@@ -103,6 +103,9 @@ impl Unsigned {
 /// What a proof that holds has shown. Its JSON is what a record says of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proof {
+    /// What was signed: the report with its context. Two proofs are the same proof exactly where this is the same,
+    /// whoever signed them and however the signatures are written; the same text proved anew has another.
+    pub digest: Hash,
     /// The members of the signer set whose signatures were counted, in the order of the proof.
     pub signers: Vec<Address>,
     /// How many were required.
@@ -114,10 +117,6 @@ pub struct Proof {
     pub event_hash: Hash,
     /// The owner that the report names.
     pub workflow_owner: Address,
-    /// What was signed: the report with its context. Two proofs are the same proof exactly where this is the same,
-    /// whoever signed them and however the signatures are written; the same text proved anew has another.
-    #[serde(skip)]
-    pub digest: Hash,
 }
 
 /// Why an event was rejected.
@@ -324,7 +323,7 @@ impl Read {
                 let Verifier { signers, workflow_owner } = verifier;
                 let (required, workflow_owner) = (signers.required(), *workflow_owner);
                 let signers = members.into_iter().map(|member| signers.addresses()[member]).collect();
-                let proof = Proof { signers, required, strangers, event_hash, workflow_owner, digest };
+                let proof = Proof { digest, signers, required, strangers, event_hash, workflow_owner };
                 Verdict::Verified(Verified { event, proof })
             }
         }

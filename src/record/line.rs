@@ -15,7 +15,7 @@ pub(super) const VERIFIED: &str = "verified";
 pub(super) const UNSIGNED: &str = "unsigned";
 
 /// About the length of what stands before `decoded` and `event`, without the signers.
-const HEAD: usize = 512;
+const HEAD: usize = 640;
 
 /// The length of a signer.
 const SIGNER: usize = 45;
@@ -37,6 +37,8 @@ struct Head<'a> {
 #[derive(Serialize)]
 pub(super) struct Verification<'a> {
     pub(super) status: &'static str,
+    /// The members of the record that the network has signed.
+    pub(super) covers: &'static [&'static str],
     /// Why it was rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
@@ -46,7 +48,7 @@ pub(super) struct Verification<'a> {
 
 impl Verification<'_> {
     pub(super) fn status(status: &'static str) -> Self {
-        Self { status, reason: None, proof: None }
+        Self { status, covers: &[], reason: None, proof: None }
     }
 }
 
@@ -65,10 +67,12 @@ pub(super) fn render(
     event: Option<&Event>,
     verification: &Verification<'_>,
 ) -> Parts {
+    const DECODED: &str = "decoded";
     let signed = event.filter(|_| verification.status == VERIFIED).and_then(|event| event.payload.signed.as_deref());
     let signers = verification.proof.map_or(0, |proof| proof.signers.len());
-    let decoded = signed.map_or(0, |signed| base64::decoded_len_estimate(signed.len()));
-    json.reserve(HEAD + signers * SIGNER + decoded + raw.json.len());
+    let decoded = signed.and_then(decoded);
+    let covers: &[_] = if decoded.is_some() { &[DECODED] } else { &[] };
+    json.reserve(HEAD + signers * SIGNER + decoded.as_ref().map_or(0, Vec::len) + raw.json.len());
     let head = Head {
         channel: &channel.name,
         channel_id: channel.id,
@@ -76,11 +80,16 @@ pub(super) fn render(
         event_id: raw.id,
         kind: event.map(|event| event.kind.as_ref()),
         time: event.and_then(|event| event.payload.timestamp).and_then(rfc3339),
-        verification,
+        verification: &Verification { covers, ..*verification },
     };
     serde_json::to_writer(&mut *json, &head).expect("a record has text keys and no value that can fail");
     json.pop();
-    let decoded = signed.and_then(|signed| member(json, "decoded", |json| append_decoded(json, signed)));
+    let decoded = decoded.and_then(|decoded| {
+        member(json, DECODED, |json| {
+            json.extend_from_slice(&decoded);
+            Some(())
+        })
+    });
     let event = member(json, "event", |json| append_event(json, raw, event));
     json.push(b'}');
     // Where there is none, an empty one at the end.
@@ -102,18 +111,16 @@ fn member(json: &mut Vec<u8>, name: &str, append: impl FnOnce(&mut Vec<u8>) -> O
     Some(start..json.len())
 }
 
-/// Appends the JSON inside a signed text. On `None` the caller cuts off what was appended.
-pub(super) fn append_decoded(json: &mut Vec<u8>, signed: &str) -> Option<()> {
-    let start = json.len();
-    STANDARD.decode_vec(signed, json).ok()?;
-    let decoded = &json[start..];
+/// The JSON inside a signed text, on one line; `None` where the text is not base64 of JSON.
+pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
+    let mut decoded = STANDARD.decode(signed).ok()?;
     // Checked before line breaks are replaced: a line break inside a text makes it invalid, and must not be repaired.
-    let length = serde_json::from_slice::<&RawValue>(decoded).ok()?.get().len();
+    let length = serde_json::from_slice::<&RawValue>(&decoded).ok()?.get().len();
     let space = decoded.len() - decoded.trim_ascii_start().len();
-    json.drain(start..start + space);
-    json.truncate(start + length);
-    put_on_one_line(&mut json[start..]);
-    Some(())
+    decoded.drain(..space);
+    decoded.truncate(length);
+    put_on_one_line(&mut decoded);
+    Some(decoded)
 }
 
 /// Appends the service's JSON, where it is JSON.

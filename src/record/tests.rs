@@ -52,7 +52,9 @@ fn what_is_signed_stands_in_its_record_on_one_line_without_the_space_around_it()
     ] {
         let record = proved(r#""watcher_id":"W""#, signed);
         let member = decoded.map(|decoded| format!(r#","decoded":{decoded}"#)).unwrap_or_default();
-        let verification = r#""type":"watcher.event","verification":{"status":"verified"}"#;
+        let covers = if decoded.is_some() { r#""decoded""# } else { "" };
+        let verification =
+            format!(r#""type":"watcher.event","verification":{{"status":"verified","covers":[{covers}]}}"#);
         let expected = format!("{verification}{member},\"event\":{}}}", text(&record.event()));
         assert!(text(&record.json).ends_with(&expected), "{}", text(&record.json));
     }

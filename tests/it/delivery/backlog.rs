@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use channeld::event::ChannelId;
 use channeld::simulator::{HasMore, Options, Simulator};
-use channeld::verify::event_hash;
+use channeld::verify::{event_hash, signed_digest};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -83,7 +83,7 @@ async fn a_record_is_what_is_documented_and_keeps_every_byte_of_the_service() {
             "channel channel_id offset event_id type time verification decoded event"
         } else {
             seen[1] += 1;
-            assert_eq!(delivered.verification, json!({"status": "unsigned"}));
+            assert_eq!(delivered.verification, json!({"status": "unsigned", "covers": []}));
             "channel channel_id offset event_id type time verification event"
         };
         assert_eq!(delivered.names().join(" "), expected);
@@ -101,12 +101,23 @@ fn assert_proved(delivered: &Delivered, signed: &str, simulator: &Simulator) {
     assert!(signers.iter().all(|signer| known.valid_signers.iter().any(|valid| valid.to_string() == **signer)));
     let expected = json!({
         "status": "verified",
+        "covers": ["decoded"],
+        "digest": delivered.verification["digest"],
         "signers": delivered.verification["signers"],
         "required": known.min_required_signatures,
         "event_hash": event_hash(signed).to_string(),
         "workflow_owner": known.workflow_owner.to_string(),
     });
     assert_eq!(delivered.verification, expected);
+    assert_eq!(delivered.verification["digest"], signed_digest_of(&delivered.event));
+}
+
+/// What the event's proof says was signed.
+fn signed_digest_of(event: &serde_json::value::RawValue) -> String {
+    let event: Value = serde_json::from_str(event.get()).unwrap();
+    let proof = &event["headers"]["proofs"][0];
+    let bytes = |name: &str| hex::decode(&proof[name].as_str().unwrap()[2..]).unwrap();
+    signed_digest(&bytes("ocr_report"), &bytes("ocr_context")).to_string()
 }
 
 #[tokio::test]
