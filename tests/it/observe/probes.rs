@@ -143,7 +143,7 @@ impl Trouble {
 #[tokio::test]
 async fn a_service_that_answers_no_poll_any_more_is_a_reason_until_it_answers() {
     for (fault, times) in
-        [(Fault::RateLimited { retry_after: Some("3".to_owned()) }, 1), (Fault::Slow(Duration::from_secs(3600)), 8)]
+        [(Fault::RateLimited { retry_after: Some("3".to_owned()) }, 3), (Fault::Slow(Duration::from_secs(3600)), 8)]
     {
         let simulator = service(3).await;
         let mut setup = Setup::reading(&simulator).with_admin().with("api.request_timeout", "300ms");
