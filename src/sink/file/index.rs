@@ -79,8 +79,8 @@ impl Index {
     fn store(&self, path: &Path) -> io::Result<()> {
         let unfinished = unfinished(path);
         let mut file = File::create(&unfinished)?;
-        serde_json::to_writer(&mut file, self)?;
-        file.write_all(b"\n")?;
+        let json = serde_json::to_vec(self)?;
+        file.write_all(&[&json[..], b"\n"].concat())?;
         file.sync_all()?;
         fs::rename(unfinished, path)
     }
