@@ -45,7 +45,7 @@ pub(crate) use values::positive_duration;
 
 use section::{Reader, Reported, Section};
 
-use crate::record::Format;
+use crate::record::{Field, Filter, Format};
 use crate::telemetry::Log;
 use crate::telemetry::trace::Otlp;
 
@@ -110,7 +110,7 @@ impl Config {
         let shutdown_grace = root.required("shutdown_grace", values::duration);
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
-        check_raw_files(root, &channels, &sinks);
+        check_raw(root, &channels, &sinks);
         Ok(Self {
             api: api?,
             state_path: state_path?,
@@ -125,14 +125,26 @@ impl Config {
     }
 }
 
-/// The service's event does not name its channel: after a crash the lines of a file could not be told apart.
-fn check_raw_files(root: &Section<'_>, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
-    let raw = |sink: &Sink| sink.shape.format == Format::Raw && matches!(sink.settings, SinkSettings::File(_));
-    for (name, _) in sinks.iter().filter(|(_, sink)| raw(sink)) {
-        if channels.iter().filter(|channel| channel.sinks.contains(name)).count() > 1 {
-            let message = "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \
-                           \"json\", or a sink for each channel";
-            root.section("sinks").section(name).wrong("format", message);
+/// The service's event says neither whether it was proved nor which channel it is of: a filter has to say the one, and of
+/// a file, which has to be told apart after a crash, a single channel the other.
+fn check_raw(root: &Section<'_>, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
+    for (name, sink) in sinks.iter().filter(|(_, sink)| sink.shape.format == Format::Raw) {
+        let wrong = |message| root.section("sinks").section(name).wrong("format", message);
+        let of_sink: Vec<_> = channels.iter().filter(|channel| channel.sinks.contains(name)).collect();
+        let tells = |filter: Option<&Filter>| filter.is_some_and(|filter| filter.names(Field::Verification));
+        let own = sink.filter.as_ref();
+        let all_tell = of_sink.iter().all(|channel| tells(channel.filters.get(name).or(own)));
+        if !all_tell || of_sink.is_empty() && !tells(own) {
+            wrong(
+                "cannot be \"raw\" without a filter on verification: the event alone does not say whether it was proved; add \
+                 filter = { verification = [\"verified\"] }",
+            );
+        }
+        if of_sink.len() > 1 && matches!(sink.settings, SinkSettings::File(_)) {
+            wrong(
+                "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \"json\", or a \
+                 sink for each channel",
+            );
         }
     }
 }

@@ -26,6 +26,11 @@ impl Filter {
         ])
     }
 
+    /// Whether every rule names values of that field.
+    pub fn names(&self, field: Field) -> bool {
+        self.0.iter().all(|rule| rule.contains_key(&field))
+    }
+
     /// Whether an event with these facts is taken.
     pub fn takes(&self, facts: &Facts) -> bool {
         self.0.iter().any(|rule| rule.iter().all(|(field, values)| has_one_of(facts, *field, values)))

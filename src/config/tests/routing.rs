@@ -18,18 +18,34 @@ fn what_cannot_be_routed_or_shaped_is_refused_under_its_key() {
         let error = load(&with(table, key, value), &[]).expect_err(value);
         assert_eq!(keys_of(&error), [wrong], "{value}: {error}");
     }
-    let raw = with("sinks.out", "format", "\"raw\"").replace("[sinks.out]", "[sinks.out]\ninclude_proof = true");
+    let raw = with("sinks.out", "format", "\"raw\"")
+        .replace("[sinks.out]", "[sinks.out]\ninclude_proof = true\nfilter = { verification = [\"verified\"] }");
     assert_eq!(keys_of(&load(&raw, &[]).expect_err("it is in the event")), ["sinks.out.include_proof"]);
 }
 
 #[test]
 fn a_raw_file_is_of_one_channel() {
-    let file = "type = \"file\"\npath = \"/tmp/events\"\nformat = \"raw\"";
+    let file = "type = \"file\"\npath = \"/tmp/events\"\nformat = \"raw\"\nfilter = { verification = \"verified\" }";
     let one = GOOD.replace("type = \"stdout\"", file);
     assert!(load(&one, &[]).is_ok());
     let two = "[channels.b]\nid = \"d290f1ee-6c54-4b01-90e6-d701748f0851\"\nsinks = [\"out\"]\n";
     let error = load(&format!("{one}{two}"), &[]).expect_err("their lines could not be told apart");
     assert_eq!(keys_of(&error), ["sinks.out.format"]);
+}
+
+#[test]
+fn a_raw_sink_needs_a_filter_on_verification_wherever_the_filter_is() {
+    let raw = with("sinks.out", "format", "\"raw\"");
+    let verified = ("CHANNELD_SINKS__OUT__FILTER__VERIFICATION", "verified");
+    let of_channel = ("CHANNELD_CHANNELS__A__FILTERS__OUT__VERIFICATION", "verified,unsigned");
+    for told in [verified, of_channel] {
+        assert!(load(&raw, &[told]).is_ok(), "{told:?}");
+    }
+    let replaced = ("CHANNELD_CHANNELS__A__FILTERS__OUT__TYPE", "watcher.event");
+    for untold in [&[][..], &[("CHANNELD_SINKS__OUT__FILTER", "failures")], &[verified, replaced]] {
+        let error = load(&raw, untold).expect_err("nothing says whether an event was proved");
+        assert_eq!(keys_of(&error), ["sinks.out.format"], "{untold:?}");
+    }
 }
 
 #[test]

@@ -56,6 +56,7 @@ async fn each_sink_writes_in_its_own_format_and_an_auditor_gets_the_proof() {
         setup.set(&format!("sinks.{name}.type"), "file");
         setup.set(&format!("sinks.{name}.path"), setup.path(name).display().to_string());
         setup.set(&format!("sinks.{name}.format"), format);
+        setup.set(&format!("sinks.{name}.filter.verification"), vec!["verified", "unsigned"]);
     }
     let setup = setup.with("channels.c0.sinks", vec!["file", "clouds", "bare"]);
     let lines = |name: &str| std::fs::read_to_string(setup.path(name)).unwrap_or_default();

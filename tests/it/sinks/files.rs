@@ -77,6 +77,7 @@ async fn killed_at_any_moment_each_format_has_each_event_once_over_all_files() {
         let simulator = service(150).await;
         let (mut setup, files) = rotating(&simulator);
         setup.set("sinks.file.format", format);
+        setup.set("sinks.file.filter.verification", vec!["verified", "unsigned"]);
         setup.set("sinks.file.compress", compress);
         for kill in 0..4 {
             let mut daemon = setup.start();
