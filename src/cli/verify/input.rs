@@ -60,18 +60,31 @@ impl<R: BufRead> Inputs<R> {
     }
 
     fn object(&mut self) -> io::Result<Bytes> {
+        if let Some(length) = self.length_in_this_line() {
+            return Ok(self.take(length));
+        }
         let ahead = Ahead { inputs: self, read: 0, depth: 0, in_text: false, escaped: false };
         let mut objects = Deserializer::from_reader(ahead).into_iter::<IgnoredAny>();
         let (found, length) = (objects.next(), objects.byte_offset());
         match found {
-            Some(Ok(_)) => {
-                let object = Bytes::copy_from_slice(&self.buffer[self.start..self.start + length]);
-                self.start += length;
-                Ok(object)
-            }
+            Some(Ok(_)) => Ok(self.take(length)),
             Some(Err(error)) if error.is_io() => Err(error.into()),
             _ => self.garbage(false),
         }
+    }
+
+    /// The length of the object, where it ends within what has been read of its line. Most do, and this is many times as fast
+    /// as reading ahead byte by byte.
+    fn length_in_this_line(&self) -> Option<usize> {
+        let line = self.buffer[self.start..].split(|byte| *byte == b'\n').next()?;
+        let mut objects = Deserializer::from_slice(line).into_iter::<IgnoredAny>();
+        matches!(objects.next(), Some(Ok(_))).then(|| objects.byte_offset())
+    }
+
+    fn take(&mut self, length: usize) -> Bytes {
+        let taken = Bytes::copy_from_slice(&self.buffer[self.start..self.start + length]);
+        self.start += length;
+        taken
     }
 
     /// Skips the rest of the line or, for a plain value in an array, up to the next item.
