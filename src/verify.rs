@@ -104,7 +104,7 @@ impl Unsigned {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proof {
     /// What was signed: the report with its context. Two proofs are the same proof exactly where this is the same,
-    /// whoever signed them and however the signatures are written; the same text proved anew has another.
+    /// whichever members signed it and however the signatures are written; the same text proved anew has another.
     pub digest: Hash,
     /// The members of the signer set whose signatures were counted, in the order of the proof.
     pub signers: Vec<Address>,
