@@ -27,6 +27,13 @@ fn page(events: &[i64], has_more: bool) -> String {
     format!(r#"{{"events":[{}],"has_more":{has_more}}}"#, events.join(","))
 }
 
+/// Ten requests take as long as the waits between them, with `api.idle_wait` at 100 ms.
+async fn until_it_idles(daemon: &mut Daemon, service: &Scripted) {
+    let (began, before) = (Instant::now(), service.requests());
+    daemon.until("it idles", |_| service.requests() >= before + 10).await;
+    assert!(began.elapsed() > Duration::from_millis(800), "ten requests in {:?}", began.elapsed());
+}
+
 fn reading(service: &Scripted) -> Setup {
     Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))])
 }
@@ -68,9 +75,7 @@ async fn an_empty_page_that_claims_more_is_no_busy_loop() {
     let setup = reading(&service).with("api.idle_wait", "100ms");
     let mut daemon = setup.start();
     daemon.until("what there is arrives", |_| setup.lines() == 1).await;
-    let (began, before) = (Instant::now(), service.requests());
-    daemon.until("it idles", |_| service.requests() >= before + 10).await;
-    assert!(began.elapsed() > Duration::from_millis(800), "ten requests in {:?}", began.elapsed());
+    until_it_idles(&mut daemon, &service).await;
     daemon.stop().await;
 }
 
@@ -84,9 +89,7 @@ async fn a_service_that_repeats_itself_is_no_busy_loop_and_repeats_nothing() {
     let setup = reading(&service).with("api.idle_wait", "100ms").with("api.page_limit", 3);
     let mut daemon = setup.start();
     daemon.until("what there is arrives", |_| setup.lines() == 3).await;
-    let (began, before) = (Instant::now(), service.requests());
-    daemon.until("it idles", |_| service.requests() >= before + 10).await;
-    assert!(began.elapsed() > Duration::from_millis(800), "ten requests in {:?}", began.elapsed());
+    until_it_idles(&mut daemon, &service).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), [1, 2, 3]);
 }
