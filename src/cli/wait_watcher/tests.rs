@@ -126,7 +126,7 @@ fn durations_are_texts_with_units_and_longer_than_nothing() {
     assert_eq!(positive_duration("2s"), Ok(Duration::from_secs(2)));
     assert_eq!(positive_duration("5m"), Ok(Duration::from_mins(5)));
     assert_eq!(positive_duration("500ms"), Ok(Duration::from_millis(500)));
-    for nonsense in ["", "0s", "-1s", "5", "soon"] {
-        assert!(positive_duration(nonsense).is_err(), "{nonsense}");
+    for text in ["", "0s", "-1s", "5", "soon"] {
+        assert!(positive_duration(text).is_err(), "{text}");
     }
 }
