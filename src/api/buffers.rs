@@ -8,9 +8,11 @@
 //! `make` to be built, which a machine with a Rust toolchain and a C compiler may not have.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
+
+use crate::tasks::lock;
 
 /// A body of so many bytes is long. A shorter one is copied into an allocation of its own.
 const LONG: usize = 64 << 10;
@@ -42,7 +44,7 @@ impl Buffers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

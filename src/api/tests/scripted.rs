@@ -1,6 +1,6 @@
 //! A local server that answers as a test tells it to, and remembers what it was asked.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +13,7 @@ use url::Url;
 
 use crate::api::{Client, Settings};
 use crate::secret::Secret;
+use crate::tasks::lock;
 
 /// The key that [`Scripted::client`] sends.
 pub(crate) const KEY: &str = "k3y-secret";
@@ -37,7 +38,7 @@ impl Scripted {
         let app = Router::new().fallback(move |request: Request| {
             let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
             let answer = answer(&path);
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push((path, request.headers().clone()));
+            lock(&seen).push((path, request.headers().clone()));
             async { answer }
         });
         let task = tokio::spawn(async { axum::serve(listener, app).await.unwrap() });
@@ -78,7 +79,7 @@ impl Scripted {
 
     /// What it has been asked so far, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.asked).clone()
     }
 }
 

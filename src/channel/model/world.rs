@@ -1,7 +1,7 @@
 //! What the parts of a history share: its steps, its time, and where the run in hand is to end.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -11,6 +11,7 @@ use crate::channel::Channel;
 use crate::channel::controls::Handle;
 use crate::event::Offset;
 use crate::ledger::tests::memory::Write;
+use crate::tasks::lock;
 
 use super::history::{End, Fault, History, Paused, Run};
 use super::reload::reload;
@@ -106,7 +107,7 @@ impl World {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Begins a run. The first token fires when nothing more may happen, the second stops the run in order.

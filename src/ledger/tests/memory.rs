@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::event::ChannelId;
 use crate::ledger::{Effects, Entries, Key, Lease, Ledgers, Outcome, StateError, Store, Value};
+use crate::tasks::lock;
 
 /// What is left when a store is gone, however it went.
 #[derive(Debug, Default)]
@@ -65,7 +66,7 @@ impl Disk {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(ChannelId, Key), Bytes>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entries)
     }
 }
 
