@@ -6,7 +6,8 @@
 //!   but a 404 counts as the service's only where its body is the service's error envelope.
 //! * **The key goes to the service and nowhere else.** Redirects are not followed. No `Debug`, error or log has the key in
 //!   it, even where the service repeats it.
-//! * **Bounded.** A body is read up to [`MAX_BODY`], after decompression, and a page up to [`MAX_RECORDS`].
+//! * **Bounded.** A body is read up to [`MAX_BODY`], after decompression, and a page up to [`MAX_RECORDS`]. A body is read as
+//!   far as there is memory for it.
 //! * **No async thread is held up.** A long page is read on another thread, and a body gives way to other tasks piece by
 //!   piece.
 //! * **Bytes survive.** A [`RawEvent`] holds the service's bytes as they came, valid UTF-8 or not.
@@ -20,12 +21,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::RequestBuilder;
 use reqwest::header::HeaderValue;
 use url::Url;
 use uuid::Uuid;
 
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::memory::ChannelMemory;
 use crate::secret::Secret;
 
 mod buffers;
@@ -45,6 +46,10 @@ pub use page::{MAX_RECORDS, Page};
 pub use watcher::Watcher;
 
 use buffers::Buffers;
+
+/// The fewest events that are asked for where memory is short: a page of one could not be told from the top of a longer
+/// range, and a page of two, requested one offset early from a service that includes that offset, might hold nothing new.
+pub const SMALLEST_PAGE: u16 = 3;
 
 /// No answer is read beyond this, counted after decompression.
 pub const MAX_BODY: usize = 64 * 1024 * 1024;
@@ -71,6 +76,7 @@ pub struct Client {
     authorization: HeaderValue,
     max_body: usize,
     buffers: Arc<Buffers>,
+    memory: Arc<ChannelMemory>,
 }
 
 impl fmt::Debug for Client {
@@ -87,13 +93,28 @@ impl PartialEq for Client {
 }
 
 impl Client {
+    /// This client, whose bodies are counted as that channel's memory.
+    #[must_use]
+    pub fn counted_by(self, memory: Arc<ChannelMemory>) -> Self {
+        Self { memory, ..self }
+    }
+
     /// Reads a page of a channel's newest events, or of those after `offset` (spec/wire.md, "`offset` on poll", says
-    /// what is not known about it). `limit` is 1 to 200.
+    /// what is not known about it). `limit` is 1 to 200. A page of more than [`SMALLEST_PAGE`] events is read only as far
+    /// as memory is free. A smaller one waits for memory, and a single event has it beyond the limit.
     ///
     /// # Errors
     /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`].
     pub async fn poll(&self, channel: ChannelId, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        self.page(self.get(&["channels", &channel.to_string(), "events"]), limit, offset).await
+        let request = self.get(&["channels", &channel.to_string(), "events"]);
+        let request = self.authorized(request.query(&(("limit", limit), ("offset", offset))));
+        let body = match limit {
+            // To look at the newest event must not wait for the pages in hand.
+            1 => self.send_beyond(&request, ApiError::ChannelGone).await?,
+            ..=SMALLEST_PAGE => self.send_until_whole(&request, ApiError::ChannelGone).await?,
+            _ => self.send(request, ApiError::ChannelGone, self.memory.free()).await?,
+        };
+        Ok(page::read(body).await?)
     }
 
     /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200.
@@ -108,12 +129,8 @@ impl Client {
         offset: Option<Offset>,
     ) -> Result<Page, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "events", "search"]);
-        self.page(request.query(&filter.query()), limit, offset).await
-    }
-
-    async fn page(&self, request: RequestBuilder, limit: u16, offset: Option<Offset>) -> Result<Page, ApiError> {
-        let request = request.query(&(("limit", limit), ("offset", offset)));
-        let body = self.send(self.authorized(request), ApiError::ChannelGone).await?;
+        let request = request.query(&filter.query()).query(&(("limit", limit), ("offset", offset)));
+        let body = self.send_until_whole(&self.authorized(request), ApiError::ChannelGone).await?;
         Ok(page::read(body).await?)
     }
 
@@ -124,7 +141,8 @@ impl Client {
     /// [`ApiError::Malformed`].
     pub async fn event(&self, channel: ChannelId, id: EventId) -> Result<RawEvent, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "events", "search", &id.to_string()]);
-        let body = self.send(self.authorized(request), ApiError::NotFound).await?;
+        // A page waits for it, which holds memory itself.
+        let body = self.send_beyond(&self.authorized(request), ApiError::NotFound).await?;
         Ok(page::read_one(&body, id)?)
     }
 
@@ -134,7 +152,7 @@ impl Client {
     /// [`ApiError`]; a 404 is [`ApiError::NotFound`].
     pub async fn watcher(&self, channel: ChannelId, id: Uuid) -> Result<Watcher, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "watchers", &id.to_string()]);
-        let body = self.send(self.authorized(request), ApiError::NotFound).await?;
+        let body = self.send(self.authorized(request), ApiError::NotFound, self.memory.exceed(0)).await?;
         Ok(Watcher::read(&body)?)
     }
 
@@ -143,6 +161,6 @@ impl Client {
     /// # Errors
     /// [`ApiError`], unless the answer is a 2xx.
     pub async fn health(&self) -> Result<(), ApiError> {
-        self.send(self.get(&["health-check"]), ApiError::Refused).await.map(drop)
+        self.send(self.get(&["health-check"]), ApiError::Refused, self.memory.free()).await.map(drop)
     }
 }

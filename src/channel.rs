@@ -18,7 +18,7 @@
 //! * **What did not change goes on.** A new plan (see [`Channel::become_like`]) restarts only what it changes: reading, and
 //!   the lanes whose sink is used differently.
 //! * **Bounded.** At most two ranges are read ahead, `QUEUE_BATCHES` batches wait for a lane, and [`LATE`] events for their
-//!   proof; then reading waits. Channels that are behind share `read::permits`.
+//!   proof; then reading waits. Of all of it there is only as much as [`memory`](crate::memory) allows.
 //!
 //! # Cancellation
 //!
@@ -141,6 +141,7 @@ impl Channel {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
         let (channel, board, counts) = (settings.channel.id, handle.clone(), metrics.clone());
+        let api = api.counted_by(handle.memory.clone());
         let source = Arc::new(Service { api, channel, handle: board, metrics: counts });
         let plan = Plan { settings: Arc::new(settings), source, outlets };
         Self::with_plan(plan, handle, metrics, parts.clone())

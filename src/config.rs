@@ -62,6 +62,8 @@ pub struct Config {
     pub log: Log,
     /// `[log]`: where traces are exported; `None` where they are not.
     pub otlp: Option<Otlp>,
+    /// `limits.memory`: of pages, events in hand and queues, in bytes.
+    pub memory: u64,
     /// How long the work in hand may take after a signal to stop. Zero: none is waited for.
     pub shutdown_grace: Duration,
     /// `[channels.NAME]`, in the order of their names. At least one.
@@ -107,6 +109,7 @@ impl Config {
         let api = Api::read(&root.section("api"));
         let (state_path, listen) = (daemon::read_state_path(root), daemon::read_listen(root));
         let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
+        let memory = daemon::read_memory(root);
         let shutdown_grace = root.required("shutdown_grace", values::duration);
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
@@ -117,6 +120,7 @@ impl Config {
             listen: listen?,
             log: log?,
             otlp: otlp?,
+            memory: memory?,
             shutdown_grace: shutdown_grace?,
             notes: unused(&channels, &sinks),
             channels,

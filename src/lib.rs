@@ -30,18 +30,19 @@
 //! |---|---|---|
 //! | [`event`] | ids, offsets, events as the service writes them; no I/O | |
 //! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
-//! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, verify |
+//! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, memory, verify |
 //! | [`secret`] | a text that shows nothing of itself | |
 //! | [`http`] | TLS, proxies, headers, what all clients share | |
 //! | [`telemetry`] | logs and traces | record, http |
 //! | [`tasks`] | waiting for a newer value, joining a task, locking | |
+//! | [`memory`] | the memory of all channels together, and of each | tasks |
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |
-//! | [`api`] | the client of the service: pages, errors by what to do next | event, http, secret, tasks |
+//! | [`api`] | the client of the service: pages, errors by what to do next | event, http, memory, secret, tasks |
 //! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, tasks, telemetry |
 //! | [`sink`] | the trait, and one file or folder a sink | event, http, record, retry, tasks, telemetry |
-//! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, metrics, record, retry, sink, tasks, telemetry, verify |
+//! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, memory, metrics, record, retry, sink, tasks, telemetry, verify |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |
 //! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | channel, event, ledger, liveness, metrics, record, tasks, telemetry, verify, version |
 //! | [`config`] | from the operator's text to the settings of the modules above, every mistake at once | all above |
@@ -80,6 +81,7 @@ pub mod simulator;
 
 pub mod http;
 pub mod liveness;
+pub mod memory;
 pub mod metrics;
 pub mod retry;
 pub mod secret;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::event::{ChannelId, Event, EventId, EventType, Offset};
+use crate::memory::Reserved;
 use crate::verify::{Hash, Unsigned, Verdict, Verified};
 
 mod facts;
@@ -56,6 +57,7 @@ pub struct Record {
     parts: Parts,
     /// Read at the first question. Without filters and subjects it stays empty.
     facts: OnceLock<Box<Facts>>,
+    _counted: Option<Arc<Reserved>>,
 }
 
 impl Record {
@@ -72,7 +74,8 @@ impl Record {
     }
 
     fn new(channel: &ChannelRef, event: &Event, verification: &Verification<'_>, lines: &mut Lines) -> Self {
-        let (json, parts) = lines.write(|json| line::render(json, channel, &event.raw, Some(event), verification));
+        let (json, parts, counted) =
+            lines.write(|json| line::render(json, channel, &event.raw, Some(event), verification));
         Self {
             channel: channel.clone(),
             offset: event.raw.offset,
@@ -83,6 +86,7 @@ impl Record {
             json,
             parts,
             facts: OnceLock::new(),
+            _counted: counted,
         }
     }
 

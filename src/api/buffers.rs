@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
+use super::ApiError;
+use crate::memory::Reserved;
 use crate::tasks::lock;
 
 /// A body of so many bytes is long. A shorter one is copied into an allocation of its own.
@@ -31,16 +33,21 @@ pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) bytes: Vec<u8>,
+    reserved: Reserved,
     buffers: Arc<Buffers>,
 }
 
 impl Buffers {
     /// An empty body of an announced length; zero where it is not known.
-    pub(super) fn body(self: &Arc<Self>, announced: usize) -> Body {
+    ///
+    /// # Errors
+    /// [`ApiError::TooLong`], where there is no memory for it.
+    pub(super) fn body(self: &Arc<Self>, announced: usize, reserved: Reserved) -> Result<Body, ApiError> {
         let may_be_long = announced == 0 || announced >= LONG;
-        let mut bytes = if may_be_long { self.lock().pop().unwrap_or_default() } else { Vec::new() };
-        bytes.reserve(announced);
-        Body { bytes, buffers: self.clone() }
+        let bytes = if may_be_long { self.lock().pop().unwrap_or_default() } else { Vec::new() };
+        let mut body = Body { bytes, reserved, buffers: self.clone() };
+        body.reserve(announced)?;
+        Ok(body)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
@@ -49,9 +56,45 @@ impl Buffers {
 }
 
 impl Body {
+    /// Adds what has arrived.
+    ///
+    /// # Errors
+    /// [`ApiError::TooLong`], where there is no memory for it.
+    pub(super) fn extend(&mut self, chunk: &[u8]) -> Result<(), ApiError> {
+        self.reserve(chunk.len())?;
+        self.bytes.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn reserve(&mut self, more: usize) -> Result<(), ApiError> {
+        let length = self.bytes.len() + more;
+        let missing = length.saturating_sub(self.reserved.bytes());
+        // In steps that grow, as the buffer does.
+        if missing > 0 && !self.reserved.grow(missing.max(self.bytes.len())) && !self.reserved.grow(missing) {
+            return Err(ApiError::TooLong { at_least: length });
+        }
+        self.bytes.reserve(more);
+        Ok(())
+    }
+
     /// The whole body. A short one gives its buffer back at once.
-    pub(super) fn freeze(self) -> Bytes {
-        if self.bytes.len() < LONG { Bytes::copy_from_slice(&self.bytes) } else { Bytes::from_owner(self) }
+    pub(super) fn freeze(mut self) -> Bytes {
+        self.reserved.shrink_to(self.bytes.len());
+        if self.bytes.len() < LONG {
+            let short = self.bytes.clone();
+            self.give_back();
+            self.bytes = short;
+        }
+        Bytes::from_owner(self)
+    }
+
+    fn give_back(&mut self) {
+        let mut bytes = mem::take(&mut self.bytes);
+        let mut buffers = self.buffers.lock();
+        if (LONG..=LARGEST).contains(&bytes.capacity()) && buffers.len() < KEPT {
+            bytes.clear();
+            buffers.push(bytes);
+        }
     }
 }
 
@@ -63,12 +106,7 @@ impl AsRef<[u8]> for Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        let mut bytes = mem::take(&mut self.bytes);
-        let mut buffers = self.buffers.lock();
-        if (LONG..=LARGEST).contains(&bytes.capacity()) && buffers.len() < KEPT {
-            bytes.clear();
-            buffers.push(bytes);
-        }
+        self.give_back();
     }
 }
 

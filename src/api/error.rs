@@ -26,6 +26,12 @@ pub enum ApiError {
     /// A 5xx or the network: ask again after a wait.
     #[error(transparent)]
     Transient(Trouble),
+    /// There is no memory for the whole answer: ask for fewer events.
+    #[error("the answer has {at_least} bytes or more, and there is no memory for it: see limits.memory")]
+    TooLong {
+        /// The answer has as many bytes, or more.
+        at_least: usize,
+    },
     /// Not the answer to the request: a proxy, or a fault of the service. Asking again may help; otherwise an operator has to
     /// look.
     #[error(transparent)]

@@ -11,8 +11,12 @@ use flate2::write::GzEncoder;
 
 use self::scripted::{KEY, Scripted};
 use super::*;
+use crate::memory::Memory;
 
 pub(crate) mod scripted;
+
+/// The length of a page.
+const LENGTH: usize = 1_000_000;
 
 const PAGE: &str = r#"{"events":[{"headers":{"offset":5}},{"headers":{"offset":3}}],"has_more":true}"#;
 
@@ -261,7 +265,7 @@ async fn a_compressed_page_is_read_and_its_bound_counts_what_comes_out() {
     let service = zipped(gzip(&vec![0; 1_000_000])).await;
     let client = Client { max_body: 10_000, ..service.client() };
     let error = client.poll(channel(), None, 2).await.unwrap_err();
-    assert_malformed(&error, "the answer is longer than 10000 bytes");
+    assert!(matches!(error, ApiError::TooLong { at_least: 10_000 }), "{error:?}");
 
     let service = zipped(b"this is no gzip".to_vec()).await;
     let error = service.client().poll(channel(), None, 2).await.unwrap_err();
@@ -275,7 +279,37 @@ async fn a_body_is_read_up_to_its_bound_and_not_beyond() {
     exact.poll(channel(), None, 2).await.unwrap();
     let short = Client { max_body: PAGE.len() - 1, ..service.client() };
     let error = short.poll(channel(), None, 2).await.unwrap_err();
-    assert_malformed(&error, "the answer is longer than ");
+    assert!(matches!(error, ApiError::TooLong { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_page_is_read_as_far_as_memory_is_free_and_the_smallest_once_there_is_enough() {
+    let memory = Arc::<Memory>::default();
+    memory.share_among(8 * LENGTH as u64, 2);
+    let [busy, short] = [(); 2].map(|()| ChannelMemory::of(&memory));
+    // The floor is half a page.
+    let in_hand = busy.exceed(10 * LENGTH);
+    let body = format!("{}{PAGE}", " ".repeat(LENGTH - PAGE.len()));
+    let service = answering(200, body).await;
+    let client = service.client().counted_by(short);
+    let error = client.poll(channel(), None, SMALLEST_PAGE + 1).await.unwrap_err();
+    assert!(matches!(error, ApiError::TooLong { at_least: LENGTH }), "{error:?}");
+    let mut smallest = Box::pin(client.poll(channel(), None, SMALLEST_PAGE));
+    tokio::time::timeout(Duration::from_millis(300), &mut smallest).await.unwrap_err();
+    drop(in_hand);
+    assert_eq!(offsets(&smallest.await.unwrap()), [5, 3]);
+}
+
+#[tokio::test]
+async fn an_event_is_read_again_though_there_is_no_memory_for_it() {
+    let memory = Arc::<Memory>::default();
+    memory.share_among(8 * LENGTH as u64, 2);
+    let [busy, short] = [(); 2].map(|()| ChannelMemory::of(&memory));
+    let _in_hand = busy.exceed(10 * LENGTH);
+    let body = format!("{}{{\"headers\":{{\"offset\":5}}}}", " ".repeat(LENGTH));
+    let service = answering(200, body).await;
+    let client = service.client().counted_by(short);
+    assert_eq!(client.event(channel(), event_id()).await.unwrap().offset.get(), 5);
 }
 
 #[tokio::test]

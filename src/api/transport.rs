@@ -15,6 +15,7 @@ use super::envelope::{self, MAX_ENVELOPE};
 use super::error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
 use super::{Client, MAX_BODY, Settings};
 use crate::http;
+use crate::memory::Reserved;
 
 /// Between two pings of an HTTP/2 connection in use, and how long a pong may take. Without pings a dead connection would
 /// cost every request its whole timeout.
@@ -53,7 +54,8 @@ impl Client {
             .gzip(true)
             .build()
             .map_err(SettingsError::Http)?;
-        Ok(Self { http, settings: Arc::new(settings), authorization, max_body: MAX_BODY, buffers: Arc::default() })
+        let (settings, buffers, memory) = (Arc::new(settings), Arc::default(), Arc::default());
+        Ok(Self { http, settings, authorization, max_body: MAX_BODY, buffers, memory })
     }
 
     /// A request without the key.
@@ -68,19 +70,54 @@ impl Client {
         request.header(AUTHORIZATION, self.authorization.clone())
     }
 
-    /// The body of a 2xx. A 404 of the service is the error `missing`.
+    /// The body of a 2xx, however long, once there is memory for it.
+    pub(super) async fn send_until_whole(
+        &self,
+        request: &RequestBuilder,
+        missing: fn(Answer) -> ApiError,
+    ) -> Result<Bytes, ApiError> {
+        let mut reserved = self.memory.free();
+        loop {
+            let request = request.try_clone().expect("it has no body");
+            match self.send(request, missing, reserved).await {
+                Err(ApiError::TooLong { at_least }) if at_least < self.longest() => {
+                    reserved = self.memory.reserve(2 * at_least).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The body of a 2xx, however long, beyond the limit where no memory is free.
+    pub(super) async fn send_beyond(
+        &self,
+        request: &RequestBuilder,
+        missing: fn(Answer) -> ApiError,
+    ) -> Result<Bytes, ApiError> {
+        let again = || request.try_clone().expect("it has no body");
+        match self.send(again(), missing, self.memory.free()).await {
+            Err(ApiError::TooLong { .. }) => {
+                let _alone = self.memory.alone().await;
+                self.send(again(), missing, self.memory.exceed(0)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// The body of a 2xx, as far as there is memory for it. A 404 of the service is the error `missing`.
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
-        missing: impl FnOnce(Answer) -> ApiError,
+        missing: fn(Answer) -> ApiError,
+        reserved: Reserved,
     ) -> Result<Bytes, ApiError> {
         let mut response = request.send().await.map_err(broken)?;
         let (status, retry_after) = (response.status().as_u16(), http::retry_after(response.headers()));
         if response.status().is_success() {
-            return self.body(&mut response, self.max_body).await;
+            return self.body(&mut response, self.longest(), reserved).await;
         }
         // The status counts though the body cannot be read.
-        let said = self.body(&mut response, MAX_ENVELOPE).await.unwrap_or_default();
+        let said = self.body(&mut response, MAX_ENVELOPE, self.memory.exceed(0)).await.unwrap_or_default();
         let (answer, is_envelope) = envelope::read(status, &said, self.settings.api_key.expose());
         Err(match status {
             404 if is_envelope => missing(answer),
@@ -100,15 +137,20 @@ impl Client {
         })
     }
 
+    /// No answer is read beyond this.
+    fn longest(&self) -> usize {
+        self.max_body.min(self.memory.largest())
+    }
+
     /// Reads a body, decompressed, up to `bound` bytes.
-    async fn body(&self, response: &mut Response, bound: usize) -> Result<Bytes, ApiError> {
+    async fn body(&self, response: &mut Response, bound: usize, reserved: Reserved) -> Result<Bytes, ApiError> {
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
-        let mut body = self.buffers.body(announced.min(bound));
+        let mut body = self.buffers.body(announced.min(bound), reserved)?;
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             if chunk.len() > bound - body.bytes.len() {
-                return Err(BadAnswer(format!("the answer is longer than {bound} bytes").into()).into());
+                return Err(ApiError::TooLong { at_least: bound });
             }
-            body.bytes.extend_from_slice(&chunk);
+            body.extend(&chunk)?;
             // What is decompressed hardly ever has to wait for the network.
             if body.bytes.len() / GIVE_WAY > (body.bytes.len() - chunk.len()) / GIVE_WAY {
                 yield_now().await;

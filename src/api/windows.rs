@@ -112,6 +112,16 @@ impl Windows {
         (window.after < window.through).then_some(window)
     }
 
+    /// Notes that a window's page is too long to be read: the next window is shorter.
+    ///
+    /// # Errors
+    /// [`InDoubt::Crowded`], where it cannot be shorter.
+    pub fn too_long(&mut self, window: Window) -> Result<(), InDoubt> {
+        let span = window.through - window.after;
+        self.span = self.span.min(span / 2).max(1);
+        if span == 1 { Err(InDoubt::Crowded) } else { Ok(()) }
+    }
+
     /// Takes the page of a window, and of it the events that are `wanted`. `false` where the page is cut: nothing was
     /// taken, and the next window is shorter.
     ///

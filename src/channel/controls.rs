@@ -12,6 +12,7 @@ use crate::channel::status::Problem;
 use crate::channel::verify::recent::RecentEvents;
 use crate::event::ChannelId;
 use crate::ledger::{Claim, Claimed};
+use crate::memory::{ChannelMemory, Memory};
 use crate::record::ChannelRef;
 use crate::tasks::lock;
 
@@ -20,6 +21,8 @@ use crate::tasks::lock;
 pub struct Handle {
     board: Mutex<Board>,
     pauses: watch::Sender<Pauses>,
+    /// What its pages and events in hand take.
+    pub(super) memory: Arc<ChannelMemory>,
 }
 
 /// A claimed channel, as its own task and operators' commands work on it.
@@ -130,11 +133,16 @@ impl Handle {
 
 /// The handles of all channels.
 #[derive(Debug, Default)]
-pub struct Handles(Mutex<HashMap<ChannelId, Arc<Handle>>>);
+pub struct Handles {
+    each: Mutex<HashMap<ChannelId, Arc<Handle>>>,
+    /// What all channels share.
+    pub memory: Arc<Memory>,
+}
 
 impl Handles {
     /// The handle of a channel: always the same.
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
-        lock(&self.0).entry(channel).or_default().clone()
+        let new = || Arc::new(Handle { memory: ChannelMemory::of(&self.memory), ..Handle::default() });
+        lock(&self.each).entry(channel).or_insert_with(new).clone()
     }
 }

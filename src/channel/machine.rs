@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::channel::ChannelError;
-use crate::channel::read::permits::{self, FOR_EACH_PROCESSOR, ReadPermit};
 use crate::channel::settings::Settings;
 use crate::channel::verify::Checked;
 use crate::event::RawEvent;
+use crate::memory::ChannelMemory;
 use crate::retry::{Retry, RetryPolicy};
 use crate::tasks::lock;
 use crate::verify::Verifier;
@@ -38,11 +38,13 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     /// Waits that grow, with random differences.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
-    /// A permit to request a range and to check it.
-    async fn permit(&self) -> ReadPermit;
-
-    /// Checks events off the async threads; the result is in their order.
-    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError>;
+    /// Checks events off the async threads; the result is in their order. Its records take of the memory.
+    async fn check(
+        &self,
+        settings: &Arc<Settings>,
+        events: Vec<RawEvent>,
+        memory: &Arc<ChannelMemory>,
+    ) -> Result<Vec<Checked>, ChannelError>;
 }
 
 /// The threads that check events. All channels share them: there is one thread for each processor, however many channels are
@@ -66,6 +68,7 @@ impl Default for Processors {
 }
 
 impl Processors {
+    #[cfg(test)]
     pub(crate) fn number(&self) -> usize {
         self.threads.current_num_threads()
     }
@@ -96,15 +99,13 @@ impl Processors {
 pub(super) struct ThisMachine {
     began: Instant,
     processors: Arc<Processors>,
-    permits: Arc<Semaphore>,
     /// Tables that are prepared for signers, beside the checking of further events.
     preparing: Mutex<JoinSet<()>>,
 }
 
 impl ThisMachine {
     pub(super) fn new(processors: Arc<Processors>) -> Self {
-        let permits = Arc::new(Semaphore::new(FOR_EACH_PROCESSOR * processors.number()));
-        Self { began: Instant::now(), processors, permits, preparing: Mutex::default() }
+        Self { began: Instant::now(), processors, preparing: Mutex::default() }
     }
 
     /// Prepares a verifier that wants it, unless one is being prepared.
@@ -135,15 +136,16 @@ impl Machine for ThisMachine {
         Retry::new(policy)
     }
 
-    async fn permit(&self) -> ReadPermit {
-        permits::next(&self.permits).await
-    }
-
-    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+    async fn check(
+        &self,
+        settings: &Arc<Settings>,
+        events: Vec<RawEvent>,
+        memory: &Arc<ChannelMemory>,
+    ) -> Result<Vec<Checked>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
         let shares = (0..shares).map(|_| {
-            let (settings, share) = (settings.clone(), events.by_ref().take(SHARE).collect());
-            self.processors.run(move || Checked::all(&settings, share))
+            let (settings, share, memory) = (settings.clone(), events.by_ref().take(SHARE).collect(), memory.clone());
+            self.processors.run(move || Checked::all(&settings, share, memory))
         });
         let checked = join_all(shares).await.into_iter().flatten().collect();
         self.prepare(&settings.verification.verifier)?;

@@ -3,7 +3,6 @@
 pub(super) mod ahead;
 pub(super) mod history;
 pub(super) mod intake;
-pub(super) mod permits;
 pub(super) mod reader;
 pub(super) mod schedule;
 pub(super) mod source;

@@ -1,21 +1,20 @@
-//! What a channel's board shows over virtual time, how far a channel reads ahead, and what it takes from others.
+//! What a channel's board shows over virtual time, and how far a channel reads ahead.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::*;
 use crate::api::{ApiError, Page};
 use crate::channel::machine::{Machine, ThisMachine};
-use crate::channel::read::permits::{self, ReadPermit};
 use crate::channel::read::source::Source;
 use crate::channel::verify::Checked;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use crate::ledger::tests::memory::{Disk, Gate, Write};
 use crate::ledger::{Effects, Lease, Ledgers};
+use crate::memory::ChannelMemory;
 use crate::metrics::Metrics;
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::{Delivery, Sink, Undelivered};
@@ -99,14 +98,6 @@ impl Gate for OpenGate {
 #[derive(Debug)]
 struct TestMachine {
     began: Instant,
-    permits: Arc<Semaphore>,
-}
-
-impl TestMachine {
-    /// With one permit for all its channels.
-    fn new() -> Self {
-        Self { began: Instant::now(), permits: Arc::new(Semaphore::new(1)) }
-    }
 }
 
 #[async_trait]
@@ -123,12 +114,13 @@ impl Machine for TestMachine {
         Retry::new(policy)
     }
 
-    async fn permit(&self) -> ReadPermit {
-        permits::next(&self.permits).await
-    }
-
-    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
-        Ok(Checked::all(settings, events))
+    async fn check(
+        &self,
+        settings: &Arc<Settings>,
+        events: Vec<RawEvent>,
+        memory: &Arc<ChannelMemory>,
+    ) -> Result<Vec<Checked>, ChannelError> {
+        Ok(Checked::all(settings, events, memory.clone()))
     }
 }
 
@@ -158,10 +150,7 @@ fn settings() -> Settings {
 }
 
 fn channel_from(source: &Arc<TestSource>, receives: Receives) -> Arc<Channel> {
-    channel_on(Arc::new(TestMachine::new()), source, receives)
-}
-
-fn channel_on(machine: Arc<TestMachine>, source: &Arc<TestSource>, receives: Receives) -> Arc<Channel> {
+    let machine = Arc::new(TestMachine { began: Instant::now() });
     let handle = source.handle.clone();
     let plan = Plan {
         settings: Arc::new(settings()),
@@ -211,28 +200,11 @@ async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
     assert_eq!(source.read_through.load(Relaxed), 10 + 9 * (pages - 1));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_channel_whose_sink_stands_still_takes_no_permit_from_another() {
-    let (machine, stop, a_while) = (Arc::new(TestMachine::new()), CancellationToken::new(), Duration::from_secs(60));
-    let [stuck, healthy] = [(1000, Receives::Nothing), (30, Receives::Everything)].map(|(events, receives)| {
-        let handle = Arc::<Handle>::default();
-        let source = Arc::new(TestSource { events, handle, read_through: AtomicI64::default() });
-        (channel_on(machine.clone(), &source, receives), source)
-    });
-    let ended = tokio::select! {
-        () = sleep(a_while + 10 * TAKES) => None,
-        ended = stuck.0.run(&stop) => Some(ended),
-        ended = async { sleep(a_while).await; healthy.0.run(&stop).await } => Some(ended),
-    };
-    assert!(ended.is_none(), "{ended:?}");
-    assert!((50..1000).contains(&stuck.1.read_through.load(Relaxed)), "it stands still");
-    assert_eq!(healthy.1.read_through.load(Relaxed), 30, "it has read everything");
-}
-
 #[tokio::test]
 async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
     let settings = Arc::new(settings());
-    let checked = ThisMachine::new(Arc::default()).check(&settings, (1..=1000).map(notice).collect()).await.unwrap();
+    let events = (1..=1000).map(notice).collect();
+    let checked = ThisMachine::new(Arc::default()).check(&settings, events, &Arc::default()).await.unwrap();
     let offsets = checked.iter().map(|checked| match checked {
         Checked::Unsigned(notice, _) => notice.event().raw.offset.get(),
         other => panic!("{other:?}"),

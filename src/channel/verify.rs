@@ -13,16 +13,15 @@
 //!
 //! At any point: the stage changes nothing durable, and the same events are read and verified again.
 
-use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use tracing::error;
 use tracing::field::display;
 
-use crate::channel::ChannelError;
 use crate::channel::context::ReadPlan;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::reporter::StatusReporter;
+use crate::channel::{Channel, ChannelError};
 use crate::event::RawEvent;
 use crate::ledger::Pending;
 use crate::metrics::Sort;
@@ -52,8 +51,14 @@ pub(super) struct StageContext<'a> {
 }
 
 impl ReadPlan {
+    /// Checks events that follow each other, in their order.
+    pub(super) async fn check(&self, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+        let Channel { parts, handle, .. } = &*self.channel;
+        parts.machine.check(&self.settings, events, &handle.memory).await
+    }
+
     async fn check_one(&self, event: RawEvent) -> Result<Checked, ChannelError> {
-        let mut checked = self.channel.parts.machine.check(&self.settings, vec![event]).await?;
+        let mut checked = self.check(vec![event]).await?;
         Ok(checked.pop().expect("as many verdicts as events"))
     }
 
@@ -159,7 +164,7 @@ impl ReadPlan {
             return Outcome::Rejected(self.quarantine(raw, Rejection::new(PENDING_WITHOUT_ID, detail), trace));
         };
         // A copy: a slice would keep its whole page in memory for as long as it waits.
-        let json = Bytes::copy_from_slice(&raw.json);
+        let json = self.channel.handle.memory.copy(&raw.json);
         let first_seen = self.channel.parts.machine.now();
         Outcome::Pending(Pending { offset: raw.offset, event_id: Some(event_id), first_seen, json })
     }

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
 
 use super::channel::{self, Channel};
 use super::files::Text;
 use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section, all};
-use super::values::{http_url, path, word};
+use super::values::{http_url, path, size_in, word};
 use crate::http;
 use crate::telemetry::Log;
 use crate::telemetry::trace::Otlp;
@@ -54,6 +55,11 @@ fn load_part<T>(file: Option<&Path>, read: impl FnOnce(&Section<'_>) -> Result<T
 
 pub(super) fn read_state_path(root: &Section<'_>) -> Result<PathBuf, Reported> {
     root.section("state").required("path", path)
+}
+
+pub(super) fn read_memory(root: &Section<'_>) -> Result<u64, Reported> {
+    let range = ByteSize::mib(32)..=ByteSize::tib(1);
+    root.section("limits").required("memory", size_in(range)).map(|ByteSize(bytes)| bytes)
 }
 
 pub(super) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Reported> {

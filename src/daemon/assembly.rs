@@ -30,7 +30,7 @@ pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
 }
 
 /// The configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not changed is kept from
-/// `before`. The room for recent proofs is shared among the channels.
+/// `before`. The memory and the room for recent proofs are shared among the channels.
 pub(super) fn assemble(
     config: &Config,
     before: Option<(&Config, &Sinks)>,
@@ -50,6 +50,7 @@ pub(super) fn assemble(
     }
     let channels = channels(config, &client, &sinks, parts);
     parts.recent.share_among(channels.len());
+    parts.handles.memory.share_among(config.memory, channels.len());
     Ok((sinks, channels))
 }
 

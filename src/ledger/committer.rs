@@ -9,6 +9,7 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use prometheus::Histogram;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -22,6 +23,9 @@ use crate::telemetry::Chain;
 
 /// Commits that are written together at most.
 const GROUP: usize = 64;
+
+/// No more commits are written together with so many bytes: the store holds them several times while it writes.
+const GROUP_BYTES: usize = 8 << 20;
 
 /// Commits that may wait for those being written.
 const QUEUE: usize = 256;
@@ -70,6 +74,9 @@ async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, wri
             group.add(first);
         }
         for _ in 1..GROUP {
+            if group.bytes() >= GROUP_BYTES {
+                break;
+            }
             let Ok(next) = requests.try_recv() else { break };
             group.add(next);
         }
@@ -86,6 +93,11 @@ async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, wri
 }
 
 impl Group {
+    fn bytes(&self) -> usize {
+        let changes = self.effects.iter().flat_map(|(_, effects)| &effects.changes);
+        changes.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum()
+    }
+
     fn add(&mut self, Request { lease, effects, answer }: Request) {
         if let Some(at) = self.effects.iter().position(|(known, _)| known.channel == lease.channel) {
             let known = &mut self.effects[at].1;

@@ -4,7 +4,11 @@
 //! fragments the heap: memory then grows for as long as a channel catches up. Other allocators do not help; the buffers for
 //! bodies (`src/api/buffers.rs`) have the figures.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
+
+use crate::memory::{ChannelMemory, Reserved};
 
 /// The most memory that is allocated ahead of the lines that need it.
 const AHEAD: usize = 256 << 10;
@@ -15,7 +19,10 @@ pub struct Lines {
     expected: usize,
     /// The line that is being written.
     line: Vec<u8>,
-    memory: BytesMut,
+    block: BytesMut,
+    /// What the block counts as.
+    counted: Option<Arc<Reserved>>,
+    memory: Arc<ChannelMemory>,
 }
 
 impl Lines {
@@ -24,19 +31,26 @@ impl Lines {
         Self { expected, ..Self::default() }
     }
 
-    /// The line that `write` puts into an empty buffer, and its result.
-    pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> (Bytes, T) {
+    /// These lines, counted as that channel's memory.
+    #[must_use]
+    pub fn counted_by(self, memory: Arc<ChannelMemory>) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// The line that `write` puts into an empty buffer, its result, and what has to be kept as long as the line.
+    pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> (Bytes, T, Option<Arc<Reserved>>) {
         self.line.clear();
         let written = write(&mut self.line);
         let length = self.line.len();
-        if self.memory.capacity() < length {
+        if self.block.capacity() < length {
             // Assumes that the lines to come are as long.
             let ahead = AHEAD.min(length.saturating_mul(self.expected));
-            self.memory = BytesMut::with_capacity(ahead.max(length));
+            self.block = BytesMut::with_capacity(ahead.max(length));
+            self.counted = Some(Arc::new(self.memory.exceed(ahead.max(length))));
         }
         self.expected = self.expected.saturating_sub(1);
-        self.memory.extend_from_slice(&self.line);
-        (self.memory.split().freeze(), written)
+        self.block.extend_from_slice(&self.line);
+        (self.block.split().freeze(), written, self.counted.clone())
     }
 }
 

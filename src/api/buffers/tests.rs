@@ -1,8 +1,9 @@
 use super::*;
+use crate::memory::ChannelMemory;
 
 fn read(buffers: &Arc<Buffers>, announced: usize, length: usize, byte: u8) -> Bytes {
-    let mut body = buffers.body(announced);
-    vec![byte; length].chunks(10_000).for_each(|chunk| body.bytes.extend_from_slice(chunk));
+    let mut body = buffers.body(announced, Arc::<ChannelMemory>::default().free()).unwrap();
+    vec![byte; length].chunks(10_000).for_each(|chunk| body.extend(chunk).unwrap());
     body.freeze()
 }
 

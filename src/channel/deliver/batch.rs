@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::channel::settings::{Ordering, Settings};
 use crate::event::Offset;
 use crate::ledger::{Pending, QuarantinedEvent};
@@ -102,6 +104,12 @@ impl Batch {
     /// How many events it holds.
     pub(crate) fn len(&self) -> usize {
         self.records.len() + self.pending.len() + self.rejected.len()
+    }
+
+    /// The bytes of its events that are set aside or quarantined.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let pending = self.pending.iter().map(|pending| &pending.json);
+        pending.chain(self.rejected.iter().map(|rejected| &rejected.json)).map(Bytes::len).sum()
     }
 
     /// A range in which every event is rejected.

@@ -44,6 +44,9 @@ use refusal::GiveUpTimer;
 /// The most events that a lane joins into one batch: its filter may leave few of many to offer.
 const MAX_GATHERED: usize = 4_000;
 
+/// No batch is joined to one that has so many bytes to set aside and to quarantine, which are recorded in one commit.
+const MAX_KEPT_BYTES: usize = 4 << 20;
+
 pub(crate) struct Lane {
     shared: Arc<RunContext>,
     identity: LaneRef,
@@ -125,7 +128,8 @@ impl Lane {
         let linger = self.outlet.sink.linger();
         let until = Instant::now() + linger;
         let mut offered = self.fresh(&batch).count();
-        while offered < self.outlet.sink.at_once() && batch.len() < MAX_GATHERED {
+        let has_room = |batch: &Batch| batch.len() < MAX_GATHERED && batch.kept_bytes() < MAX_KEPT_BYTES;
+        while offered < self.outlet.sink.at_once() && has_room(&batch) {
             let next = match self.input.try_recv() {
                 // A batch waits for more only where it has events to offer.
                 Err(TryRecvError::Empty) if offered > 0 && !linger.is_zero() => tokio::select! {

@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use crate::channel::ChannelError;
 use crate::channel::machine::Machine;
-use crate::channel::read::permits::ReadPermit;
 use crate::channel::settings::Settings;
 use crate::channel::verify::Checked;
 use crate::event::RawEvent;
 use crate::ledger::tests::memory::{Gate, Write};
 use crate::ledger::{Effects, Key, Lease, Quarantined};
+use crate::memory::ChannelMemory;
 use crate::record::Lines;
 use crate::retry::{Retry, RetryPolicy};
 
@@ -33,11 +33,12 @@ impl Machine for World {
         Retry::with_jitter(policy, 0.0)
     }
 
-    async fn permit(&self) -> ReadPermit {
-        None
-    }
-
-    async fn check(&self, settings: &Arc<Settings>, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+    async fn check(
+        &self,
+        settings: &Arc<Settings>,
+        events: Vec<RawEvent>,
+        _: &Arc<ChannelMemory>,
+    ) -> Result<Vec<Checked>, ChannelError> {
         let mut lines = Lines::of(events.len());
         Ok(events.into_iter().map(|raw| Checked::new(settings, pool::verdict(raw), &mut lines)).collect())
     }

@@ -9,8 +9,6 @@
 //!   or has arrived, behind it.
 //! * **From where reading really goes on.** Ranges above another offset than the one at which the range before ended are
 //!   thrown away, together with the reader, which has moved on.
-//! * **With a permit.** A channel that is behind requests and checks a range with one of the [`permits`](super::permits). A
-//!   channel that has come to the end needs none.
 //!
 //! # Cancellation
 //!
@@ -113,28 +111,14 @@ async fn read_on(
 ) -> Reader {
     let mut early = false;
     loop {
-        let machine = &read_plan.channel.parts.machine;
-        let mut permit = if reader.behind { machine.permit().await } else { None };
         let began = SystemTime::now();
         let range = reader.next(last).await;
         let took = began..SystemTime::now();
-        let room = if let Ok(room) = ranges.try_reserve() {
-            room
-        } else {
-            // No permit is held while the range before waits to be taken.
-            drop(permit);
-            let Ok(room) = ranges.reserve().await else { return reader };
-            permit = machine.permit().await;
-            room
-        };
+        let Ok(room) = ranges.reserve().await else { return reader };
         let range = range.map(|range| {
             let (last, more) = (range.events.last().map(|event| event.offset), range.more);
             let read_plan = read_plan.clone();
-            let checking = tokio::spawn(async move {
-                let checked = read_plan.channel.parts.machine.check(&read_plan.settings, range.events).await;
-                drop(permit);
-                checked
-            });
+            let checking = tokio::spawn(async move { read_plan.check(range.events).await });
             ReadRange { last, more, early, took, checking: AbortOnDropHandle::new(checking) }
         });
         let above = leads_to(&range);

@@ -21,20 +21,21 @@
 
 use std::sync::Arc;
 
-use crate::api::{ApiError, Page};
+use crate::api::{ApiError, Page, SMALLEST_PAGE};
 use crate::channel::read::source::Source;
 use crate::channel::read::walk::Walk;
 use crate::event::{Offset, RawEvent};
 
-/// A page of one event could not be told from the top of a longer range. A page of two, requested one offset early from a
-/// service that includes that offset, might hold nothing new.
-const SMALLEST_PAGE: u16 = 3;
+/// No more is asked for at once than is expected to be as long, in bytes.
+const PAGE_BYTES: usize = 4 << 20;
 
 /// Reads one channel upwards.
 #[derive(Debug)]
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
     limit: u16,
+    /// How long an event is, by the last page.
+    event_bytes: usize,
     /// There may be much to read: there was more, or nothing has been read yet.
     pub(crate) behind: bool,
     /// The service was seen to leave out older events: a probe for the lowest of them is in vain.
@@ -90,7 +91,14 @@ impl ReadError {
 
 impl Reader {
     pub(crate) fn new(source: Arc<dyn Source>, page_limit: u16) -> Self {
-        Self { source, limit: page_limit.max(SMALLEST_PAGE), behind: true, shows_newest: false, walk: None }
+        Self {
+            source,
+            limit: page_limit.max(SMALLEST_PAGE),
+            event_bytes: 0,
+            behind: true,
+            shows_newest: false,
+            walk: None,
+        }
     }
 
     /// The next events above `last`, which may be none. `last` is where the range before ended.
@@ -119,32 +127,52 @@ impl Reader {
         Ok(range)
     }
 
+    /// A page, and how many events were asked for: as many as there is memory for.
+    async fn poll(&mut self, offset: Option<Offset>) -> Result<(Page, u16), ReadError> {
+        loop {
+            let fit = self.source.room().min(PAGE_BYTES) / self.event_bytes.max(1);
+            let limit = u16::try_from(fit).unwrap_or(u16::MAX).clamp(SMALLEST_PAGE, self.limit);
+            match self.source.poll(offset, limit).await {
+                // The smallest page is read however long it is.
+                Err(ApiError::TooLong { at_least }) if limit > SMALLEST_PAGE => {
+                    self.event_bytes = (2 * self.event_bytes).max(at_least / usize::from(limit)).max(1);
+                }
+                page => {
+                    let page = page?;
+                    let bytes: usize = page.events.iter().map(|event| event.json.len()).sum();
+                    self.event_bytes = bytes.checked_div(page.events.len()).unwrap_or(self.event_bytes);
+                    return Ok((page, limit));
+                }
+            }
+        }
+    }
+
     /// The part of a page above `last`, and whether nothing can lie between the two.
     async fn page(&mut self, from: Offset, last: Option<Offset>) -> Result<(Range, bool), ReadError> {
-        let Page { mut events, has_more } = self.source.poll(Some(from), self.limit).await?;
+        if last.is_none()
+            && let Some(all) = self.all().await?
+        {
+            return Ok((all, true));
+        }
+        let (Page { mut events, has_more }, limit) = self.poll(Some(from)).await?;
         let shown = events.len();
         events.retain(|event| Some(event.offset) > last);
         let reaches_down = events.len() < shown;
-        let more = !events.is_empty() && (shown >= usize::from(self.limit) || has_more);
+        let more = !events.is_empty() && (shown >= usize::from(limit) || has_more);
         events.reverse();
-        if last.is_none() {
-            self.add_what_is_below(&mut events).await?;
-        }
         let closed = reaches_down || self.is_closed(&events, from, last).await?;
         Ok((Range { events, more }, closed))
     }
 
-    /// Adds the events below the first page of a channel. Where `offset` excludes its own event, an offset of 0 excludes the
-    /// event 0. A poll without an offset gives the latest events, which are all events as long as one page holds them.
-    async fn add_what_is_below(&self, first: &mut Vec<RawEvent>) -> Result<(), ReadError> {
-        let latest = self.source.poll(None, self.limit).await?;
-        if latest.events.len() >= usize::from(self.limit) || latest.has_more {
-            return Ok(());
+    /// Every event of the channel, where one page holds them. Where `offset` excludes its own event, an offset of 0 excludes
+    /// the event 0; a poll without an offset gives the latest events, and so all of a short channel.
+    async fn all(&mut self) -> Result<Option<Range>, ReadError> {
+        let (Page { mut events, has_more }, limit) = self.poll(None).await?;
+        if events.len() >= usize::from(limit) || has_more {
+            return Ok(None);
         }
-        let lowest = first.first().map(|event| event.offset);
-        let below = latest.events.into_iter().rev().filter(|event| lowest.is_none_or(|lowest| event.offset < lowest));
-        first.splice(..0, below);
-        Ok(())
+        events.reverse();
+        Ok(Some(Range { events, more: false }))
     }
 
     /// Whether nothing can lie between `last` and the lowest event of a page that was requested with `from`.

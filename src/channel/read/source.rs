@@ -25,6 +25,11 @@ pub(crate) trait Source: Send + Sync + fmt::Debug {
     /// One event.
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError>;
 
+    /// For how long a page there is memory, in bytes.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
     /// The client that it asks by; `None` for a service in memory.
     fn client(&self) -> Option<&Client> {
         None
@@ -71,6 +76,10 @@ impl Source for Service {
 
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError> {
         self.counted(Endpoint::Event, self.api.event(self.channel, id)).await
+    }
+
+    fn room(&self) -> usize {
+        self.handle.memory.room()
     }
 
     fn client(&self) -> Option<&Client> {

@@ -12,6 +12,7 @@
 //!
 //! At any point: no event is lost that was not returned.
 
+use crate::api::ApiError;
 use crate::api::windows::{BEFORE_TIME, Direction, END_OF_TIME, Windows};
 use crate::channel::read::reader::ReadError;
 use crate::channel::read::source::Source;
@@ -61,7 +62,13 @@ impl Walk {
             }
             // At the end of time polling has shown an event that search does not.
             let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
-            let page = source.created(Some(window.after), window.through, SEARCH_LIMIT).await?;
+            let page = match source.created(Some(window.after), window.through, SEARCH_LIMIT).await {
+                Err(ApiError::TooLong { .. }) => {
+                    self.windows.too_long(window).map_err(|_| self.in_doubt())?;
+                    continue;
+                }
+                page => page?,
+            };
             let in_range = |offset| Some(offset) > self.above && offset <= self.top;
             self.windows.read(window, page, in_range).map_err(|_| self.in_doubt())?;
         }

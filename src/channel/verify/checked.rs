@@ -1,8 +1,11 @@
 //! The costly part of verifying, which needs no other event: an event's verdict, and its record.
 
+use std::sync::Arc;
+
 use crate::channel::settings::{Settings, UnsignedPolicy};
 use crate::channel::verify::Rejection;
 use crate::event::RawEvent;
+use crate::memory::ChannelMemory;
 use crate::record::{Lines, Record};
 use crate::verify::{Proof, Unsigned, Verdict};
 
@@ -21,8 +24,8 @@ pub(in crate::channel) enum Checked {
 
 impl Checked {
     /// Checks events that follow each other, in their order. Blocks while the signatures are checked.
-    pub(in crate::channel) fn all(settings: &Settings, events: Vec<RawEvent>) -> Vec<Self> {
-        let mut lines = Lines::of(events.len());
+    pub(in crate::channel) fn all(settings: &Settings, events: Vec<RawEvent>, memory: Arc<ChannelMemory>) -> Vec<Self> {
+        let mut lines = Lines::of(events.len()).counted_by(memory);
         let verdicts = settings.verification.verifier.verify_all(events).into_iter();
         verdicts.map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }

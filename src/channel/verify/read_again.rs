@@ -63,7 +63,7 @@ impl ReadPlan {
     /// Whether the error concerns this event alone: the service may well answer about others.
     async fn is_about_this_event(&self, error: &ApiError) -> bool {
         match error {
-            ApiError::Malformed(_) => true,
+            ApiError::Malformed(_) | ApiError::TooLong { .. } => true,
             ApiError::Refused(answer) => !matches!(answer.status, 401 | 403),
             ApiError::Transient { .. } => self.source.poll(None, 1).await.is_ok(),
             ApiError::ChannelGone(_) | ApiError::NotFound(_) | ApiError::RateLimited { .. } => false,

@@ -78,6 +78,8 @@ impl ReadPlan {
             error!(channel_id = %original.channel_id, offset = %original.offset, other = %self.settings.channel.name, other_offset = %offset, "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
         }
         let (reason, at, bytes) = (reason.to_owned(), self.channel.parts.machine.now(), json.len() as u64);
+        // As for an event that is set aside.
+        let json = self.channel.handle.memory.copy(&json);
         QuarantinedEvent { facts: Quarantined { offset, event_id: id, reason, detail, at, original, bytes }, json }
     }
 }

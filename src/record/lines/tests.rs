@@ -1,7 +1,7 @@
 use super::*;
 
 fn line(lines: &mut Lines, length: usize) -> Bytes {
-    let (line, said) = lines.write(|line| line.resize(length, 7));
+    let (line, said, _) = lines.write(|line| line.resize(length, 7));
     assert_eq!((line.to_vec(), said), (vec![7; length], ()));
     line
 }
@@ -20,10 +20,10 @@ fn lines_stand_one_behind_the_other_as_far_as_there_is_room() {
 fn no_room_is_taken_for_what_is_not_expected_nor_much_ahead() {
     let mut lines = Lines::default();
     line(&mut lines, 100);
-    assert_eq!(lines.memory.capacity(), 0);
+    assert_eq!(lines.block.capacity(), 0);
     let mut lines = Lines::of(usize::MAX);
     line(&mut lines, 100);
-    assert_eq!(lines.memory.capacity(), AHEAD - 100);
+    assert_eq!(lines.block.capacity(), AHEAD - 100);
     line(&mut lines, 2 * AHEAD);
-    assert_eq!(lines.memory.capacity(), 0);
+    assert_eq!(lines.block.capacity(), 0);
 }

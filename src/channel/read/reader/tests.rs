@@ -31,6 +31,8 @@ struct Nature {
     arrivals: Vec<usize>,
     /// The requests that fail, by their number.
     failures: Vec<usize>,
+    /// The requests whose answer is too long for the memory there is, where fewer events could be asked for.
+    too_long: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -73,6 +75,13 @@ impl Memory {
         Ok(self.events[..world.published].to_vec())
     }
 
+    /// An error where this request's answer is too long, and more than `least` was asked for.
+    fn fits(&self, asked: u16, least: u16) -> Result<(), ApiError> {
+        let number = self.world.lock().unwrap().requests;
+        let fits = asked <= least || !self.nature.too_long.contains(&number);
+        if fits { Ok(()) } else { self.ask().and(Err(ApiError::TooLong { at_least: 100 * usize::from(asked) })) }
+    }
+
     fn page(&self, matching: &[(Offset, i64)], from: usize, limit: u16) -> Page {
         let to = (from + usize::from(limit)).min(matching.len());
         let record = |(offset, _): &(Offset, i64)| RawEvent { offset: *offset, id: None, json: Bytes::new() };
@@ -85,6 +94,7 @@ impl Memory {
 #[async_trait]
 impl Source for Memory {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
+        self.fits(limit, SMALLEST_PAGE)?;
         let (mut matching, limit) = (self.ask()?, limit.min(self.nature.most));
         let oldest = offset.is_some() && !self.nature.shows_newest;
         if let Some(offset) = offset {
@@ -95,6 +105,8 @@ impl Source for Memory {
     }
 
     async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {
+        let span = after.map_or(1, |after| through - after);
+        self.fits(u16::try_from(span).unwrap_or(u16::MAX), 1)?;
         let mut matching = self.ask()?;
         matching.retain(|(_, created)| after.is_none_or(|after| *created > after) && *created <= through);
         Ok(self.page(&matching, matching.len().saturating_sub(usize::from(limit)), limit))
@@ -102,6 +114,10 @@ impl Source for Memory {
 
     async fn event(&self, _: EventId) -> Result<RawEvent, ApiError> {
         unreachable!("a reader asks for no single event")
+    }
+
+    fn room(&self) -> usize {
+        1_000
     }
 }
 
@@ -135,8 +151,9 @@ fn natures() -> impl Strategy<Value = Nature> {
             0..=count,
             prop::collection::vec(0_usize..30, 0..60),
             prop::collection::vec(0_usize..120, 0..6),
+            prop::collection::vec(0_usize..120, 0..20),
         );
-        series.prop_map(move |(gaps, pace, skew, backlog, arrivals, failures)| Nature {
+        series.prop_map(move |(gaps, pace, skew, backlog, arrivals, failures, too_long)| Nature {
             shows_newest,
             inclusive,
             has_more_is_of_older,
@@ -148,6 +165,7 @@ fn natures() -> impl Strategy<Value = Nature> {
             backlog,
             arrivals,
             failures,
+            too_long,
         })
     })
 }
@@ -166,6 +184,7 @@ fn service(shows_newest: bool, inclusive: bool, sparse: bool, events: usize) -> 
         backlog: events,
         arrivals: vec![],
         failures: vec![],
+        too_long: vec![],
     }
 }
 

@@ -1,0 +1,118 @@
+use futures_util::FutureExt;
+
+use super::*;
+
+/// Two channels, whose floors are 100 bytes each, before anything is counted twice.
+fn two() -> (Arc<Memory>, [Arc<ChannelMemory>; 2]) {
+    let memory = Arc::<Memory>::default();
+    memory.share_among(800, 2);
+    let channels = [(); 2].map(|()| ChannelMemory::of(&memory));
+    (memory, channels)
+}
+
+fn held(channel: &ChannelMemory) -> usize {
+    let held = lock(&channel.held);
+    (held.floor + held.common) / COPIES
+}
+
+#[test]
+fn a_channel_has_its_floor_whatever_the_others_hold() {
+    let (memory, [first, second]) = two();
+    let everything = first.exceed(10_000);
+    let mut floor = second.free();
+    assert!(floor.grow(100));
+    assert!(!floor.grow(1), "that would be common memory");
+    assert_eq!(held(&second), 100);
+    drop((everything, floor));
+    assert_eq!((memory.used(), held(&first), held(&second)), (0, 0, 0));
+}
+
+#[test]
+fn a_channel_holds_its_share_of_the_common_memory_or_one_body() {
+    let (_, [first, _]) = two();
+    let mut body = first.free();
+    assert!(body.grow(100 + 150), "the floor, and more than a share");
+    assert!(!body.grow(1));
+    drop(body);
+    let mut small = first.free();
+    assert!(small.grow(100 + 10));
+    assert!(!small.grow(100), "that would be more than a share");
+    assert!(small.grow(90));
+}
+
+#[tokio::test]
+async fn who_waits_is_given_memory_first_and_in_order() {
+    let memory = Arc::<Memory>::default();
+    memory.share_among(800, 4);
+    let channels = [(); 4].map(|()| ChannelMemory::of(&memory));
+    let holder = channels[0].reserve(50 + 200).await;
+    let [mut second, mut third] = [1, 2].map(|at| Box::pin(channels[at].reserve(50 + 150)));
+    assert!(second.as_mut().now_or_never().is_none());
+    assert!(third.as_mut().now_or_never().is_none());
+    drop(holder);
+    assert!(!channels[3].free().grow(50 + 1), "it is the second's");
+    assert!(channels[3].free().grow(50), "but for the floor");
+    assert!(third.as_mut().now_or_never().is_none(), "not before the second");
+    let second = second.await;
+    assert!(third.as_mut().now_or_never().is_none());
+    drop(second);
+    assert_eq!(held(&third.await.of), 200);
+}
+
+#[tokio::test]
+async fn a_channel_whose_own_events_are_in_the_way_holds_up_no_other() {
+    let (_, [first, second]) = two();
+    let in_hand = first.reserve(100 + 100).await;
+    let mut next = Box::pin(first.reserve(100));
+    assert!(next.as_mut().now_or_never().is_none(), "its share is taken");
+    drop(second.reserve(100 + 100).now_or_never().expect("there is as much"));
+    drop(in_hand);
+    next.await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_given_up_ends() {
+    let (_, [first, second]) = two();
+    let holder = first.reserve(100 + 150).await;
+    let mut waits = Box::pin(second.reserve(100 + 100));
+    assert!(waits.as_mut().now_or_never().is_none());
+    drop(waits);
+    assert!(second.free().grow(100 + 50), "what is free is given again");
+    drop(holder);
+}
+
+#[test]
+fn what_is_given_back_of_a_reservation_can_be_had_again() {
+    let (memory, [first, second]) = two();
+    let mut body = first.exceed(100 + 200);
+    assert!(!second.free().grow(100 + 1));
+    body.shrink_to(100 + 50);
+    assert_eq!((body.bytes(), held(&first), memory.used() / COPIES), (150, 150, 50));
+    assert!(second.free().grow(100 + 100));
+    body.shrink_to(1_000);
+    assert_eq!(held(&first), 150);
+    body.shrink_to(50);
+    assert_eq!((held(&first), memory.used()), (50, 0));
+}
+
+#[test]
+fn a_copy_is_counted_as_long_as_it_is_kept() {
+    let (_, [first, _]) = two();
+    let copy = first.copy(&[7; 60]);
+    let slice = copy.slice(..1);
+    drop(copy);
+    assert_eq!(held(&first), 60);
+    drop(slice);
+    assert_eq!(held(&first), 0);
+}
+
+#[test]
+fn the_room_for_a_page_leaves_half_of_the_floor() {
+    let (memory, [first, second]) = two();
+    assert_eq!(first.room(), (50 + 100) / 2, "half of the floor and a share, with the records");
+    let everything = second.exceed(10_000);
+    assert_eq!(first.room(), 50 / 2);
+    drop(everything);
+    memory.share_among(1 << 30, 1);
+    assert_eq!(first.room(), ((1 << 30) - FLOOR + FLOOR / 2) / COPIES / 2);
+}
