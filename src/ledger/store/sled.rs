@@ -21,6 +21,7 @@ use crate::event::ChannelId;
 use crate::ledger::{Effects, Entries, Key, StateError};
 use crate::tasks::lock;
 
+mod bodies;
 mod database;
 mod directory;
 mod mirror;

@@ -2,7 +2,7 @@
 //!
 //! sled's own flush ends in `sync_file_range`, which is no durability barrier: its files are synced by name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -18,6 +18,7 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 use strum::IntoEnumIterator;
 use uuid::Uuid;
 
+use super::bodies::{self, Bodies, sync_directory};
 use crate::event::ChannelId;
 use crate::ledger::store::Lease;
 use crate::ledger::{Effects, Entries, Key, StateError, Table, Value};
@@ -35,6 +36,9 @@ const SLOW_FLUSH: Duration = Duration::from_secs(1);
 
 const UUID_LENGTH: usize = 16;
 
+/// The tables whose values are bodies.
+const BODIES: [Table; 2] = [Table::Body, Table::DeadBody];
+
 /// The open database.
 #[derive(Debug)]
 pub(super) struct Database {
@@ -43,6 +47,7 @@ pub(super) struct Database {
     /// One for each [`Table`], in its order.
     trees: Vec<sled::Tree>,
     synced_blobs: Mutex<BTreeSet<OsString>>,
+    bodies: Bodies,
 }
 
 impl Database {
@@ -55,8 +60,17 @@ impl Database {
                 .mode(sled::Mode::LowSpace)
                 .flush_every_ms(None)
                 .open()?;
-            let trees = Table::iter().map(|table| db.open_tree(<&str>::from(table))).collect::<Result<_, _>>()?;
-            Ok(Self { path: path.to_owned(), db, trees, synced_blobs: Mutex::default() })
+            let trees =
+                Table::iter().map(|table| db.open_tree(<&str>::from(table))).collect::<Result<Vec<sled::Tree>, _>>()?;
+            let mut marked = BTreeSet::new();
+            for table in BODIES {
+                for entry in &trees[table as usize] {
+                    let (key, value) = entry?;
+                    marked.extend(bodies::marked(&value).map(|_| file_name(table, &key)));
+                }
+            }
+            let bodies = Bodies::open(path.join("bodies"), &marked)?;
+            Ok(Self { path: path.to_owned(), db, trees, synced_blobs: Mutex::default(), bodies })
         };
         let database = caught(|| open().map_err(|error| unreadable("opening", &error)), || {})?;
         database.caught(Self::be_in_our_format)?;
@@ -113,9 +127,14 @@ impl Database {
         let mut entries = Entries::new();
         for table in Table::iter() {
             for entry in self.tree(table).scan_prefix(channel.0.as_bytes()) {
-                let (key, value) = entry.map_err(|error| unreadable("reading", &error))?;
-                let key = Key::parse(table, &key[UUID_LENGTH..])?;
-                let value = Value::of(&key, &value);
+                let (full, value) = entry.map_err(|error| unreadable("reading", &error))?;
+                let key = Key::parse(table, &full[UUID_LENGTH..])?;
+                let value = match bodies::marked(&value) {
+                    None => Value::of(&key, &value),
+                    Some(length) if self.bodies.has(&file_name(table, &full), length) => Value::Size(length),
+                    // It is lost, and told by the summary.
+                    Some(_) => continue,
+                };
                 entries.insert(key, value);
             }
         }
@@ -123,8 +142,16 @@ impl Database {
     }
 
     pub(super) fn get(&self, channel: ChannelId, key: &Key) -> Result<Option<Bytes>, StateError> {
-        let found = self.tree(key.into()).get(full(channel, key)).map_err(|error| unreadable("reading", &error))?;
-        Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+        let (table, full) = (Table::from(key), full(channel, key));
+        let found = self.tree(table).get(&full).map_err(|error| unreadable("reading", &error))?;
+        match found.as_deref().map(|value| (value, bodies::marked(value))) {
+            Some((_, Some(length))) => {
+                let name = file_name(table, &full);
+                let failed = |error| StateError::io(format!("reading the body {name}"), error);
+                self.bodies.read(&name, length).map_err(failed)
+            }
+            found => Ok(found.map(|(value, _)| Bytes::copy_from_slice(value))),
+        }
     }
 
     /// The channels that have an entry.
@@ -142,12 +169,19 @@ impl Database {
 
     /// Makes every change of a group or none, and answers once that is on disk. After a failure the database is abandoned.
     pub(super) fn apply(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
+        let failed_body = |doing| move |error| StateError::io(format!("{doing} a body"), error);
+        let bodies = bodies_of(group);
+        let written = bodies.iter().filter_map(|(name, body)| Some((name, (*body)?)));
+        self.bodies.write(written).map_err(failed_body("writing")).inspect_err(|_| self.abandon())?;
         let changed = self.trees[..].transaction(|trees| {
             for (lease, effects) in group {
                 for (key, value) in &effects.changes {
-                    let (tree, key) = (&trees[Table::from(key) as usize], full(lease.channel, key));
+                    let (table, key) = (Table::from(key), full(lease.channel, key));
+                    let tree = &trees[table as usize];
+                    let marker =
+                        value.as_ref().filter(|_| BODIES.contains(&table)).and_then(|body| bodies::marker(body));
                     match value {
-                        Some(value) => tree.insert(key, &value[..])?,
+                        Some(value) => tree.insert(key, marker.as_deref().unwrap_or(value))?,
                         None => tree.remove(key)?,
                     };
                 }
@@ -161,7 +195,9 @@ impl Database {
         };
         let changed = changed.map_err(|error| failed("writing", &error));
         let synced = |error| StateError::io(format!("syncing {}", self.path.display()), error);
-        changed.and_then(|()| self.sync().map_err(synced)).inspect_err(|_| self.abandon())
+        changed.and_then(|()| self.sync().map_err(synced)).inspect_err(|_| self.abandon())?;
+        let removed = bodies.iter().filter(|(_, body)| body.is_none()).map(|(name, _)| name);
+        self.bodies.remove(removed).map_err(failed_body("removing")).inspect_err(|_| self.abandon())
     }
 
     /// Hands everything to the operating system.
@@ -186,7 +222,8 @@ impl Database {
     /// Syncs what was found: a process that was killed may have left what it never synced, and new files without a name.
     fn sync_all(&self) -> io::Result<()> {
         self.sync()?;
-        File::open(&self.path)?.sync_all()
+        self.bodies.sync()?;
+        sync_directory(&self.path)
     }
 
     /// Syncs the log, and the values too large for it, which sled keeps in files of their own and never syncs.
@@ -204,7 +241,7 @@ impl Database {
             }
         }
         if !new.is_empty() {
-            File::open(&blobs)?.sync_all()?;
+            sync_directory(&blobs)?;
         }
         *synced = names;
         File::open(self.path.join("db"))?.sync_data()
@@ -217,6 +254,22 @@ fn caught<T>(work: impl FnOnce() -> Result<T, StateError>, panicked: impl FnOnce
         panicked();
         Err(StateError::DamagedDatabase("it panicked".to_owned()))
     })
+}
+
+/// The bodies that a group changes, by their files: what stands there afterwards, where it is a large body.
+fn bodies_of(group: &[(Lease, Effects)]) -> BTreeMap<String, Option<&Bytes>> {
+    let changes =
+        group.iter().flat_map(|(lease, effects)| effects.changes.iter().map(|change| (lease.channel, change)));
+    let of_bodies = changes.filter(|(_, (key, _))| BODIES.contains(&key.into()));
+    let large = |body: &&Bytes| bodies::marker(body).is_some();
+    of_bodies
+        .map(|(channel, (key, body))| (file_name(key.into(), &full(channel, key)), body.as_ref().filter(large)))
+        .collect()
+}
+
+/// The file of a large body.
+fn file_name(table: Table, key: &[u8]) -> String {
+    format!("{}-{}", <&str>::from(table), hex::encode(key))
 }
 
 fn full(channel: ChannelId, key: &Key) -> Vec<u8> {

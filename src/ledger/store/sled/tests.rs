@@ -319,15 +319,55 @@ async fn what_is_lost_stays_known_where_the_acknowledgement_cannot_be_written() 
     assert_eq!(ledgers.store.lost().map(|lost| lost.quarantined), Some(1));
 }
 
+impl Fixture {
+    fn bodies(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.path("sled/bodies")).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
 #[tokio::test]
-async fn an_event_too_large_for_the_log_survives_too() {
-    let fixture = Fixture::new();
+async fn a_large_event_is_a_file_as_long_as_it_is_kept() {
+    let (fixture, small): (_, &'static [u8]) = (Fixture::new(), b"{}");
     let large: &'static [u8] = vec![b'x'; 3 << 20].leak();
-    fixture.commit([quarantine(1, large)]).await;
-    assert!(fs::read_dir(fixture.path("sled/blobs")).unwrap().count() > 0, "it is not a blob");
+    fixture.commit([quarantine(1, large), quarantine(2, large), quarantine(3, small)]).await;
+    assert_eq!(fixture.bodies().len(), 2);
     let ledgers = fixture.open().await;
-    assert_eq!(ledgers.store.body(CHANNEL, Key::Body(offset(1))).await.unwrap().unwrap(), large);
-    assert_eq!(claim(&ledgers, CHANNEL).await.ledger().quarantine_room().bytes, 3 << 20);
+    for (value, body) in [(1, large), (2, large), (3, small)] {
+        assert_eq!(ledgers.store.body(CHANNEL, Key::Body(offset(value))).await.unwrap().unwrap(), body);
+    }
+    assert_eq!(claim(&ledgers, CHANNEL).await.ledger().quarantine_room().bytes, 2 * (3 << 20) + 2);
+    ledgers.close().await;
+
+    fixture.commit([Change::DropQuarantined(offset(1))]).await;
+    assert_eq!(fixture.bodies().len(), 1);
+    fixture.commit([Change::DropQuarantined(offset(2)), quarantine(2, small)]).await;
+    assert_eq!(fixture.bodies().len(), 0);
+    fixture.commit([Change::DropQuarantined(offset(2)), quarantine(2, large)]).await;
+    let ledgers = fixture.open().await;
+    assert_eq!(ledgers.store.body(CHANNEL, Key::Body(offset(2))).await.unwrap().unwrap(), large);
+}
+
+#[tokio::test]
+async fn what_a_crash_leaves_of_a_large_event_that_was_not_committed_goes_at_the_next_start() {
+    let fixture = Fixture::new();
+    fixture.commit([quarantine(1, vec![b'x'; 10_000].leak())]).await;
+    fs::write(fixture.path("sled/bodies/unfinished"), "{").unwrap();
+    fs::write(fixture.path("sled/bodies/json-00"), "{}").unwrap();
+    fixture.open().await.close().await;
+    assert_eq!(fixture.bodies().len(), 1);
+}
+
+#[tokio::test]
+async fn a_large_event_whose_file_is_damaged_is_counted_as_lost() {
+    for damage in [|path: &Path| fs::remove_file(path).unwrap(), |path: &Path| fs::write(path, "{").unwrap()] {
+        let fixture = Fixture::new();
+        fixture.commit([quarantine(1, vec![b'x'; 10_000].leak()), quarantine(2, b"{}"), advance("a", 5)]).await;
+        damage(&fixture.bodies()[0]);
+        let ledgers = fixture.open().await;
+        assert_eq!(ledgers.store.lost().unwrap().quarantined, 1);
+        let claim = claim(&ledgers, CHANNEL).await;
+        assert!(claim.ledger().quarantined().keys().eq([&offset(2)]));
+    }
 }
 
 #[tokio::test]
