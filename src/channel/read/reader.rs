@@ -168,7 +168,7 @@ impl Reader {
     /// the event 0; a poll without an offset gives the latest events, and so all of a short channel.
     async fn all(&mut self) -> Result<Option<Range>, ReadError> {
         let (Page { mut events, has_more }, limit) = self.poll(None).await?;
-        if events.len() >= usize::from(limit) || has_more {
+        if events.is_empty() || events.len() >= usize::from(limit) || has_more {
             return Ok(None);
         }
         events.reverse();
