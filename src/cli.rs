@@ -123,6 +123,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit>
 }
 
 impl Cli {
+    /// Whether it runs the daemon.
+    pub fn is_daemon(&self) -> bool {
+        matches!(self.command, Command::Run)
+    }
+
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
         let config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));

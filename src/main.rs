@@ -1,18 +1,27 @@
 //! The `channeld` program: arguments in, exit code out.
 
+use std::env;
 use std::num::NonZero;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 use std::thread::available_parallelism;
 
 use tokio::runtime::Builder;
 
+/// What glibc takes from the environment alone. Without it, glibc keeps most of what large pages took: sixteen channels with
+/// pages of 6 MB events left 153 MiB in place of 18. A backlog of 100,000 events takes 4 MiB less with it.
+const ALLOCATOR: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "262144")];
+
 fn main() -> ExitCode {
     // Whatever the umask of the caller: nothing that is made can be written, or read by all, by others.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
-    let command = match channeld::cli::parse(std::env::args_os()) {
+    let command = match channeld::cli::parse(env::args_os()) {
         Ok(command) => command,
         Err(exit) => return exit.into(),
     };
+    if command.is_daemon() {
+        set_up_allocator();
+    }
     // One for two processors: each keeps memory of its own, and most work is done by the threads for signatures and disks.
     let async_threads = available_parallelism().map_or(1, NonZero::get).div_ceil(2);
     let runtime = match Builder::new_multi_thread().worker_threads(async_threads).enable_all().build() {
@@ -26,4 +35,13 @@ fn main() -> ExitCode {
     // Does not wait for threads: one may hang in a write to a full pipe.
     runtime.shutdown_background();
     exit.into()
+}
+
+/// Starts the program again in this process, with what the allocator's settings lack. Where that fails, it goes on without.
+fn set_up_allocator() {
+    let missing: Vec<_> = ALLOCATOR.into_iter().filter(|(name, _)| env::var_os(name).is_none()).collect();
+    if let (false, Ok(program)) = (missing.is_empty(), env::current_exe()) {
+        // Returns only where it fails.
+        let _ = Command::new(program).args(env::args_os().skip(1)).envs(missing).exec();
+    }
 }
