@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
+mod answer;
 mod backend;
 mod channel;
 mod connection;
@@ -38,8 +39,10 @@ mod id;
 mod kind;
 mod log;
 mod memory;
+mod misbehaviour;
 mod network;
 mod options;
+mod padding;
 mod page;
 mod payload;
 mod publisher;
@@ -52,13 +55,14 @@ mod routes;
 pub use backend::Requests;
 pub use fault::{Fault, Route};
 pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
+pub use misbehaviour::{Misbehaving, Misbehaviour, NotMisbehaving};
 pub use options::{HasMore, LateProofs, NotLateProofs, Options, Signing, Window};
 
 use crate::event::ChannelId;
 use crate::verify::Address;
 use backend::Backend;
 use channel::{Channel, now_ms};
-use connection::{Connections, Scissors};
+use connection::{Connections, Control};
 use network::Network;
 
 /// What a client has to know of a running simulator.
@@ -173,6 +177,11 @@ impl Simulator {
         self.channel(channel).state_mut().archived = true;
     }
 
+    /// The channel misbehaves from now on, or behaves: what it does with events changes those that it has.
+    pub fn misbehave(&self, channel: usize, how: Option<Misbehaviour>) {
+        self.channel(channel).misbehave(how);
+    }
+
     /// The next requests, of whatever route but the health check, are answered with a fault. Faults come in the order
     /// in which they are asked for.
     pub fn fail_next(&self, fault: Fault, times: usize) {
@@ -234,7 +243,7 @@ fn announce(at: SocketAddr, options: &Options, network: &Network, channels: &[Ar
 
 async fn serve(listener: TcpListener, backend: Arc<Backend>, stop: CancellationToken) {
     let connections = Connections::new(listener, stop.clone());
-    let service = routes::router(backend).into_make_service_with_connect_info::<Scissors>();
+    let service = routes::router(backend).into_make_service_with_connect_info::<Control>();
     // It ends only by `stop`: what cannot be accepted is tried again.
     let _ = axum::serve(connections, service).with_graceful_shutdown(stop.cancelled_owned()).await;
 }

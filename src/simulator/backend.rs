@@ -8,6 +8,7 @@ use tokio::task::JoinError;
 use super::channel::{Channel, now_ms};
 use super::envelope::Refusal;
 use super::fault::{Faults, Route};
+use super::misbehaviour::Misbehaviour;
 use super::network::Network;
 use super::options::Options;
 use crate::event::ChannelId;
@@ -91,6 +92,13 @@ impl Backend {
         found
             .filter(|channel| !channel.state().archived)
             .ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist or was archived"))
+    }
+
+    /// How the channel misbehaves that a path, without the base, speaks of.
+    pub(super) fn misbehaviour(&self, path: &str) -> Option<Misbehaviour> {
+        let id: ChannelId = path.strip_prefix("/channels/")?.split('/').next()?.parse().ok()?;
+        let channel = self.channels.iter().find(|channel| channel.roster.channel == id)?;
+        channel.state().log.misbehaviour
     }
 
     /// Adds events to every channel.

@@ -1,27 +1,26 @@
 //! What every request passes before it is answered: the count, the faults, the key.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::answer;
 use super::backend::Backend;
-use super::connection::Scissors;
+use super::connection::{Control, Slowness};
 use super::content::json;
 use super::envelope::Refusal;
 use super::fault::{Fault, Route};
 
 /// The scheme of the `Authorization` header.
 const SCHEME: &str = "Apikey ";
-
-const HTML: &str = "<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>";
-const WRONG_SHAPE: &str = r#"{"events":{"first":1},"has_more":"perhaps"}"#;
 
 /// Where a request came to.
 #[derive(Clone)]
@@ -33,21 +32,23 @@ pub(super) struct Gate {
 /// Counts the request, and answers it or does something worse.
 pub(super) async fn pass(
     State(gate): State<Gate>,
-    ConnectInfo(connection): ConnectInfo<Scissors>,
+    ConnectInfo(connection): ConnectInfo<Control>,
     request: Request,
     next: Next,
 ) -> Response {
     gate.backend.requests.count(gate.route);
-    let fault = gate.backend.faults.next(gate.route);
-    if let Some(answer) = fault.as_ref().and_then(instead) {
+    let misbehaves = || gate.backend.misbehaviour(request.uri().path())?.fault();
+    let fault = gate.backend.faults.next(gate.route).or_else(misbehaves);
+    if let Some(answer) = fault.as_ref().and_then(answer::instead) {
         return answer;
     }
-    if fault == Some(Fault::Reset) {
-        connection.cut();
-        return StatusCode::OK.into_response();
-    }
-    if let Some(Fault::Slow(delay)) = fault {
-        tokio::time::sleep(delay).await;
+    match fault {
+        Some(Fault::Reset) => connection.cut(),
+        Some(Fault::SlowHead) => connection.slow_down(Slowness::ByteByByte),
+        Some(Fault::Informational) => connection.slow_down(Slowness::Informational),
+        Some(Fault::Hang) => pending().await,
+        Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
+        _ => {}
     }
     let admitted = gate.route == Route::Health || is_authorized(&gate.backend, &request);
     let answer = if admitted { next.run(request).await } else { Refusal::unauthorized().into_response() };
@@ -57,32 +58,6 @@ pub(super) async fn pass(
 fn is_authorized(backend: &Backend, request: &Request) -> bool {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     given.and_then(|value| value.strip_prefix(SCHEME)).is_some_and(|key| backend.accepts(key))
-}
-
-/// What is answered without looking at the request.
-fn instead(fault: &Fault) -> Option<Response> {
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    let html = [(header::CONTENT_TYPE, "text/html")];
-    match fault {
-        Fault::RateLimited { retry_after } => Some(rate_limited(retry_after.as_deref())),
-        Fault::Status(status) => Some(match StatusCode::from_u16(*status) {
-            Ok(status) => Refusal::of(status).into_response(),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        }),
-        Fault::Html => Some((StatusCode::BAD_GATEWAY, html, HTML).into_response()),
-        Fault::HtmlOk => Some((html, HTML).into_response()),
-        Fault::EmptyBody => Some((json, "").into_response()),
-        Fault::WrongShape => Some((json, WRONG_SHAPE).into_response()),
-        _ => None,
-    }
-}
-
-fn rate_limited(retry_after: Option<&str>) -> Response {
-    let mut answer = Refusal::of(StatusCode::TOO_MANY_REQUESTS).into_response();
-    if let Some(value) = retry_after.and_then(|value| HeaderValue::from_str(value).ok()) {
-        answer.headers_mut().insert(header::RETRY_AFTER, value);
-    }
-    answer
 }
 
 fn changes_the_answer(fault: &Fault) -> bool {

@@ -14,7 +14,9 @@ use uuid::Uuid;
 use super::facts::CREATED_SKEW;
 use super::id;
 use super::kind::{EventSpec, Mix, Original, ReplayedId};
+use super::misbehaviour::{Misbehaving, Misbehaviour};
 use super::options::Options;
+use super::padding::Padding;
 use super::random::{Purpose, draw};
 use super::record::Rendered;
 
@@ -39,6 +41,7 @@ pub(super) struct Entry {
     pub(super) spec: EventSpec,
     /// Whether the proof is being withheld.
     pub(super) withheld: bool,
+    pub(super) padding: Option<&'static Padding>,
     /// Its record's own place, for an event that a test asked for; the rest share the channel's memory.
     pub(super) own_cell: Option<Cell>,
 }
@@ -47,7 +50,15 @@ impl Entry {
     /// The event that payload and proof are taken from, as it was when it was honest.
     pub(super) fn of_original(original: &Original) -> Self {
         let &Original { index, timestamp, kind, .. } = original;
-        Self { index, offset: 0, timestamp, spec: EventSpec::Honest(kind), withheld: false, own_cell: None }
+        Self {
+            index,
+            offset: 0,
+            timestamp,
+            spec: EventSpec::Honest(kind),
+            withheld: false,
+            padding: None,
+            own_cell: None,
+        }
     }
 }
 
@@ -56,6 +67,7 @@ pub(super) struct Log {
     seed: u64,
     channel: u64,
     mix: Mix,
+    pub(super) misbehaviour: Option<Misbehaviour>,
     /// How long a late proof is withheld.
     delay_ms: i64,
     stride: i64,
@@ -73,6 +85,7 @@ impl Log {
             seed: options.seed,
             channel,
             mix: Mix::new(options),
+            misbehaviour: usize::try_from(channel).ok().and_then(|at| Misbehaving::of(&options.misbehave, at)),
             delay_ms: i64::try_from(delay).unwrap_or(i64::MAX),
             stride: if options.sparse { SPARSE_STRIDE } else { 1 },
             started_ms: now_ms,
@@ -81,6 +94,13 @@ impl Log {
             live_ms: Vec::new(),
             asked_for: HashMap::new(),
         }
+    }
+
+    /// Misbehaves from now on, or behaves.
+    pub(super) fn misbehave(&mut self, how: Option<Misbehaviour>) {
+        self.misbehaviour = how;
+        // The records that were made are of another content.
+        self.asked_for.values_mut().for_each(|(_, cell)| *cell = Cell::default());
     }
 
     /// How many events there are; their indices are below it.
@@ -149,6 +169,7 @@ impl Log {
             timestamp: self.timestamp(index),
             spec: self.spec(index),
             withheld: self.withheld(index, now_ms),
+            padding: self.misbehaviour.and_then(Misbehaviour::padding),
             own_cell: self.asked_for.get(&index).map(|(_, cell)| Arc::clone(cell)),
         }
     }
@@ -196,13 +217,16 @@ impl Log {
     }
 
     fn spec(&self, index: u64) -> EventSpec {
-        self.asked_for.get(&index).map_or_else(|| self.mix.spec(self.channel, index), |(spec, _)| *spec)
+        self.asked_for
+            .get(&index)
+            .map_or_else(|| self.mix.misbehaving(self.misbehaviour).spec(self.channel, index), |(spec, _)| *spec)
     }
 
     fn withheld(&self, index: u64, now_ms: i64) -> bool {
         let EventSpec::Late(kind) = self.spec(index) else { return false };
         let published = self.live_at(index).unwrap_or(self.started_ms);
-        let waiting = self.asked_for.contains_key(&index) || now_ms < published.saturating_add(self.delay_ms);
+        let never = self.misbehaviour == Some(Misbehaviour::WithheldProofs);
+        let waiting = never || self.asked_for.contains_key(&index) || now_ms < published.saturating_add(self.delay_ms);
         kind.is_signed() && waiting
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::value_parser;
 
+use super::misbehaviour::Misbehaving;
 use super::random;
 
 /// A simulated service's circumstances. The same options with the same seed give the same service, apart from the
@@ -53,6 +54,10 @@ pub struct Options {
     /// Share of requests that fail, each in another way, 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub faults: f64,
+
+    /// Which channels misbehave, and how
+    #[arg(long, value_name = "[CHANNELS:]HOW", long_help = Misbehaving::help())]
+    pub misbehave: Vec<Misbehaving>,
 
     /// How many signers the oracle network has, 1 to 255
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u8).range(1..).map(usize::from))]
@@ -116,6 +121,7 @@ impl Default for Options {
             late_proofs: None,
             forged: 0.0,
             faults: 0.0,
+            misbehave: Vec::new(),
             signers: 10,
             required: 4,
             signing: Signing::default(),

@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use axum::{Router, body::Bytes};
+use axum::{Router, body::Body};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
@@ -98,9 +98,7 @@ struct WatcherRecord<'a> {
 async fn watcher(State(backend): State<Arc<Backend>>, Path((id, watcher)): Path<(String, String)>) -> Answer {
     let channel = backend.channel(&id)?;
     let record = watcher_record(channel, uuid("watcher_id", &watcher)?);
-    record
-        .map(|record| success(record.into()))
-        .ok_or_else(|| Refusal::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
+    record.map(success).ok_or_else(|| Refusal::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
 }
 
 fn watcher_record(channel: &Channel, id: Uuid) -> Option<String> {
@@ -120,13 +118,13 @@ fn watcher_record(channel: &Channel, id: Uuid) -> Option<String> {
 }
 
 async fn health() -> Response {
-    success(Bytes::from_static(br#"{"status":"ok"}"#))
+    success(r#"{"status":"ok"}"#)
 }
 
 fn uuid(name: &str, text: &str) -> Result<Uuid, Invalid> {
     text.parse().map_err(|_| Invalid(format!("{name}: not a UUID")))
 }
 
-fn success(body: Bytes) -> Response {
-    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+fn success(body: impl Into<Body>) -> Response {
+    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body.into()).into_response()
 }

@@ -6,5 +6,6 @@ mod demonstration;
 mod events;
 mod faults;
 mod life;
+mod misbehaviour;
 mod pages;
 mod search;
