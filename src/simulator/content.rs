@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use super::facts::Facts;
+use super::kind::Kind;
 use super::random::hex_of;
 use crate::event::ChannelId;
 use crate::verify::keccak256;
@@ -107,6 +108,12 @@ pub(super) static SERVICES: [WatchedService; 3] = [
     },
 ];
 
+/// The service's own name in what is signed.
+const BACKEND: &str = "_crec";
+
+static OPERATION_CONFIRMED: Emitted =
+    Emitted { name: "OperationConfirmed", params: &[("operationId", Amount), ("wallet", Account), ("digest", Hash)] };
+
 /// The JSON in `verifiable_event`.
 #[derive(Serialize)]
 struct VerifiableEvent<'a> {
@@ -157,35 +164,63 @@ struct QueryData<'a> {
     query_id: Uuid,
     channel_id: ChannelId,
     query_kind: &'static str,
-    target: &'a str,
-    block_selection: &'static str,
-    result: String,
+    target: QueryTarget<'a>,
+    block_selection: BlockSelection,
+    #[serde(flatten)]
+    outcome: QueryOutcome,
 }
 
-/// What a contract emitted.
+#[derive(Serialize)]
+struct QueryTarget<'a> {
+    contract_address: &'a str,
+    from_address: &'a str,
+    call_data: String,
+}
+
+#[derive(Serialize)]
+struct BlockSelection {
+    requested: RequestedBlock,
+    resolved: u64,
+}
+
+#[derive(Serialize)]
+struct RequestedBlock {
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum QueryOutcome {
+    Result { raw_return_data: String },
+    Error { message: &'static str },
+}
+
+/// What a watched contract emitted, or the wallet of a confirmed operation.
 pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
-    let watcher = facts.watcher;
-    let emitted = facts.emitted;
+    let (emitted, service, address) = match facts.kind {
+        Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address),
+        _ => (facts.emitted, SERVICES[facts.watcher.service].name, &facts.watcher.address),
+    };
     let types: Vec<_> = emitted.params.iter().map(|(_, param)| param.solidity()).collect();
-    let topic = keccak256([format!("{}({})", emitted.name, types.join(",")).as_bytes()]).to_string();
+    let event_signature = format!("{}({})", emitted.name, types.join(","));
     json(&VerifiableEvent {
         chain_family: "evm",
-        chain_selector: watcher.chain.selector,
+        chain_selector: facts.chain().selector,
         chain_event: ChainEvent {
-            chain_id: watcher.chain.id,
+            chain_id: facts.chain().id,
             block_number: rng.random_range(8_000_000..30_000_000),
             block_hash: hex_of::<32>(rng),
             block_timestamp: facts.timestamp,
             tx_hash: hex_of::<32>(rng),
-            address: &watcher.address,
-            topic_hash: topic.clone(),
-            event_signature: topic,
+            address,
+            topic_hash: keccak256([event_signature.as_bytes()]).to_string(),
+            event_signature,
             log_index: rng.random_range(0..400),
             confidence: "finalized",
             params: Params(emitted.params.iter().map(|&(name, param)| (name, param.value(facts, rng))).collect()),
         },
         name: emitted.name,
-        service: SERVICES[watcher.service].name,
+        service,
         timestamp: rfc3339(facts.timestamp),
     })
 }
@@ -193,17 +228,27 @@ pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
 /// What a chain query returned.
 pub(super) fn verifiable_result(facts: &Facts<'_>, rng: &mut StdRng) -> String {
     json(&VerifiableResult {
-        service: "_crec",
+        service: BACKEND,
         name: "ChainQuery",
         chain_selector: facts.watcher.chain.selector,
         timestamp: rfc3339(facts.timestamp),
         data: QueryData {
             query_id: facts.query_id,
             channel_id: facts.channel,
-            query_kind: "contract_call",
-            target: &facts.watcher.address,
-            block_selection: "finalized",
-            result: hex_of::<64>(rng),
+            query_kind: "evm_call",
+            target: QueryTarget {
+                contract_address: &facts.watcher.address,
+                from_address: &facts.wallet.address,
+                call_data: hex_of::<36>(rng),
+            },
+            block_selection: BlockSelection {
+                requested: RequestedBlock { r#type: "finalized" },
+                resolved: rng.random_range(8_000_000..30_000_000),
+            },
+            outcome: match rng.random_range(0..8) {
+                0 => QueryOutcome::Error { message: "execution reverted" },
+                _ => QueryOutcome::Result { raw_return_data: hex_of::<64>(rng) },
+            },
         },
     })
 }

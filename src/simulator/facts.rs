@@ -15,6 +15,8 @@ use crate::event::ChannelId;
 /// The service notes an event up to this many seconds after it happened.
 pub(super) const CREATED_SKEW: i64 = 2;
 
+const TEN_TO_38: u128 = 10_u128.pow(38);
+
 /// An event's particulars, drawn from the seed.
 pub(super) struct Facts<'a> {
     pub(super) channel: ChannelId,
@@ -29,7 +31,7 @@ pub(super) struct Facts<'a> {
     pub(super) operation_id: Uuid,
     pub(super) query_id: Uuid,
     pub(super) execution_id: [u8; 32],
-    index: u64,
+    wallet_operation: [u128; 2],
 }
 
 impl<'a> Facts<'a> {
@@ -48,13 +50,14 @@ impl<'a> Facts<'a> {
             operation_id: uuid(&mut rng),
             query_id: uuid(&mut rng),
             execution_id: rng.random(),
-            index: entry.index,
+            wallet_operation: [rng.random_range(1..TEN_TO_38), rng.random_range(0..TEN_TO_38)],
         }
     }
 
-    /// The name that the wallet's owner gave the operation.
+    /// The number that the wallet gave the operation: up to 76 digits.
     pub(super) fn wallet_operation_id(&self) -> String {
-        format!("op-{}", self.index)
+        let [high, low] = self.wallet_operation;
+        format!("{high}{low:038}")
     }
 
     /// The chain that the event is about.

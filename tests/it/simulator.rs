@@ -2,6 +2,7 @@
 //! service is spec/wire.md.
 
 mod client;
+mod content;
 mod demonstration;
 mod events;
 mod faults;
