@@ -31,6 +31,7 @@ mod backend;
 mod channel;
 mod connection;
 mod content;
+mod description;
 mod envelope;
 mod facts;
 mod fault;
@@ -53,6 +54,7 @@ mod roster;
 mod routes;
 
 pub use backend::Requests;
+pub use description::WatcherStatus;
 pub use fault::{Fault, Route};
 pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
 pub use misbehaviour::{Misbehaving, Misbehaviour, NotMisbehaving};
@@ -82,6 +84,8 @@ pub struct Announcement {
     pub min_required_signatures: usize,
     /// The channels' ids; methods of [`Simulator`] name a channel by its place in this list.
     pub channels: Vec<ChannelId>,
+    /// The ids of each channel's watchers.
+    pub watchers: Vec<Vec<Uuid>>,
 }
 
 /// A running simulator. Ends when it is stopped or dropped.
@@ -198,20 +202,15 @@ impl Simulator {
         self.backend.set_api_key(key);
     }
 
-    /// The ids of a channel's watchers.
-    pub fn watchers(&self, channel: usize) -> Vec<Uuid> {
-        self.channel(channel).roster.watchers.iter().map(|watcher| watcher.id).collect()
-    }
-
-    /// Sets the status of a watcher, which is `active` at first.
+    /// Sets the status of a watcher.
     ///
     /// # Panics
     /// Where the channel has no such watcher.
-    pub fn set_watcher_status(&self, channel: usize, watcher: Uuid, status: &str) {
+    pub fn set_watcher_status(&self, channel: usize, watcher: Uuid, status: WatcherStatus) {
         let channel = self.channel(channel);
         let at = channel.roster.watchers.iter().position(|known| known.id == watcher);
         let at = at.expect("the watcher is one of the channel's");
-        status.clone_into(&mut channel.state_mut().watcher_statuses[at]);
+        channel.state_mut().watcher_statuses[at] = status;
     }
 
     /// The truth: every event's offset in ascending order, and what a right verifier must find of it now.
@@ -238,6 +237,7 @@ fn announce(at: SocketAddr, options: &Options, network: &Network, channels: &[Ar
         valid_signers: network.addresses(),
         min_required_signatures: options.required,
         channels: channels.iter().map(|channel| channel.roster.channel).collect(),
+        watchers: channels.iter().map(|channel| channel.roster.watcher_ids()).collect(),
     }
 }
 

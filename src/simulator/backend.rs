@@ -30,6 +30,8 @@ pub struct Requests {
     pub search: u64,
     /// For one event.
     pub event: u64,
+    /// For a channel itself.
+    pub channel: u64,
     /// For a watcher.
     pub watcher: u64,
     /// For the health check.
@@ -38,7 +40,7 @@ pub struct Requests {
 
 /// Counts requests.
 #[derive(Default)]
-pub(super) struct Counters([AtomicU64; 5]);
+pub(super) struct Counters([AtomicU64; 6]);
 
 impl Counters {
     pub(super) fn count(&self, route: Route) {
@@ -51,6 +53,7 @@ impl Counters {
             poll: count(Route::Poll),
             search: count(Route::Search),
             event: count(Route::Event),
+            channel: count(Route::Channel),
             watcher: count(Route::Watcher),
             health: count(Route::Health),
         }

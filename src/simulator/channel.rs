@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use tokio::task::{JoinError, spawn_blocking};
 use uuid::Uuid;
 
+use super::description::WatcherStatus;
 use super::facts::Facts;
 use super::kind::Honesty;
 use super::log::{Cell, Entry, Log};
@@ -24,14 +25,11 @@ use super::roster::Roster;
 /// How many records one thread makes at a time. Two threads share a page of the usual size.
 const RECORDS_A_THREAD: usize = 100;
 
-/// The status that watchers start with.
-const INITIAL_WATCHER_STATUS: &str = "active";
-
 /// One channel.
 pub(super) struct Channel {
     pub(super) roster: Roster,
     seed: u64,
-    number: u64,
+    pub(super) number: u64,
     network: Arc<Network>,
     rules: Rules,
     state: RwLock<State>,
@@ -43,7 +41,7 @@ pub(super) struct State {
     pub(super) log: Log,
     pub(super) archived: bool,
     /// In the order of the roster.
-    pub(super) watcher_statuses: Vec<String>,
+    pub(super) watcher_statuses: Vec<WatcherStatus>,
 }
 
 /// An event, and where its record is or will be.
@@ -55,7 +53,7 @@ struct Placed {
 impl Channel {
     pub(super) fn new(options: &Options, number: u64, network: &Arc<Network>, now_ms: i64) -> Self {
         let roster = Roster::new(options.seed, number);
-        let watcher_statuses = vec![INITIAL_WATCHER_STATUS.to_owned(); roster.watchers.len()];
+        let watcher_statuses = vec![options.watcher_status; roster.watchers.len()];
         let log = Log::new(options, number, now_ms);
         Self {
             roster,

@@ -274,7 +274,7 @@ impl Param {
     }
 }
 
-fn rfc3339(seconds: i64) -> String {
+pub(super) fn rfc3339(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }
 

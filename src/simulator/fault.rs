@@ -22,6 +22,8 @@ pub enum Route {
     Search,
     /// One event.
     Event,
+    /// A channel itself.
+    Channel,
     /// One watcher.
     Watcher,
     /// The health check. It has no faults but those that a test asks for by this name.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::value_parser;
 
+use super::description::WatcherStatus;
 use super::misbehaviour::Misbehaving;
 use super::random;
 
@@ -58,6 +59,10 @@ pub struct Options {
     /// Which channels misbehave, and how
     #[arg(long, value_name = "[CHANNELS:]HOW", long_help = Misbehaving::help())]
     pub misbehave: Vec<Misbehaving>,
+
+    /// The status of every watcher
+    #[arg(long, value_enum, default_value_t, value_name = "STATUS")]
+    pub watcher_status: WatcherStatus,
 
     /// How many signers the oracle network has, 1 to 255
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u8).range(1..).map(usize::from))]
@@ -122,6 +127,7 @@ impl Default for Options {
             forged: 0.0,
             faults: 0.0,
             misbehave: Vec::new(),
+            watcher_status: WatcherStatus::default(),
             signers: 10,
             required: 4,
             signing: Signing::default(),

@@ -72,4 +72,8 @@ impl Roster {
         });
         Self { channel: id, watchers, wallets: wallets.collect() }
     }
+
+    pub(super) fn watcher_ids(&self) -> Vec<Uuid> {
+        self.watchers.iter().map(|watcher| watcher.id).collect()
+    }
 }
