@@ -176,9 +176,9 @@ impl Simulator {
         assert!(found, "channel {channel} has no event at offset {offset}");
     }
 
-    /// The channel is answered with 404 from now on.
+    /// The channel is archived from now on.
     pub fn archive(&self, channel: usize) {
-        self.channel(channel).state_mut().archived = true;
+        self.misbehave(channel, Some(Misbehaviour::Status(404)));
     }
 
     /// The channel misbehaves from now on, or behaves: what it does with events changes those that it has.

@@ -88,13 +88,11 @@ impl Backend {
         key.clone_into(&mut self.api_key.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The channel of that id, unless it is archived.
+    /// The channel of that id.
     pub(super) fn channel(&self, id: &str) -> Result<&Arc<Channel>, Refusal> {
         let id: ChannelId = id.parse().map_err(|_| super::query::Invalid("channel_id: not a UUID".to_owned()))?;
         let found = self.channels.iter().find(|channel| channel.roster.channel == id);
-        found
-            .filter(|channel| !channel.state().archived)
-            .ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist or was archived"))
+        found.ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist"))
     }
 
     /// How the channel misbehaves that a path, without the base, speaks of.

@@ -39,7 +39,6 @@ pub(super) struct Channel {
 /// What changes while the service runs.
 pub(super) struct State {
     pub(super) log: Log,
-    pub(super) archived: bool,
     /// In the order of the roster.
     pub(super) watcher_statuses: Vec<WatcherStatus>,
 }
@@ -61,7 +60,7 @@ impl Channel {
             number,
             network: Arc::clone(network),
             rules: Rules::new(options),
-            state: RwLock::new(State { log, archived: false, watcher_statuses }),
+            state: RwLock::new(State { log, watcher_statuses }),
             memory: Mutex::new(Memory::new(kept_records(options))),
         }
     }

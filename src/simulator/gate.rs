@@ -1,14 +1,16 @@
 //! What every request passes before it is answered: the count, the faults, the key.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -21,6 +23,9 @@ use super::fault::{Fault, Route};
 
 /// The scheme of the `Authorization` header.
 const SCHEME: &str = "Apikey ";
+
+/// So long after it was written, what precedes a reset has been sent.
+const SENT: Duration = Duration::from_millis(50);
 
 /// Where a request came to.
 #[derive(Clone)]
@@ -52,7 +57,7 @@ pub(super) async fn pass(
     }
     let admitted = gate.route == Route::Health || is_authorized(&gate.backend, &request);
     let answer = if admitted { next.run(request).await } else { Refusal::unauthorized().into_response() };
-    spoilt(answer, fault).await
+    spoilt(answer, fault, connection).await
 }
 
 fn is_authorized(backend: &Backend, request: &Request) -> bool {
@@ -65,7 +70,7 @@ fn changes_the_answer(fault: &Fault) -> bool {
 }
 
 /// The answer, changed as the fault says.
-async fn spoilt(answer: Response, fault: Option<Fault>) -> Response {
+async fn spoilt(answer: Response, fault: Option<Fault>, connection: Control) -> Response {
     let Some(fault) = fault.filter(changes_the_answer) else { return answer };
     let (mut head, body) = answer.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
@@ -76,7 +81,7 @@ async fn spoilt(answer: Response, fault: Option<Fault>) -> Response {
         Fault::NotDescending => Body::from(ascending(&body).unwrap_or(body)),
         _ => {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-            Body::from_stream(stream::iter([Ok(body.slice(..body.len() / 2)), Err(Midway)]))
+            half(&body, connection)
         }
     };
     Response::from_parts(head, body)
@@ -86,10 +91,16 @@ fn without_offset(answer: &[u8]) -> String {
     String::from_utf8_lossy(answer).replacen(r#""offset":"#, r#""place":"#, 1)
 }
 
-/// The body ends here although it should not: the server gives the connection up.
-#[derive(Debug, thiserror::Error)]
-#[error("reset on purpose in the middle of an answer")]
-struct Midway;
+/// Half a body, and nothing more: the connection is reset once it has been sent.
+fn half(body: &Bytes, connection: Control) -> Body {
+    let first = stream::iter([Ok::<_, Infallible>(body.slice(..body.len() / 2))]);
+    let then = stream::once(async move {
+        tokio::time::sleep(SENT).await;
+        connection.cut();
+        pending().await
+    });
+    Body::from_stream(first.chain(then))
+}
 
 /// A page with its events in the wrong order; `None` where it is no page.
 fn ascending(page: &[u8]) -> Option<Bytes> {

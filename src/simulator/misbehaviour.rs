@@ -52,9 +52,13 @@ pub enum Misbehaviour {
     SamePage,
     /// Pages hold what is below the offset and say has_more
     Backwards,
+    /// Requests are answered with this status and the error envelope: 404 is an archived channel, 401 an organisation that
+    /// is not known
+    #[value(skip)]
+    Status(u16),
 }
 
-/// Which channels misbehave, and how: `hang`, `3:hang`, `1-999:all`.
+/// Which channels misbehave, and how: `hang`, `3:404`, `1-999:all`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misbehaving {
     /// Their places in the announcement.
@@ -65,10 +69,15 @@ pub struct Misbehaving {
 
 /// The text does not say which channels misbehave how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected how, behind which channels, such as hang, 3:hang or 1-999:all; --help lists the ways")]
+#[error("expected how, behind which channels, such as hang, 3:404 or 1-999:all; --help lists the ways")]
 pub struct NotMisbehaving;
 
 impl Misbehaviour {
+    fn read(text: &str) -> Option<Self> {
+        let status = || text.parse().ok().filter(|status| (400..600).contains(status)).map(Self::Status);
+        Self::from_str(text, false).ok().or_else(status)
+    }
+
     /// What every request is answered instead.
     pub(super) fn fault(self) -> Option<Fault> {
         Some(match self {
@@ -81,6 +90,7 @@ impl Misbehaviour {
             Self::GzipBomb => Fault::GzipBomb,
             Self::RetryAfter => Fault::RateLimited { retry_after: Some(ABSURD_RETRY_AFTER.to_owned()) },
             Self::EmptyPages => Fault::EmptyPage,
+            Self::Status(status) => Fault::Status(status),
             _ => return None,
         })
     }
@@ -126,8 +136,9 @@ impl Misbehaving {
         let ways: String = Misbehaviour::value_variants().iter().map(way).collect();
         format!(
             "Which channels misbehave, and how; may be given more than once\n\nChannels are numbered from 0, as announced. \
-             Without them all misbehave. HOW is all, which gives each channel another of these ways in turn, or \
-             one:\n{ways}"
+             Without them all misbehave. HOW is an HTTP status from 400 to 599, which is answered with the service's error \
+             envelope (404 CHANNEL_NOT_FOUND is an archived channel, 401 ORGANIZATION_NOT_FOUND a key whose organisation \
+             is not onboarded), all, which gives each channel another of these ways in turn, or one of them:\n{ways}"
         )
     }
 }
@@ -144,7 +155,7 @@ impl FromStr for Misbehaving {
         };
         let how = match how {
             "all" => None,
-            how => Some(Misbehaviour::from_str(how, false).map_err(|_| NotMisbehaving)?),
+            how => Some(Misbehaviour::read(how).ok_or(NotMisbehaving)?),
         };
         if channels.is_empty() { Err(NotMisbehaving) } else { Ok(Self { channels, how }) }
     }
@@ -165,7 +176,10 @@ mod tests {
         );
         assert!(Misbehaviour::value_variants().iter().all(|way| (1..=33).any(|channel| of(channel) == Some(*way))));
         assert_eq!(read("deep-json"), Ok(Misbehaving { channels: 0..=usize::MAX, how: Some(Misbehaviour::DeepJson) }));
-        for text in ["", "shout", "1-2", ":hang", "x:hang", "3-2:hang", "1-:hang", "-1:hang", "1:hang:all"] {
+        assert_eq!(read("3:404"), Ok(Misbehaving { channels: 3..=3, how: Some(Misbehaviour::Status(404)) }));
+        for text in
+            ["", "shout", "200", "600", "1-2", ":hang", "x:hang", "3-2:hang", "1-:hang", "-1:hang", "1:hang:all"]
+        {
             assert_eq!(read(text), Err(NotMisbehaving), "{text}");
         }
     }

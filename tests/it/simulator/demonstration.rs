@@ -27,7 +27,7 @@ async fn the_demonstration_shows_events_and_none_that_is_forged() {
 
 #[tokio::test]
 async fn the_simulator_announces_itself_in_one_line_and_serves() {
-    let options = "--events 7 --channels 3 --misbehave 2:retry-after --api-key key-of-a-test";
+    let options = "--events 7 --channels 3 --misbehave 2:404 --api-key key-of-a-test";
     let arguments: Vec<_> = ["simulate"].into_iter().chain(options.split(' ')).collect();
     let (daemon, stdout) = Daemon::run_piped(&arguments, None, &[]);
     let mut lines = BufReader::new(stdout).lines();
@@ -43,7 +43,7 @@ async fn the_simulator_announces_itself_in_one_line_and_serves() {
         let page: Value = serde_json::from_str(&get(channel).await.text().await.unwrap()).unwrap();
         assert_eq!(page["events"].as_array().unwrap().len(), 7);
     }
-    assert_eq!(get(&channels[2]).await.status(), 429);
+    assert_eq!(get(&channels[2]).await.status(), 404);
     assert_eq!(announced["api_key"], "key-of-a-test");
     daemon.signal(Signal::TERM);
     assert_eq!(lines.next_line().await.unwrap(), None, "one line");
