@@ -58,7 +58,7 @@ pub use description::WatcherStatus;
 pub use fault::{Fault, Route};
 pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
 pub use misbehaviour::{Misbehaving, Misbehaviour, NotMisbehaving};
-pub use options::{HasMore, LateProofs, NotLateProofs, Options, Signing, Window};
+pub use options::{GoBack, HasMore, LateProofs, NotAfter, Options, Signing, Window};
 
 use crate::event::ChannelId;
 use crate::verify::Address;
@@ -115,6 +115,9 @@ impl Simulator {
         if let Some(spacing) = publisher::spacing(options.rate) {
             tasks.spawn(publisher::publish(Arc::clone(&backend), spacing, stop.clone()));
         }
+        if let Some(go_back) = options.go_back {
+            tasks.spawn(publisher::go_back(Arc::clone(&backend), go_back, stop.clone()));
+        }
         Ok(Self { backend, announcement, stop: stop.drop_guard(), tasks })
     }
 
@@ -142,8 +145,9 @@ impl Simulator {
         self.channel(channel).state_mut().log.publish_one(spec, now_ms())
     }
 
-    /// The service goes back in time: the newest of the events that were added to a channel after the start are no more.
-    pub fn go_back(&self, channel: usize, events: usize) {
+    /// The service goes back in time: the newest events of a channel are no more, and others are published under their
+    /// offsets.
+    pub fn go_back(&self, channel: usize, events: u64) {
         self.channel(channel).state_mut().log.go_back(events);
     }
 

@@ -168,7 +168,7 @@ impl Channel {
     fn placed(&self, entries: Vec<Entry>) -> Vec<Placed> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let mut place = |entry: Entry| {
-            let cell = entry.own_cell.clone().unwrap_or_else(|| memory.cell(entry.index));
+            let cell = entry.own_cell.clone().unwrap_or_else(|| memory.cell(entry.drawn));
             Placed { entry, cell }
         };
         entries.into_iter().map(&mut place).collect()

@@ -36,7 +36,7 @@ pub(super) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     pub(super) fn of(seed: u64, channel: u64, roster: &'a Roster, entry: &Entry) -> Self {
-        let mut rng = draw(seed, Purpose::Facts, channel, entry.index);
+        let mut rng = draw(seed, Purpose::Facts, channel, entry.drawn);
         let watcher = &roster.watchers[rng.random_range(0..roster.watchers.len())];
         let events = &SERVICES[watcher.service].events;
         Self {

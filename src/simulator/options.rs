@@ -48,6 +48,10 @@ pub struct Options {
     #[arg(long, value_name = "P:DURATION")]
     pub late_proofs: Option<LateProofs>,
 
+    /// When each channel loses how many of its newest events, such as 50:30s; what is new then has their offsets
+    #[arg(long, value_name = "N:DURATION")]
+    pub go_back: Option<GoBack>,
+
     /// Share of events whose proof does not hold, 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub forged: f64,
@@ -124,6 +128,7 @@ impl Default for Options {
             rate: 0.0,
             unsigned: 0.0,
             late_proofs: None,
+            go_back: None,
             forged: 0.0,
             faults: 0.0,
             misbehave: Vec::new(),
@@ -185,24 +190,48 @@ pub struct LateProofs {
     pub delay: Duration,
 }
 
-/// The text is not a share and a duration.
+/// The service goes back in time, written as `50:30s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoBack {
+    /// How many of its newest events each channel loses.
+    pub events: u64,
+    /// How long after the start.
+    pub after: Duration,
+}
+
+/// The text is not a number and a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a share from 0 to 1 and a duration, such as 0.1:30s")]
-pub struct NotLateProofs;
+pub enum NotAfter {
+    /// Of [`LateProofs`].
+    #[error("expected a share from 0 to 1 and a duration, such as 0.1:30s")]
+    Share,
+    /// Of [`GoBack`].
+    #[error("expected a number of events and a duration, such as 50:30s")]
+    Events,
+}
 
 impl FromStr for LateProofs {
-    type Err = NotLateProofs;
+    type Err = NotAfter;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (share, delay) = text.split_once(':').ok_or(NotLateProofs)?;
-        let share: f64 = share.trim().parse().map_err(|_| NotLateProofs)?;
-        let delay: jiff::SignedDuration = delay.trim().parse().map_err(|_| NotLateProofs)?;
-        let delay = Duration::try_from(delay).map_err(|_| NotLateProofs)?;
-        if !(0.0..=1.0).contains(&share) {
-            return Err(NotLateProofs);
-        }
-        Ok(Self { share, delay })
+        let after = after(text).filter(|(share, _)| (0.0..=1.0).contains(share));
+        after.map(|(share, delay)| Self { share, delay }).ok_or(NotAfter::Share)
     }
+}
+
+impl FromStr for GoBack {
+    type Err = NotAfter;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        after(text).map(|(events, after)| Self { events, after }).ok_or(NotAfter::Events)
+    }
+}
+
+/// A number and a duration, such as `50:30s`.
+fn after<T: FromStr>(text: &str) -> Option<(T, Duration)> {
+    let (number, duration) = text.split_once(':')?;
+    let duration: jiff::SignedDuration = duration.trim().parse().ok()?;
+    Some((number.trim().parse().ok()?, Duration::try_from(duration).ok()?))
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -228,7 +257,9 @@ mod tests {
         assert_eq!(read("0.1:30s"), Ok(LateProofs { share: 0.1, delay: Duration::from_secs(30) }));
         assert_eq!(read("1:1m 30s"), Ok(LateProofs { share: 1.0, delay: Duration::from_secs(90) }));
         for text in ["", "0.1", "0.1:", ":30s", "1.5:30s", "-0.1:30s", "NaN:30s", "0.1:30", "0.1:-30s"] {
-            assert_eq!(read(text), Err(NotLateProofs), "{text}");
+            assert_eq!(read(text), Err(NotAfter::Share), "{text}");
         }
+        assert_eq!("50:30s".parse(), Ok(GoBack { events: 50, after: Duration::from_secs(30) }));
+        assert_eq!("0.5:30s".parse::<GoBack>(), Err(NotAfter::Events));
     }
 }

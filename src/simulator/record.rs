@@ -59,7 +59,7 @@ pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster
     };
     let id = match entry.spec {
         EventSpec::Displaced(Original { channel, index, id: ReplayedId::Same, .. }) => id::of(seed, channel, index),
-        _ => id::of(seed, channel, entry.index),
+        _ => id::of(seed, channel, entry.drawn),
     };
     assemble(id, entry, content)
 }
@@ -121,7 +121,7 @@ struct SignedText {
 
 fn signed_text(seed: u64, channel: u64, entry: &Entry, facts: &Facts<'_>) -> SignedText {
     let content = |purpose| {
-        let mut rng = draw(seed, purpose, channel, entry.index);
+        let mut rng = draw(seed, purpose, channel, entry.drawn);
         let json = match facts.kind {
             Kind::QueryCompleted => verifiable_result(facts, &mut rng),
             _ => verifiable_event(facts, &mut rng),
@@ -143,7 +143,7 @@ fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, event_hash: Hash, 
         timestamp: facts.timestamp,
         workflow_id: facts.watcher.workflow_id,
         execution_id: facts.execution_id,
-        round: entry.index,
+        round: entry.drawn,
     };
     network.proofs(&subject, how)
 }

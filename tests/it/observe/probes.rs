@@ -199,6 +199,7 @@ async fn a_service_that_has_gone_back_in_time_is_a_reason_until_the_cursor_is_se
     admin.until(&mut daemon, "/status", "all is processed", done).await;
     assert_eq!(admin.get("/readyz").await.text, "ready\n");
     simulator.go_back(0, 4);
+    simulator.publish(0, 2);
     let said = "channel c0: the service's newest event is below the cursor 10: ";
     let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
     admin.until(&mut daemon, "/readyz", said, is_said).await;
@@ -212,7 +213,12 @@ async fn a_service_that_has_gone_back_in_time_is_a_reason_until_the_cursor_is_se
     assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
     admin.until(&mut daemon, "/status", "it goes on", state("idle")).await;
     assert_eq!(admin.get("/readyz").await.text, "ready\n");
-    daemon.stop().await;
+    let rejected = "event rejected: quarantined, not delivered";
+    daemon.until("what is under offsets used before is shown", |daemon| daemon.log().lines(rejected).len() == 2).await;
+    let log = daemon.stop().await;
+    let shown: Vec<_> =
+        log.lines(rejected).iter().map(|line| [line["offset"].clone(), line["reason"].clone()]).collect();
+    assert_eq!(shown, [["7", "contradiction"], ["8", "contradiction"]]);
 }
 
 #[tokio::test]
