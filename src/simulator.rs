@@ -31,6 +31,7 @@ mod backend;
 mod channel;
 mod connection;
 mod content;
+mod contracts;
 mod description;
 mod envelope;
 mod facts;

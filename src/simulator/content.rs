@@ -5,114 +5,15 @@ use rand::rngs::StdRng;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
+use super::contracts::{OPERATION_CONFIRMED, SERVICES};
 use super::facts::Facts;
 use super::kind::Kind;
 use super::random::hex_of;
 use crate::event::ChannelId;
 use crate::verify::keccak256;
 
-/// A service and the events that its contracts emit.
-pub(super) struct WatchedService {
-    pub(super) name: &'static str,
-    pub(super) events: [Emitted; 3],
-}
-
-/// An event of a contract, with its parameters.
-pub(super) struct Emitted {
-    pub(super) name: &'static str,
-    params: &'static [(&'static str, Param)],
-}
-
-#[derive(Clone, Copy)]
-enum Param {
-    /// A number of up to 64 bits.
-    Id,
-    /// A number that does not fit 64 bits.
-    Amount,
-    Account,
-    Hash,
-    Time,
-}
-
-use Param::{Account, Amount, Hash, Id, Time};
-
-pub(super) static SERVICES: [WatchedService; 3] = [
-    WatchedService {
-        name: "settlement",
-        events: [
-            Emitted {
-                name: "SettlementAccepted",
-                params: &[
-                    ("settlementId", Id),
-                    ("settlementHash", Hash),
-                    ("seller", Account),
-                    ("buyer", Account),
-                    ("amount", Amount),
-                ],
-            },
-            Emitted {
-                name: "SettlementExecuted",
-                params: &[
-                    ("settlementId", Id),
-                    ("settlementHash", Hash),
-                    ("asset", Account),
-                    ("amount", Amount),
-                    ("executedAt", Time),
-                ],
-            },
-            Emitted {
-                name: "SettlementCancelled",
-                params: &[("settlementId", Id), ("settlementHash", Hash), ("by", Account), ("reason", Hash)],
-            },
-        ],
-    },
-    WatchedService {
-        name: "fund",
-        events: [
-            Emitted {
-                name: "SubscriptionRequested",
-                params: &[("fundId", Hash), ("investor", Account), ("amount", Amount), ("requestedAt", Time)],
-            },
-            Emitted {
-                name: "RedemptionSettled",
-                params: &[("fundId", Hash), ("investor", Account), ("shares", Amount), ("proceeds", Amount)],
-            },
-            Emitted {
-                name: "NetAssetValueUpdated",
-                params: &[("fundId", Hash), ("netAssetValue", Amount), ("asOf", Time), ("reporter", Account)],
-            },
-        ],
-    },
-    WatchedService {
-        name: "payments",
-        events: [
-            Emitted {
-                name: "PaymentInitiated",
-                params: &[
-                    ("paymentId", Hash),
-                    ("payer", Account),
-                    ("payee", Account),
-                    ("amount", Amount),
-                    ("dueAt", Time),
-                ],
-            },
-            Emitted {
-                name: "PaymentCompleted",
-                params: &[("paymentId", Hash), ("payer", Account), ("payee", Account), ("amount", Amount)],
-            },
-            Emitted {
-                name: "PaymentReturned",
-                params: &[("paymentId", Hash), ("payee", Account), ("amount", Amount), ("sequence", Id)],
-            },
-        ],
-    },
-];
-
 /// The service's own name in what is signed.
 const BACKEND: &str = "_crec";
-
-static OPERATION_CONFIRMED: Emitted =
-    Emitted { name: "OperationConfirmed", params: &[("operationId", Amount), ("wallet", Account), ("digest", Hash)] };
 
 /// The JSON in `verifiable_event`.
 #[derive(Serialize)]
@@ -201,8 +102,7 @@ pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
         Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address),
         _ => (facts.emitted, SERVICES[facts.watcher.service].name, &facts.watcher.address),
     };
-    let types: Vec<_> = emitted.params.iter().map(|(_, param)| param.solidity()).collect();
-    let event_signature = format!("{}({})", emitted.name, types.join(","));
+    let event_signature = emitted.signature();
     json(&VerifiableEvent {
         chain_family: "evm",
         chain_selector: facts.chain().selector,
@@ -217,7 +117,7 @@ pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
             event_signature,
             log_index: rng.random_range(0..400),
             confidence: "finalized",
-            params: Params(emitted.params.iter().map(|&(name, param)| (name, param.value(facts, rng))).collect()),
+            params: Params(emitted.arguments(facts.timestamp, rng)),
         },
         name: emitted.name,
         service,
@@ -251,27 +151,6 @@ pub(super) fn verifiable_result(facts: &Facts<'_>, rng: &mut StdRng) -> String {
             },
         },
     })
-}
-
-impl Param {
-    fn solidity(self) -> &'static str {
-        match self {
-            Self::Id | Self::Time => "uint64",
-            Self::Amount => "uint256",
-            Self::Account => "address",
-            Self::Hash => "bytes32",
-        }
-    }
-
-    fn value(self, facts: &Facts<'_>, rng: &mut StdRng) -> String {
-        match self {
-            Self::Id => rng.random_range(1..1_000_000_u32).to_string(),
-            Self::Amount => (u128::from(rng.random_range(20..u64::MAX)) * 1_000_000_000_000_000_000).to_string(),
-            Self::Account => hex_of::<20>(rng),
-            Self::Hash => hex_of::<32>(rng),
-            Self::Time => facts.timestamp.to_string(),
-        }
-    }
 }
 
 pub(super) fn rfc3339(seconds: i64) -> String {

@@ -4,7 +4,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::channel::Channel;
-use super::content::{SERVICES, json, rfc3339};
+use super::content::{json, rfc3339};
+use super::contracts::SERVICES;
 use crate::event::ChannelId;
 use crate::verify::Hash;
 

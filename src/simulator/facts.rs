@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use rand::Rng;
 use uuid::Uuid;
 
-use super::content::{Emitted, SERVICES};
+use super::contracts::{Emitted, SERVICES};
 use super::kind::Kind;
 use super::log::Entry;
 use super::random::{Purpose, draw, uuid};

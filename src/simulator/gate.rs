@@ -44,13 +44,11 @@ pub(super) async fn pass(
     gate.backend.requests.count(gate.route);
     let misbehaves = || gate.backend.misbehaviour(request.uri().path())?.fault();
     let fault = gate.backend.faults.next(gate.route).or_else(misbehaves);
-    if let Some(answer) = fault.as_ref().and_then(answer::instead) {
+    let instead = |fault| answer::instead(fault).or_else(|| spoil(&connection, fault));
+    if let Some(answer) = fault.as_ref().and_then(instead) {
         return answer;
     }
     match fault {
-        Some(Fault::Reset) => connection.cut(),
-        Some(Fault::SlowHead) => connection.slow_down(Slowness::ByteByByte),
-        Some(Fault::Informational) => connection.slow_down(Slowness::Informational),
         Some(Fault::Hang) => pending().await,
         Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
         _ => {}
@@ -63,6 +61,17 @@ pub(super) async fn pass(
 fn is_authorized(backend: &Backend, request: &Request) -> bool {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     given.and_then(|value| value.strip_prefix(SCHEME)).is_some_and(|key| backend.accepts(key))
+}
+
+/// What is answered where the connection is at fault. No other request follows on it.
+fn spoil(connection: &Control, fault: &Fault) -> Option<Response> {
+    match fault {
+        Fault::Reset => connection.cut(),
+        Fault::SlowHead => connection.slow_down(Slowness::ByteByByte),
+        Fault::Informational => connection.slow_down(Slowness::Informational),
+        _ => return None,
+    }
+    Some([(header::CONNECTION, "close")].into_response())
 }
 
 fn changes_the_answer(fault: &Fault) -> bool {

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::content::{SERVICES, json};
+use super::content::json;
+use super::contracts::SERVICES;
 use super::facts::Facts;
 use super::kind::Kind;
 use super::record::Signed;

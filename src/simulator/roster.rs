@@ -3,7 +3,7 @@
 use rand::Rng;
 use uuid::Uuid;
 
-use super::content::SERVICES;
+use super::contracts::SERVICES;
 use super::random::{Purpose, draw, hex_of, uuid};
 use crate::event::ChannelId;
 
