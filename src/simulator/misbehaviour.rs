@@ -135,10 +135,11 @@ impl Misbehaving {
         };
         let ways: String = Misbehaviour::value_variants().iter().map(way).collect();
         format!(
-            "Which channels misbehave, and how; may be given more than once\n\nChannels are numbered from 0, as announced. \
-             Without them all misbehave. HOW is an HTTP status from 400 to 599, which is answered with the service's error \
-             envelope (404 CHANNEL_NOT_FOUND is an archived channel, 401 ORGANIZATION_NOT_FOUND a key whose organisation \
-             is not onboarded), all, which gives each channel another of these ways in turn, or one of them:\n{ways}"
+            "Which channels misbehave, and how; may be given more than once\n\nCHANNELS is a number or a range, such as \
+             1-999, of the channels as announced, from 0. Without it all misbehave. HOW is one of:\n\n\
+             - all: Each channel in another of the ways below, in turn\n\
+             - a status from 400 to 599: It is answered with the service's error envelope. 404 is an archived channel, 401 \
+             a key whose organisation is not onboarded{ways}"
         )
     }
 }

@@ -48,7 +48,8 @@ pub struct Options {
     #[arg(long, value_name = "P:DURATION")]
     pub late_proofs: Option<LateProofs>,
 
-    /// When each channel loses how many of its newest events, such as 50:30s; what is new then has their offsets
+    /// Lose the newest N events of each channel after a while, such as 50:30s, and give new ones their offsets [default:
+    /// never]
     #[arg(long, value_name = "N:DURATION")]
     pub go_back: Option<GoBack>,
 
