@@ -102,7 +102,7 @@ enum Command {
     /// Simulates the channel events service over HTTP.
     ///
     /// Prints one JSON line once it listens: base_url, api_key, org_id, workflow_owner, valid_signers,
-    /// min_required_signatures and channels (ids). Runs until it is interrupted.
+    /// min_required_signatures, channels (ids) and watchers (the ids of each channel's). Runs until it is interrupted.
     #[expect(clippy::doc_markdown, reason = "this text is the command's help, where the names stand as they are")]
     Simulate(simulator::Options),
     Completions(completions::Args),

@@ -26,10 +26,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
+mod answer;
 mod backend;
 mod channel;
 mod connection;
 mod content;
+mod contracts;
+mod description;
 mod envelope;
 mod facts;
 mod fault;
@@ -38,8 +41,10 @@ mod id;
 mod kind;
 mod log;
 mod memory;
+mod misbehaviour;
 mod network;
 mod options;
+mod padding;
 mod page;
 mod payload;
 mod publisher;
@@ -50,15 +55,17 @@ mod roster;
 mod routes;
 
 pub use backend::Requests;
+pub use description::WatcherStatus;
 pub use fault::{Fault, Route};
 pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
-pub use options::{HasMore, LateProofs, NotLateProofs, Options, Signing, Window};
+pub use misbehaviour::{Misbehaving, Misbehaviour, NotMisbehaving};
+pub use options::{GoBack, HasMore, LateProofs, NotAfter, Options, Signing, Window};
 
 use crate::event::ChannelId;
 use crate::verify::Address;
 use backend::Backend;
 use channel::{Channel, now_ms};
-use connection::{Connections, Scissors};
+use connection::{Connections, Control};
 use network::Network;
 
 /// What a client has to know of a running simulator.
@@ -78,6 +85,8 @@ pub struct Announcement {
     pub min_required_signatures: usize,
     /// The channels' ids; methods of [`Simulator`] name a channel by its place in this list.
     pub channels: Vec<ChannelId>,
+    /// The ids of each channel's watchers.
+    pub watchers: Vec<Vec<Uuid>>,
 }
 
 /// A running simulator. Ends when it is stopped or dropped.
@@ -107,6 +116,9 @@ impl Simulator {
         if let Some(spacing) = publisher::spacing(options.rate) {
             tasks.spawn(publisher::publish(Arc::clone(&backend), spacing, stop.clone()));
         }
+        if let Some(go_back) = options.go_back {
+            tasks.spawn(publisher::go_back(Arc::clone(&backend), go_back, stop.clone()));
+        }
         Ok(Self { backend, announcement, stop: stop.drop_guard(), tasks })
     }
 
@@ -134,8 +146,9 @@ impl Simulator {
         self.channel(channel).state_mut().log.publish_one(spec, now_ms())
     }
 
-    /// The service goes back in time: the newest of the events that were added to a channel after the start are no more.
-    pub fn go_back(&self, channel: usize, events: usize) {
+    /// The service goes back in time: the newest events of a channel are no more, and others are published under their
+    /// offsets.
+    pub fn go_back(&self, channel: usize, events: u64) {
         self.channel(channel).state_mut().log.go_back(events);
     }
 
@@ -168,9 +181,14 @@ impl Simulator {
         assert!(found, "channel {channel} has no event at offset {offset}");
     }
 
-    /// The channel is answered with 404 from now on.
+    /// The channel is archived from now on.
     pub fn archive(&self, channel: usize) {
-        self.channel(channel).state_mut().archived = true;
+        self.misbehave(channel, Some(Misbehaviour::Status(404)));
+    }
+
+    /// The channel misbehaves from now on, or behaves: what it does with events changes those that it has.
+    pub fn misbehave(&self, channel: usize, how: Option<Misbehaviour>) {
+        self.channel(channel).misbehave(how);
     }
 
     /// The next requests, of whatever route but the health check, are answered with a fault. Faults come in the order
@@ -189,20 +207,15 @@ impl Simulator {
         self.backend.set_api_key(key);
     }
 
-    /// The ids of a channel's watchers.
-    pub fn watchers(&self, channel: usize) -> Vec<Uuid> {
-        self.channel(channel).roster.watchers.iter().map(|watcher| watcher.id).collect()
-    }
-
-    /// Sets the status of a watcher, which is `active` at first.
+    /// Sets the status of a watcher.
     ///
     /// # Panics
     /// Where the channel has no such watcher.
-    pub fn set_watcher_status(&self, channel: usize, watcher: Uuid, status: &str) {
+    pub fn set_watcher_status(&self, channel: usize, watcher: Uuid, status: WatcherStatus) {
         let channel = self.channel(channel);
         let at = channel.roster.watchers.iter().position(|known| known.id == watcher);
         let at = at.expect("the watcher is one of the channel's");
-        status.clone_into(&mut channel.state_mut().watcher_statuses[at]);
+        channel.state_mut().watcher_statuses[at] = status;
     }
 
     /// The truth: every event's offset in ascending order, and what a right verifier must find of it now.
@@ -229,12 +242,13 @@ fn announce(at: SocketAddr, options: &Options, network: &Network, channels: &[Ar
         valid_signers: network.addresses(),
         min_required_signatures: options.required,
         channels: channels.iter().map(|channel| channel.roster.channel).collect(),
+        watchers: channels.iter().map(|channel| channel.roster.watcher_ids()).collect(),
     }
 }
 
 async fn serve(listener: TcpListener, backend: Arc<Backend>, stop: CancellationToken) {
     let connections = Connections::new(listener, stop.clone());
-    let service = routes::router(backend).into_make_service_with_connect_info::<Scissors>();
+    let service = routes::router(backend).into_make_service_with_connect_info::<Control>();
     // It ends only by `stop`: what cannot be accepted is tried again.
     let _ = axum::serve(connections, service).with_graceful_shutdown(stop.cancelled_owned()).await;
 }

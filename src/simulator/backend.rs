@@ -8,6 +8,7 @@ use tokio::task::JoinError;
 use super::channel::{Channel, now_ms};
 use super::envelope::Refusal;
 use super::fault::{Faults, Route};
+use super::misbehaviour::Misbehaviour;
 use super::network::Network;
 use super::options::Options;
 use crate::event::ChannelId;
@@ -29,6 +30,8 @@ pub struct Requests {
     pub search: u64,
     /// For one event.
     pub event: u64,
+    /// For a channel itself.
+    pub channel: u64,
     /// For a watcher.
     pub watcher: u64,
     /// For the health check.
@@ -37,7 +40,7 @@ pub struct Requests {
 
 /// Counts requests.
 #[derive(Default)]
-pub(super) struct Counters([AtomicU64; 5]);
+pub(super) struct Counters([AtomicU64; 6]);
 
 impl Counters {
     pub(super) fn count(&self, route: Route) {
@@ -50,6 +53,7 @@ impl Counters {
             poll: count(Route::Poll),
             search: count(Route::Search),
             event: count(Route::Event),
+            channel: count(Route::Channel),
             watcher: count(Route::Watcher),
             health: count(Route::Health),
         }
@@ -84,13 +88,18 @@ impl Backend {
         key.clone_into(&mut self.api_key.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The channel of that id, unless it is archived.
+    /// The channel of that id.
     pub(super) fn channel(&self, id: &str) -> Result<&Arc<Channel>, Refusal> {
         let id: ChannelId = id.parse().map_err(|_| super::query::Invalid("channel_id: not a UUID".to_owned()))?;
         let found = self.channels.iter().find(|channel| channel.roster.channel == id);
-        found
-            .filter(|channel| !channel.state().archived)
-            .ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist or was archived"))
+        found.ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist"))
+    }
+
+    /// How the channel misbehaves that a path, without the base, speaks of.
+    pub(super) fn misbehaviour(&self, path: &str) -> Option<Misbehaviour> {
+        let id: ChannelId = path.strip_prefix("/channels/")?.split('/').next()?.parse().ok()?;
+        let channel = self.channels.iter().find(|channel| channel.roster.channel == id)?;
+        channel.state().log.misbehaviour
     }
 
     /// Adds events to every channel.

@@ -4,32 +4,32 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::available_parallelism;
 
-use bytes::Bytes;
+use axum::body::Body;
 use futures_util::future::join_all;
 use tokio::task::{JoinError, spawn_blocking};
 use uuid::Uuid;
 
+use super::description::WatcherStatus;
 use super::facts::Facts;
 use super::kind::Honesty;
 use super::log::{Cell, Entry, Log};
 use super::memory::{KEPT_RECORDS, Memory};
+use super::misbehaviour::Misbehaviour;
 use super::network::Network;
 use super::options::Options;
-use super::page::{Asked, Condition, Rules, Selection};
+use super::padding::{Padding, Parts};
+use super::page::{Asked, Condition, Rules, Selection, newest};
 use super::record::{Rendered, render};
 use super::roster::Roster;
 
 /// How many records one thread makes at a time. Two threads share a page of the usual size.
 const RECORDS_A_THREAD: usize = 100;
 
-/// The status that watchers start with.
-const INITIAL_WATCHER_STATUS: &str = "active";
-
 /// One channel.
 pub(super) struct Channel {
     pub(super) roster: Roster,
     seed: u64,
-    number: u64,
+    pub(super) number: u64,
     network: Arc<Network>,
     rules: Rules,
     state: RwLock<State>,
@@ -39,9 +39,8 @@ pub(super) struct Channel {
 /// What changes while the service runs.
 pub(super) struct State {
     pub(super) log: Log,
-    pub(super) archived: bool,
     /// In the order of the roster.
-    pub(super) watcher_statuses: Vec<String>,
+    pub(super) watcher_statuses: Vec<WatcherStatus>,
 }
 
 /// An event, and where its record is or will be.
@@ -53,7 +52,7 @@ struct Placed {
 impl Channel {
     pub(super) fn new(options: &Options, number: u64, network: &Arc<Network>, now_ms: i64) -> Self {
         let roster = Roster::new(options.seed, number);
-        let watcher_statuses = vec![INITIAL_WATCHER_STATUS.to_owned(); roster.watchers.len()];
+        let watcher_statuses = vec![options.watcher_status; roster.watchers.len()];
         let log = Log::new(options, number, now_ms);
         Self {
             roster,
@@ -61,7 +60,7 @@ impl Channel {
             number,
             network: Arc::clone(network),
             rules: Rules::new(options),
-            state: RwLock::new(State { log, archived: false, watcher_statuses }),
+            state: RwLock::new(State { log, watcher_statuses }),
             memory: Mutex::new(Memory::new(kept_records(options))),
         }
     }
@@ -90,8 +89,22 @@ impl Channel {
         Facts::of(self.seed, self.number, &self.roster, entry)
     }
 
+    pub(super) fn misbehave(&self, how: Option<Misbehaviour>) {
+        let mut state = self.state_mut();
+        state.log.misbehave(how);
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     pub(super) fn select(&self, asked: Asked, condition: &impl Condition) -> Selection {
-        self.rules.select(&self.state().log, asked, condition, now_ms())
+        let log = &self.state().log;
+        let limit = log.misbehaviour.and_then(Misbehaviour::padding).map_or(asked.limit, Padding::limit);
+        let asked = Asked { limit: asked.limit.min(limit), ..asked };
+        let offset = asked.offset.filter(|offset| *offset > 0);
+        match log.misbehaviour {
+            Some(Misbehaviour::SamePage) => newest(log, None, asked.limit, condition, now_ms()),
+            Some(Misbehaviour::Backwards) => newest(log, offset, asked.limit, condition, now_ms()),
+            _ => self.rules.select(log, asked, condition, now_ms()),
+        }
     }
 
     /// Every event's offset, and what a right verifier must find of it now.
@@ -102,31 +115,31 @@ impl Channel {
     }
 
     /// The page as the service answers it.
-    pub(super) async fn page(self: &Arc<Self>, selection: Selection) -> Result<Bytes, JoinError> {
+    pub(super) async fn page(self: &Arc<Self>, selection: Selection) -> Result<Body, JoinError> {
         let placed = self.made(selection.entries).await?;
         let records: Vec<_> = placed.iter().filter_map(Placed::record).collect();
         let size: usize = records.iter().map(|(record, _)| record.len() + 1).sum();
-        let mut json = Vec::with_capacity(size + 64);
-        json.extend_from_slice(br#"{"events":["#);
+        let mut json = Parts::with_capacity(size + 64);
+        json.copy(br#"{"events":["#);
         for (at, (record, withheld)) in records.into_iter().enumerate() {
             if at > 0 {
-                json.push(b',');
+                json.copy(b",");
             }
             record.write(withheld, &mut json);
         }
-        json.extend_from_slice(format!(r#"],"has_more":{}}}"#, selection.has_more).as_bytes());
+        json.copy(format!(r#"],"has_more":{}}}"#, selection.has_more).as_bytes());
         Ok(json.into())
     }
 
     /// One event's record. `None` where there is no event of that id.
-    pub(super) async fn record(self: &Arc<Self>, id: Uuid) -> Result<Option<Bytes>, JoinError> {
+    pub(super) async fn record(self: &Arc<Self>, id: Uuid) -> Result<Option<Body>, JoinError> {
         let entry = {
             let log = &self.state().log;
             log.index_of(id).map(|index| log.entry(index, now_ms()))
         };
         let placed = self.made(entry.into_iter().collect()).await?;
         Ok(placed.iter().find_map(Placed::record).map(|(record, withheld)| {
-            let mut json = Vec::with_capacity(record.len());
+            let mut json = Parts::with_capacity(record.len());
             record.write(withheld, &mut json);
             json.into()
         }))
@@ -155,7 +168,7 @@ impl Channel {
     fn placed(&self, entries: Vec<Entry>) -> Vec<Placed> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let mut place = |entry: Entry| {
-            let cell = entry.own_cell.clone().unwrap_or_else(|| memory.cell(entry.index));
+            let cell = entry.own_cell.clone().unwrap_or_else(|| memory.cell(entry.drawn));
             Placed { entry, cell }
         };
         entries.into_iter().map(&mut place).collect()

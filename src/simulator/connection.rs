@@ -1,4 +1,4 @@
-//! Connections that can be reset on purpose.
+//! Connections that can be reset or slowed down on purpose.
 //!
 //! # Invariants
 //!
@@ -10,32 +10,52 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Interval, interval};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::answer::BETWEEN_BYTES;
 
 /// Between two attempts to accept, where the system is out of file descriptors.
 const ACCEPT_RETRY_WAIT: Duration = Duration::from_millis(20);
 
-/// Accepts connections that can be reset.
+/// An answer that says that another one follows.
+const INFORMATIONAL: &[u8] = b"HTTP/1.1 102 Processing\r\n\r\n";
+
+/// Accepts connections that can be reset or slowed down.
 pub(super) struct Connections {
     listener: TcpListener,
     stop: CancellationToken,
 }
 
-/// Cuts the connection that a request came by.
+/// Of the connection that a request came by.
 #[derive(Clone, Debug)]
-pub(super) struct Scissors(CancellationToken);
+pub(super) struct Control {
+    cut: CancellationToken,
+    slowness: Arc<OnceLock<Slowness>>,
+}
+
+/// What is written a second, from now on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Slowness {
+    /// One byte of what should be.
+    ByteByByte,
+    /// A 1xx answer, and nothing of what should be.
+    Informational,
+}
 
 /// A connection.
 pub(super) struct Connection {
     stream: TcpStream,
-    cut: CancellationToken,
+    control: Control,
+    pace: Option<Interval>,
     cut_seen: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
@@ -45,23 +65,32 @@ impl Connections {
     }
 }
 
-impl Scissors {
+impl Control {
+    fn new(cut: CancellationToken) -> Self {
+        Self { cut, slowness: Arc::default() }
+    }
+
     /// The client's next read or write fails.
     pub(super) fn cut(&self) {
-        self.0.cancel();
+        self.cut.cancel();
+    }
+
+    /// The first word counts.
+    pub(super) fn slow_down(&self, slowness: Slowness) {
+        self.slowness.get_or_init(|| slowness);
     }
 }
 
 impl Listener for Connections {
     type Io = Connection;
-    type Addr = Scissors;
+    type Addr = Control;
 
-    async fn accept(&mut self) -> (Connection, Scissors) {
+    async fn accept(&mut self) -> (Connection, Control) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let cut = self.stop.child_token();
-                    return (Connection::new(stream, cut.clone()), Scissors(cut));
+                    let control = Control::new(self.stop.child_token());
+                    return (Connection::new(stream, control.clone()), control);
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_RETRY_WAIT).await,
             }
@@ -69,29 +98,41 @@ impl Listener for Connections {
     }
 
     /// There is no connection to cut here.
-    fn local_addr(&self) -> io::Result<Scissors> {
-        Ok(Scissors(CancellationToken::new()))
+    fn local_addr(&self) -> io::Result<Control> {
+        Ok(Control::new(CancellationToken::new()))
     }
 }
 
-impl Connected<IncomingStream<'_, Connections>> for Scissors {
+impl Connected<IncomingStream<'_, Connections>> for Control {
     fn connect_info(stream: IncomingStream<'_, Connections>) -> Self {
         stream.remote_addr().clone()
     }
 }
 
 impl Connection {
-    fn new(stream: TcpStream, cut: CancellationToken) -> Self {
+    fn new(stream: TcpStream, control: Control) -> Self {
         // Best effort: without it small answers are late, and nothing else.
         let _ = stream.set_nodelay(true);
-        let cut_seen = Box::pin(cut.clone().cancelled_owned());
-        Self { stream, cut, cut_seen }
+        let cut_seen = Box::pin(control.cut.clone().cancelled_owned());
+        Self { stream, control, pace: None, cut_seen }
     }
 
     fn reset(&self) -> io::Error {
         // Where this fails the client sees an orderly end in the middle of an answer, which is an error too.
         let _ = self.stream.set_zero_linger();
         io::ErrorKind::ConnectionReset.into()
+    }
+
+    fn poll_write_slowly(&mut self, cx: &mut Context<'_>, buf: &[u8], slowness: Slowness) -> Poll<io::Result<usize>> {
+        let pace = self.pace.get_or_insert_with(|| interval(BETWEEN_BYTES));
+        loop {
+            ready!(pace.poll_tick(cx));
+            let stream = Pin::new(&mut self.stream);
+            match slowness {
+                Slowness::ByteByByte => return stream.poll_write(cx, buf.get(..1).unwrap_or(buf)),
+                Slowness::Informational => drop(ready!(stream.poll_write(cx, INFORMATIONAL))?),
+            }
+        }
     }
 }
 
@@ -106,10 +147,13 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.cut.is_cancelled() {
+        if self.control.cut.is_cancelled() {
             return Poll::Ready(Err(self.reset()));
         }
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        match self.control.slowness.get().copied() {
+            Some(slowness) => self.poll_write_slowly(cx, buf, slowness),
+            None => Pin::new(&mut self.stream).poll_write(cx, buf),
+        }
     }
 
     fn poll_write_vectored(
@@ -117,8 +161,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.cut.is_cancelled() {
-            return Poll::Ready(Err(self.reset()));
+        if self.control.cut.is_cancelled() || self.control.slowness.get().is_some() {
+            let first = bufs.iter().find(|buf| !buf.is_empty());
+            return self.poll_write(cx, first.map_or(&[], |buf| buf));
         }
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
@@ -133,7 +178,7 @@ impl AsyncWrite for Connection {
 
     /// A connection that has been cut is not shut down: that would send an orderly end before the reset.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.cut.is_cancelled() {
+        if self.control.cut.is_cancelled() {
             return Poll::Ready(Err(self.reset()));
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use rand::Rng;
 use uuid::Uuid;
 
-use super::content::{Emitted, SERVICES};
+use super::contracts::{Emitted, SERVICES};
 use super::kind::Kind;
 use super::log::Entry;
 use super::random::{Purpose, draw, uuid};
@@ -14,6 +14,8 @@ use crate::event::ChannelId;
 
 /// The service notes an event up to this many seconds after it happened.
 pub(super) const CREATED_SKEW: i64 = 2;
+
+const TEN_TO_38: u128 = 10_u128.pow(38);
 
 /// An event's particulars, drawn from the seed.
 pub(super) struct Facts<'a> {
@@ -29,12 +31,12 @@ pub(super) struct Facts<'a> {
     pub(super) operation_id: Uuid,
     pub(super) query_id: Uuid,
     pub(super) execution_id: [u8; 32],
-    index: u64,
+    wallet_operation: [u128; 2],
 }
 
 impl<'a> Facts<'a> {
     pub(super) fn of(seed: u64, channel: u64, roster: &'a Roster, entry: &Entry) -> Self {
-        let mut rng = draw(seed, Purpose::Facts, channel, entry.index);
+        let mut rng = draw(seed, Purpose::Facts, channel, entry.drawn);
         let watcher = &roster.watchers[rng.random_range(0..roster.watchers.len())];
         let events = &SERVICES[watcher.service].events;
         Self {
@@ -48,13 +50,14 @@ impl<'a> Facts<'a> {
             operation_id: uuid(&mut rng),
             query_id: uuid(&mut rng),
             execution_id: rng.random(),
-            index: entry.index,
+            wallet_operation: [rng.random_range(1..TEN_TO_38), rng.random_range(0..TEN_TO_38)],
         }
     }
 
-    /// The name that the wallet's owner gave the operation.
+    /// The number that the wallet gave the operation: up to 76 digits.
     pub(super) fn wallet_operation_id(&self) -> String {
-        format!("op-{}", self.index)
+        let [high, low] = self.wallet_operation;
+        format!("{high}{low:038}")
     }
 
     /// The chain that the event is about.

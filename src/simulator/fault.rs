@@ -22,6 +22,8 @@ pub enum Route {
     Search,
     /// One event.
     Event,
+    /// A channel itself.
+    Channel,
     /// One watcher.
     Watcher,
     /// The health check. It has no faults but those that a test asks for by this name.
@@ -38,10 +40,8 @@ pub enum Fault {
     },
     /// That status with the error envelope that goes with it.
     Status(u16),
-    /// 502 with a proxy's HTML page.
-    Html,
-    /// 200 with a captive portal's HTML page.
-    HtmlOk,
+    /// That status with a proxy's HTML page.
+    Html(u16),
     /// 200 with no body.
     EmptyBody,
     /// 200 with the first half of the answer, as if that were all of it.
@@ -58,6 +58,22 @@ pub enum Fault {
     ResetMidway,
     /// The answer, so much later.
     Slow(Duration),
+    /// No answer.
+    Hang,
+    /// An answer that comes a byte a second.
+    SlowHead,
+    /// A 1xx answer a second, without end.
+    Informational,
+    /// 200 with a body that comes a byte a second, without end.
+    SlowBody,
+    /// 200 with a body without end.
+    EndlessBody,
+    /// 500 with 10 MB of an error envelope.
+    LargeError,
+    /// 200 with a body of 1 MB that expands to 1 GiB.
+    GzipBomb,
+    /// 200 with a page that is empty and says `has_more`.
+    EmptyPage,
 }
 
 impl Fault {
@@ -66,7 +82,7 @@ impl Fault {
         match number % 11 {
             0 => Self::RateLimited { retry_after: Some("1".to_owned()) },
             1 => Self::Status(500),
-            2 => Self::Html,
+            2 => Self::Html(502),
             3 => Self::Reset,
             4 => Self::TruncatedJson,
             5 => Self::RateLimited { retry_after: None },
@@ -150,11 +166,11 @@ mod tests {
     #[test]
     fn scripted_faults_come_in_order_and_only_where_they_are_meant() {
         let faults = Faults::new(&Options::default());
-        faults.add(Some(Route::Event), Fault::Html, 1);
+        faults.add(Some(Route::Event), Fault::Html(502), 1);
         faults.add(None, Fault::Reset, 2);
         assert_eq!(faults.next(Route::Health), None);
         assert_eq!(faults.next(Route::Poll), Some(Fault::Reset));
-        assert_eq!(faults.next(Route::Event), Some(Fault::Html));
+        assert_eq!(faults.next(Route::Event), Some(Fault::Html(502)));
         assert_eq!(faults.next(Route::Event), Some(Fault::Reset));
         assert_eq!(faults.next(Route::Poll), None);
     }

@@ -1,18 +1,22 @@
 //! What every request passes before it is answered: the count, the faults, the key.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::answer;
 use super::backend::Backend;
-use super::connection::Scissors;
+use super::connection::{Control, Slowness};
 use super::content::json;
 use super::envelope::Refusal;
 use super::fault::{Fault, Route};
@@ -20,8 +24,8 @@ use super::fault::{Fault, Route};
 /// The scheme of the `Authorization` header.
 const SCHEME: &str = "Apikey ";
 
-const HTML: &str = "<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>";
-const WRONG_SHAPE: &str = r#"{"events":{"first":1},"has_more":"perhaps"}"#;
+/// So long after it was written, what precedes a reset has been sent.
+const SENT: Duration = Duration::from_millis(50);
 
 /// Where a request came to.
 #[derive(Clone)]
@@ -33,25 +37,25 @@ pub(super) struct Gate {
 /// Counts the request, and answers it or does something worse.
 pub(super) async fn pass(
     State(gate): State<Gate>,
-    ConnectInfo(connection): ConnectInfo<Scissors>,
+    ConnectInfo(connection): ConnectInfo<Control>,
     request: Request,
     next: Next,
 ) -> Response {
     gate.backend.requests.count(gate.route);
-    let fault = gate.backend.faults.next(gate.route);
+    let misbehaves = || gate.backend.misbehaviour(request.uri().path())?.fault();
+    let fault = gate.backend.faults.next(gate.route).or_else(misbehaves);
+    let instead = |fault| answer::instead(fault).or_else(|| spoil(&connection, fault));
     if let Some(answer) = fault.as_ref().and_then(instead) {
         return answer;
     }
-    if fault == Some(Fault::Reset) {
-        connection.cut();
-        return StatusCode::OK.into_response();
-    }
-    if let Some(Fault::Slow(delay)) = fault {
-        tokio::time::sleep(delay).await;
+    match fault {
+        Some(Fault::Hang) => pending().await,
+        Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
+        _ => {}
     }
     let admitted = gate.route == Route::Health || is_authorized(&gate.backend, &request);
     let answer = if admitted { next.run(request).await } else { Refusal::unauthorized().into_response() };
-    spoilt(answer, fault).await
+    spoilt(answer, fault, connection).await
 }
 
 fn is_authorized(backend: &Backend, request: &Request) -> bool {
@@ -59,30 +63,15 @@ fn is_authorized(backend: &Backend, request: &Request) -> bool {
     given.and_then(|value| value.strip_prefix(SCHEME)).is_some_and(|key| backend.accepts(key))
 }
 
-/// What is answered without looking at the request.
-fn instead(fault: &Fault) -> Option<Response> {
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    let html = [(header::CONTENT_TYPE, "text/html")];
+/// What is answered where the connection is at fault. No other request follows on it.
+fn spoil(connection: &Control, fault: &Fault) -> Option<Response> {
     match fault {
-        Fault::RateLimited { retry_after } => Some(rate_limited(retry_after.as_deref())),
-        Fault::Status(status) => Some(match StatusCode::from_u16(*status) {
-            Ok(status) => Refusal::of(status).into_response(),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        }),
-        Fault::Html => Some((StatusCode::BAD_GATEWAY, html, HTML).into_response()),
-        Fault::HtmlOk => Some((html, HTML).into_response()),
-        Fault::EmptyBody => Some((json, "").into_response()),
-        Fault::WrongShape => Some((json, WRONG_SHAPE).into_response()),
-        _ => None,
+        Fault::Reset => connection.cut(),
+        Fault::SlowHead => connection.slow_down(Slowness::ByteByByte),
+        Fault::Informational => connection.slow_down(Slowness::Informational),
+        _ => return None,
     }
-}
-
-fn rate_limited(retry_after: Option<&str>) -> Response {
-    let mut answer = Refusal::of(StatusCode::TOO_MANY_REQUESTS).into_response();
-    if let Some(value) = retry_after.and_then(|value| HeaderValue::from_str(value).ok()) {
-        answer.headers_mut().insert(header::RETRY_AFTER, value);
-    }
-    answer
+    Some([(header::CONNECTION, "close")].into_response())
 }
 
 fn changes_the_answer(fault: &Fault) -> bool {
@@ -90,7 +79,7 @@ fn changes_the_answer(fault: &Fault) -> bool {
 }
 
 /// The answer, changed as the fault says.
-async fn spoilt(answer: Response, fault: Option<Fault>) -> Response {
+async fn spoilt(answer: Response, fault: Option<Fault>, connection: Control) -> Response {
     let Some(fault) = fault.filter(changes_the_answer) else { return answer };
     let (mut head, body) = answer.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
@@ -101,7 +90,7 @@ async fn spoilt(answer: Response, fault: Option<Fault>) -> Response {
         Fault::NotDescending => Body::from(ascending(&body).unwrap_or(body)),
         _ => {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-            Body::from_stream(stream::iter([Ok(body.slice(..body.len() / 2)), Err(Midway)]))
+            half(&body, connection)
         }
     };
     Response::from_parts(head, body)
@@ -111,10 +100,16 @@ fn without_offset(answer: &[u8]) -> String {
     String::from_utf8_lossy(answer).replacen(r#""offset":"#, r#""place":"#, 1)
 }
 
-/// The body ends here although it should not: the server gives the connection up.
-#[derive(Debug, thiserror::Error)]
-#[error("reset on purpose in the middle of an answer")]
-struct Midway;
+/// Half a body, and nothing more: the connection is reset once it has been sent.
+fn half(body: &Bytes, connection: Control) -> Body {
+    let first = stream::iter([Ok::<_, Infallible>(body.slice(..body.len() / 2))]);
+    let then = stream::once(async move {
+        tokio::time::sleep(SENT).await;
+        connection.cut();
+        pending().await
+    });
+    Body::from_stream(first.chain(then))
+}
 
 /// A page with its events in the wrong order; `None` where it is no page.
 fn ascending(page: &[u8]) -> Option<Bytes> {

@@ -2,6 +2,7 @@
 
 use rand::Rng;
 
+use super::misbehaviour::Misbehaviour;
 use super::options::Options;
 use super::random::{Purpose, draw};
 
@@ -197,6 +198,12 @@ impl Mix {
     pub(super) fn new(options: &Options) -> Self {
         let late = options.late_proofs.map_or(0.0, |late| late.share);
         Self { seed: options.seed, unsigned: options.unsigned, forged: options.forged, late }
+    }
+
+    /// The shares of a channel that misbehaves.
+    pub(super) fn misbehaving(self, how: Option<Misbehaviour>) -> Self {
+        let shares = how.and_then(Misbehaviour::shares);
+        shares.map_or(self, |(unsigned, forged, late)| Self { unsigned, forged, late, ..self })
     }
 
     pub(super) fn spec(&self, channel: u64, index: u64) -> EventSpec {

@@ -14,7 +14,9 @@ use uuid::Uuid;
 use super::facts::CREATED_SKEW;
 use super::id;
 use super::kind::{EventSpec, Mix, Original, ReplayedId};
+use super::misbehaviour::{Misbehaving, Misbehaviour};
 use super::options::Options;
+use super::padding::Padding;
 use super::random::{Purpose, draw};
 use super::record::Rendered;
 
@@ -24,8 +26,14 @@ const BACKLOG_SPACING_MS: i64 = 250;
 /// With gaps, there is one offset in this many.
 const SPARSE_STRIDE: i64 = 5;
 
-/// Events that are never published begin here: their content is new to everybody.
-const UNPUBLISHED: u64 = 1 << 40;
+/// What is written in the place of events that are no more is drawn from so much further on.
+const HISTORY: u64 = 1 << 40;
+
+/// How many times that can be told apart; the bits of an event's id end there.
+const HISTORIES: u64 = 254;
+
+/// Events that are never published are drawn from here: their content is new to everybody.
+const UNPUBLISHED: u64 = (HISTORIES + 1) * HISTORY;
 
 /// Where an event's record is kept once it has been made.
 pub(super) type Cell = Arc<OnceLock<Rendered>>;
@@ -33,12 +41,15 @@ pub(super) type Cell = Arc<OnceLock<Rendered>>;
 /// An event's place, and what it is meant to be.
 pub(super) struct Entry {
     pub(super) index: u64,
+    /// What its id and content are drawn from. The index, unless the service has gone back in time before.
+    pub(super) drawn: u64,
     pub(super) offset: i64,
     /// Unix seconds.
     pub(super) timestamp: i64,
     pub(super) spec: EventSpec,
     /// Whether the proof is being withheld.
     pub(super) withheld: bool,
+    pub(super) padding: Option<&'static Padding>,
     /// Its record's own place, for an event that a test asked for; the rest share the channel's memory.
     pub(super) own_cell: Option<Cell>,
 }
@@ -47,7 +58,16 @@ impl Entry {
     /// The event that payload and proof are taken from, as it was when it was honest.
     pub(super) fn of_original(original: &Original) -> Self {
         let &Original { index, timestamp, kind, .. } = original;
-        Self { index, offset: 0, timestamp, spec: EventSpec::Honest(kind), withheld: false, own_cell: None }
+        Self {
+            index,
+            drawn: index,
+            offset: 0,
+            timestamp,
+            spec: EventSpec::Honest(kind),
+            withheld: false,
+            padding: None,
+            own_cell: None,
+        }
     }
 }
 
@@ -56,31 +76,47 @@ pub(super) struct Log {
     seed: u64,
     channel: u64,
     mix: Mix,
+    pub(super) misbehaviour: Option<Misbehaviour>,
     /// How long a late proof is withheld.
     delay_ms: i64,
     stride: i64,
     started_ms: i64,
     backlog: u64,
-    backlog_end_ms: i64,
+    backlog_begin_ms: i64,
+    /// How often the service has gone back in time.
+    gone_back: u64,
+    /// Where that was to, as far as nothing before has gone since, and the how manieth time it was.
+    histories: Vec<(u64, u64)>,
     live_ms: Vec<i64>,
     asked_for: HashMap<u64, (EventSpec, Cell)>,
 }
 
 impl Log {
     pub(super) fn new(options: &Options, channel: u64, now_ms: i64) -> Self {
+        let end_ms = options.ends_at.map_or(now_ms, |seconds| seconds.saturating_mul(1000));
         let delay = options.late_proofs.map_or(0, |late| late.delay.as_millis());
         Self {
             seed: options.seed,
             channel,
             mix: Mix::new(options),
+            misbehaviour: usize::try_from(channel).ok().and_then(|at| Misbehaving::of(&options.misbehave, at)),
             delay_ms: i64::try_from(delay).unwrap_or(i64::MAX),
             stride: if options.sparse { SPARSE_STRIDE } else { 1 },
             started_ms: now_ms,
             backlog: options.events,
-            backlog_end_ms: options.ends_at.map_or(now_ms, |seconds| seconds.saturating_mul(1000)),
+            backlog_begin_ms: end_ms.saturating_sub(backlog_ms(options.events.saturating_sub(1))),
+            gone_back: 0,
+            histories: Vec::new(),
             live_ms: Vec::new(),
             asked_for: HashMap::new(),
         }
+    }
+
+    /// Misbehaves from now on, or behaves.
+    pub(super) fn misbehave(&mut self, how: Option<Misbehaviour>) {
+        self.misbehaviour = how;
+        // The records that were made are of another content.
+        self.asked_for.values_mut().for_each(|(_, cell)| *cell = Cell::default());
     }
 
     /// How many events there are; their indices are below it.
@@ -94,11 +130,15 @@ impl Log {
         self.live_ms.extend((0..events).map(|_| now_ms));
     }
 
-    /// Removes the newest of the events that were added.
-    pub(super) fn go_back(&mut self, events: usize) {
-        self.live_ms.truncate(self.live_ms.len().saturating_sub(events));
-        let len = self.len();
+    /// Removes the newest events. Those that take their places are others.
+    pub(super) fn go_back(&mut self, events: u64) {
+        let len = self.len().saturating_sub(events);
+        self.backlog = self.backlog.min(len);
+        self.live_ms.truncate(usize::try_from(len - self.backlog).unwrap_or(usize::MAX));
         self.asked_for.retain(|index, _| *index < len);
+        self.histories.retain(|(from, _)| *from < len);
+        self.histories.push((len, self.gone_back % HISTORIES + 1));
+        self.gone_back += 1;
     }
 
     /// Adds one event of choice and gives its offset.
@@ -124,7 +164,13 @@ impl Log {
         let index = self.index_at(offset)?;
         Some(match self.spec(index) {
             EventSpec::Displaced(original) => Original { id, ..original },
-            spec => Original { channel: self.channel, index, timestamp: self.timestamp(index), kind: spec.kind(), id },
+            spec => Original {
+                channel: self.channel,
+                index: self.drawn(index),
+                timestamp: self.timestamp(index),
+                kind: spec.kind(),
+                id,
+            },
         })
     }
 
@@ -145,10 +191,12 @@ impl Log {
     pub(super) fn entry(&self, index: u64, now_ms: i64) -> Entry {
         Entry {
             index,
+            drawn: self.drawn(index),
             offset: self.offset(index),
             timestamp: self.timestamp(index),
             spec: self.spec(index),
             withheld: self.withheld(index, now_ms),
+            padding: self.misbehaviour.and_then(Misbehaviour::padding),
             own_cell: self.asked_for.get(&index).map(|(_, cell)| Arc::clone(cell)),
         }
     }
@@ -163,7 +211,9 @@ impl Log {
 
     /// The index of the event with that id.
     pub(super) fn index_of(&self, id: Uuid) -> Option<u64> {
-        id::index(self.seed, self.channel, id).filter(|&index| index < self.len())
+        let drawn = id::index(self.seed, self.channel, id)?;
+        let index = drawn % HISTORY;
+        (index < self.len() && self.drawn(index) == drawn).then_some(index)
     }
 
     /// The indices of the events that can have been noted in these Unix seconds, both included, and some more.
@@ -195,14 +245,23 @@ impl Log {
         i64::try_from(index).unwrap_or(i64::MAX).saturating_mul(self.stride).saturating_add(gap).saturating_add(1)
     }
 
+    fn drawn(&self, index: u64) -> u64 {
+        let history = self.histories.iter().rfind(|(from, _)| *from <= index);
+        index + history.map_or(0, |(_, history)| history * HISTORY)
+    }
+
     fn spec(&self, index: u64) -> EventSpec {
-        self.asked_for.get(&index).map_or_else(|| self.mix.spec(self.channel, index), |(spec, _)| *spec)
+        self.asked_for.get(&index).map_or_else(
+            || self.mix.misbehaving(self.misbehaviour).spec(self.channel, self.drawn(index)),
+            |(spec, _)| *spec,
+        )
     }
 
     fn withheld(&self, index: u64, now_ms: i64) -> bool {
         let EventSpec::Late(kind) = self.spec(index) else { return false };
         let published = self.live_at(index).unwrap_or(self.started_ms);
-        let waiting = self.asked_for.contains_key(&index) || now_ms < published.saturating_add(self.delay_ms);
+        let never = self.misbehaviour == Some(Misbehaviour::WithheldProofs);
+        let waiting = never || self.asked_for.contains_key(&index) || now_ms < published.saturating_add(self.delay_ms);
         kind.is_signed() && waiting
     }
 
@@ -212,7 +271,12 @@ impl Log {
     }
 
     fn timestamp(&self, index: u64) -> i64 {
-        let ago = || i64::try_from(self.backlog - 1 - index).unwrap_or(i64::MAX).saturating_mul(BACKLOG_SPACING_MS);
-        self.live_at(index).unwrap_or_else(|| self.backlog_end_ms.saturating_sub(ago())).div_euclid(1000)
+        let in_backlog = || self.backlog_begin_ms.saturating_add(backlog_ms(index));
+        self.live_at(index).unwrap_or_else(in_backlog).div_euclid(1000)
     }
+}
+
+/// How long so many events of the backlog take.
+fn backlog_ms(events: u64) -> i64 {
+    i64::try_from(events).unwrap_or(i64::MAX).saturating_mul(BACKLOG_SPACING_MS)
 }

@@ -20,6 +20,11 @@ impl Memory {
         Self { cells: HashMap::new(), order: VecDeque::new(), bound }
     }
 
+    pub(super) fn clear(&mut self) {
+        self.cells.clear();
+        self.order.clear();
+    }
+
     /// The place of an event's record, empty until somebody makes it.
     pub(super) fn cell(&mut self, index: u64) -> Cell {
         if let Some(cell) = self.cells.get(&index) {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::value_parser;
 
+use super::description::WatcherStatus;
+use super::misbehaviour::Misbehaving;
 use super::random;
 
 /// A simulated service's circumstances. The same options with the same seed give the same service, apart from the
@@ -46,6 +48,11 @@ pub struct Options {
     #[arg(long, value_name = "P:DURATION")]
     pub late_proofs: Option<LateProofs>,
 
+    /// Lose the newest N events of each channel after a while, such as 50:30s, and give new ones their offsets [default:
+    /// never]
+    #[arg(long, value_name = "N:DURATION")]
+    pub go_back: Option<GoBack>,
+
     /// Share of events whose proof does not hold, 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub forged: f64,
@@ -53,6 +60,14 @@ pub struct Options {
     /// Share of requests that fail, each in another way, 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub faults: f64,
+
+    /// Which channels misbehave, and how
+    #[arg(long, value_name = "[CHANNELS:]HOW", long_help = Misbehaving::help())]
+    pub misbehave: Vec<Misbehaving>,
+
+    /// The status of every watcher
+    #[arg(long, value_enum, default_value_t, value_name = "STATUS")]
+    pub watcher_status: WatcherStatus,
 
     /// How many signers the oracle network has, 1 to 255
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u8).range(1..).map(usize::from))]
@@ -114,8 +129,11 @@ impl Default for Options {
             rate: 0.0,
             unsigned: 0.0,
             late_proofs: None,
+            go_back: None,
             forged: 0.0,
             faults: 0.0,
+            misbehave: Vec::new(),
+            watcher_status: WatcherStatus::default(),
             signers: 10,
             required: 4,
             signing: Signing::default(),
@@ -173,24 +191,48 @@ pub struct LateProofs {
     pub delay: Duration,
 }
 
-/// The text is not a share and a duration.
+/// The service goes back in time, written as `50:30s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoBack {
+    /// How many of its newest events each channel loses.
+    pub events: u64,
+    /// How long after the start.
+    pub after: Duration,
+}
+
+/// The text is not a number and a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a share from 0 to 1 and a duration, such as 0.1:30s")]
-pub struct NotLateProofs;
+pub enum NotAfter {
+    /// Of [`LateProofs`].
+    #[error("expected a share from 0 to 1 and a duration, such as 0.1:30s")]
+    Share,
+    /// Of [`GoBack`].
+    #[error("expected a number of events and a duration, such as 50:30s")]
+    Events,
+}
 
 impl FromStr for LateProofs {
-    type Err = NotLateProofs;
+    type Err = NotAfter;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (share, delay) = text.split_once(':').ok_or(NotLateProofs)?;
-        let share: f64 = share.trim().parse().map_err(|_| NotLateProofs)?;
-        let delay: jiff::SignedDuration = delay.trim().parse().map_err(|_| NotLateProofs)?;
-        let delay = Duration::try_from(delay).map_err(|_| NotLateProofs)?;
-        if !(0.0..=1.0).contains(&share) {
-            return Err(NotLateProofs);
-        }
-        Ok(Self { share, delay })
+        let after = after(text).filter(|(share, _)| (0.0..=1.0).contains(share));
+        after.map(|(share, delay)| Self { share, delay }).ok_or(NotAfter::Share)
     }
+}
+
+impl FromStr for GoBack {
+    type Err = NotAfter;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        after(text).map(|(events, after)| Self { events, after }).ok_or(NotAfter::Events)
+    }
+}
+
+/// A number and a duration, such as `50:30s`.
+fn after<T: FromStr>(text: &str) -> Option<(T, Duration)> {
+    let (number, duration) = text.split_once(':')?;
+    let duration: jiff::SignedDuration = duration.trim().parse().ok()?;
+    Some((number.trim().parse().ok()?, Duration::try_from(duration).ok()?))
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -216,7 +258,9 @@ mod tests {
         assert_eq!(read("0.1:30s"), Ok(LateProofs { share: 0.1, delay: Duration::from_secs(30) }));
         assert_eq!(read("1:1m 30s"), Ok(LateProofs { share: 1.0, delay: Duration::from_secs(90) }));
         for text in ["", "0.1", "0.1:", ":30s", "1.5:30s", "-0.1:30s", "NaN:30s", "0.1:30", "0.1:-30s"] {
-            assert_eq!(read(text), Err(NotLateProofs), "{text}");
+            assert_eq!(read(text), Err(NotAfter::Share), "{text}");
         }
+        assert_eq!("50:30s".parse(), Ok(GoBack { events: 50, after: Duration::from_secs(30) }));
+        assert_eq!("0.5:30s".parse::<GoBack>(), Err(NotAfter::Events));
     }
 }

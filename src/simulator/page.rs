@@ -79,3 +79,16 @@ impl Rules {
         Selection { entries, has_more }
     }
 }
+
+/// The newest events below an offset, or of all, with the claim that there are more.
+pub(super) fn newest(
+    log: &Log,
+    below: Option<i64>,
+    limit: usize,
+    condition: &impl Condition,
+    now_ms: i64,
+) -> Selection {
+    let end = below.map_or(log.len(), |offset| log.first_above(offset, true));
+    let events = (0..end).rev().map(|index| log.entry(index, now_ms)).filter(|entry| condition.holds(entry));
+    Selection { entries: events.take(limit).collect(), has_more: true }
+}

@@ -3,10 +3,12 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::content::{SERVICES, json};
+use super::content::json;
+use super::contracts::SERVICES;
 use super::facts::Facts;
 use super::kind::Kind;
-use crate::verify::{Hash, event_hash, keccak256};
+use super::record::Signed;
+use crate::verify::{Hash, keccak256};
 
 #[derive(Serialize)]
 struct WatcherEvent<'a> {
@@ -86,7 +88,7 @@ struct Unknown<'a> {
 }
 
 /// An event's payload as JSON, with its signed text where it has one.
-pub(super) fn of(facts: &Facts<'_>, signed: Option<&str>) -> String {
+pub(super) fn of(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     match facts.kind {
         Kind::WatcherEvent => watcher_event(facts, signed),
         Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed => operation_status(facts, signed),
@@ -97,19 +99,19 @@ pub(super) fn of(facts: &Facts<'_>, signed: Option<&str>) -> String {
     }
 }
 
-fn watcher_event(facts: &Facts<'_>, signed: Option<&str>) -> String {
+fn watcher_event(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     json(&WatcherEvent {
         watcher_id: facts.watcher.id,
         chain_selector: facts.chain().selector,
         timestamp: facts.timestamp,
-        event_hash: signed.map(event_hash),
-        verifiable_event: signed,
+        event_hash: signed.map(|signed| signed.hash),
+        verifiable_event: signed.map(|signed| &*signed.text),
         workflow_id: Hash(facts.watcher.workflow_id),
         workflow_execution_id: Hash(facts.execution_id),
     })
 }
 
-fn operation_status(facts: &Facts<'_>, signed: Option<&str>) -> String {
+fn operation_status(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     json(&OperationStatus {
         operation_id: facts.operation_id,
         wallet_operation_id: facts.wallet_operation_id(),
@@ -120,20 +122,20 @@ fn operation_status(facts: &Facts<'_>, signed: Option<&str>) -> String {
         timestamp: facts.timestamp,
         digest: keccak256([&facts.operation_id.as_bytes()[..]]),
         transactions: [Transaction { to: &facts.watcher.address, value: "0", data: "0x" }],
-        event_hash: signed.map(event_hash),
-        verifiable_event: signed,
+        event_hash: signed.map(|signed| signed.hash),
+        verifiable_event: signed.map(|signed| &*signed.text),
     })
 }
 
-fn query_status(facts: &Facts<'_>, signed: Option<&str>) -> String {
+fn query_status(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     json(&QueryStatus {
         query_id: facts.query_id,
         status: facts.kind.status(),
         target: &facts.watcher.address,
         chain_selector: facts.chain().selector,
         timestamp: facts.timestamp,
-        event_hash: signed.map(event_hash),
-        verifiable_result: signed,
+        event_hash: signed.map(|signed| signed.hash),
+        verifiable_result: signed.map(|signed| &*signed.text),
     })
 }
 

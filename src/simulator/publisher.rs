@@ -1,16 +1,17 @@
-//! New events at a steady rate.
+//! What happens by itself: new events at a steady rate, and their end when the service goes back in time.
 //!
 //! # Cancellation
 //!
-//! `stop` is observed between two batches.
+//! `stop` is observed while waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::backend::Backend;
+use super::options::GoBack;
 
 /// Batches come no more often than this.
 const MIN_TICK: Duration = Duration::from_millis(10);
@@ -31,6 +32,15 @@ pub(super) async fn publish(backend: Arc<Backend>, spacing: Duration, stop: Canc
         let due = u64::try_from(started.elapsed().as_nanos() / spacing.as_nanos()).unwrap_or(u64::MAX);
         backend.publish(due - published);
         published = due;
+    }
+}
+
+/// Goes back in time in every channel, once.
+pub(super) async fn go_back(backend: Arc<Backend>, GoBack { events, after }: GoBack, stop: CancellationToken) {
+    if stop.run_until_cancelled(sleep(after)).await.is_some() {
+        for channel in &backend.channels {
+            channel.state_mut().log.go_back(events);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **Strict.** A name that the path does not know, a value of the wrong shape, a single-value filter given twice and a
+//! * **Strict.** Of what is not empty, a name that the path does not know, a value of the wrong shape, a single-value filter given twice and a
 //!   filter that applies to none of the requested types are refused: a client that errs must notice.
 
 use url::form_urlencoded;
@@ -27,7 +27,6 @@ pub(super) struct Query(Vec<(String, String)>);
 #[derive(Clone, Copy)]
 enum Shape {
     Type,
-    Decimal,
     Environment,
     Text,
     Uuid,
@@ -52,15 +51,15 @@ const ALL: &[&str] = &[OPERATION, QUERY, WALLET, WATCHER, EVENT];
 
 const KNOWN: [Known; 12] = [
     Known { name: "type", shape: Shape::Type, multi: true, types: ALL },
-    Known { name: "chain_selector", shape: Shape::Decimal, multi: true, types: ALL },
+    Known { name: "chain_selector", shape: Shape::Text, multi: true, types: ALL },
     Known { name: "chain_environment", shape: Shape::Environment, multi: false, types: ALL },
     Known { name: "status", shape: Shape::Text, multi: true, types: &[OPERATION, QUERY, WALLET, WATCHER] },
     Known { name: "watcher_id", shape: Shape::Uuid, multi: false, types: &[EVENT, WATCHER] },
     Known { name: "wallet_id", shape: Shape::Uuid, multi: false, types: &[WALLET] },
     Known { name: "address", shape: Shape::Address, multi: true, types: &[OPERATION, EVENT, WALLET] },
     Known { name: "wallet_operation_id", shape: Shape::Text, multi: false, types: &[OPERATION] },
-    Known { name: "operation_id", shape: Shape::Uuid, multi: false, types: &[OPERATION] },
-    Known { name: "query_id", shape: Shape::Uuid, multi: false, types: &[QUERY] },
+    Known { name: "operation_id", shape: Shape::Text, multi: false, types: &[OPERATION] },
+    Known { name: "query_id", shape: Shape::Text, multi: false, types: &[QUERY] },
     Known { name: "event_name", shape: Shape::Text, multi: false, types: &[EVENT] },
     Known { name: "service", shape: Shape::Text, multi: true, types: &[EVENT] },
 ];
@@ -87,10 +86,11 @@ impl Query {
 
     /// Takes `limit` and `offset`.
     pub(super) fn paging(&mut self, default_limit: usize) -> Result<Asked, Invalid> {
-        let limit = self.number("limit")?.map_or(Some(default_limit), |limit| usize::try_from(limit).ok());
+        let limit =
+            number("limit", &self.take("limit"))?.map_or(Some(default_limit), |limit| usize::try_from(limit).ok());
         let limit = limit.filter(|limit| (1..=MAX_LIMIT).contains(limit));
         let limit = limit.ok_or_else(|| Invalid(format!("limit: expected 1 to {MAX_LIMIT}")))?;
-        let offset = self.number("offset")?;
+        let offset = number("offset", &self.take("offset"))?;
         if offset.is_some_and(|offset| offset < 0) {
             return Err(Invalid("offset: expected a number that is not negative".to_owned()));
         }
@@ -102,7 +102,7 @@ impl Query {
         let created = self.created()?;
         let mut values = Vec::new();
         for known in &KNOWN {
-            let given = self.take(known.name);
+            let given = self.take_filter(known.name);
             if given.len() > 1 && !known.multi {
                 return Err(Invalid(format!("{}: given more than once", known.name)));
             }
@@ -123,23 +123,29 @@ impl Query {
     }
 
     fn created(&mut self) -> Result<Option<(i64, i64)>, Invalid> {
-        let above = self.number("created.gt")?.map(|bound| bound.saturating_add(1));
-        let below = self.number("created.lt")?.map(|bound| bound.saturating_sub(1));
-        let from = above.into_iter().chain(self.number("created.gte")?).max();
-        let to = below.into_iter().chain(self.number("created.lte")?).min();
+        let mut bound = |name| number(name, &self.take_filter(name));
+        let above = bound("created.gt")?.map(|bound| bound.saturating_add(1));
+        let below = bound("created.lt")?.map(|bound| bound.saturating_sub(1));
+        let from = above.into_iter().chain(bound("created.gte")?).max();
+        let to = below.into_iter().chain(bound("created.lte")?).min();
         Ok((from.is_some() || to.is_some()).then(|| (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX))))
     }
 
-    fn number(&mut self, name: &str) -> Result<Option<i64>, Invalid> {
-        match self.take(name).as_slice() {
-            [] => Ok(None),
-            [value] => value.parse().map(Some).map_err(|_| Invalid(format!("{name}: expected a whole number"))),
-            _ => Err(Invalid(format!("{name}: given more than once"))),
-        }
+    /// An empty value is no filter: clients send it for an empty list.
+    fn take_filter(&mut self, name: &str) -> Vec<String> {
+        self.take(name).into_iter().filter(|value| !value.is_empty()).collect()
     }
 
     fn take(&mut self, name: &str) -> Vec<String> {
         self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
+    }
+}
+
+fn number(name: &str, values: &[String]) -> Result<Option<i64>, Invalid> {
+    match values {
+        [] => Ok(None),
+        [value] => value.parse().map(Some).map_err(|_| Invalid(format!("{name}: expected a whole number"))),
+        _ => Err(Invalid(format!("{name}: given more than once"))),
     }
 }
 
@@ -148,9 +154,8 @@ impl Shape {
     fn read(self, value: &str) -> Option<String> {
         let valid = match self {
             Self::Type => ALL.contains(&value),
-            Self::Decimal => !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()),
             Self::Environment => matches!(value, "mainnet" | "testnet"),
-            Self::Text => !value.is_empty(),
+            Self::Text => true,
             Self::Uuid => return value.parse::<Uuid>().ok().map(|id| id.to_string()),
             Self::Address => return value.parse::<Address>().ok().map(|address| address.to_string()),
         };
@@ -209,8 +214,10 @@ mod tests {
             "type=wallet.status&status=deployed&status=new",
             "watcher_id=1d022452-4f92-5b2d-910e-d02b360d4bfa",
             "address=0x742d35Cc6634C0532925a3b844Bc454e4438f44e",
-            "type=operation.status&wallet_operation_id=op-1&operation_id=1d022452-4f92-5b2d-910e-d02b360d4bfa",
-            "type=query.status&query_id=1d022452-4f92-5b2d-910e-d02b360d4bfa",
+            "type=operation.status&wallet_operation_id=any&operation_id=text",
+            "type=query.status&query_id=any+text",
+            "chain_selector=0x1",
+            "type=&created.gt=&watcher_id=&service=&type=watcher.event&wallet_id=",
             "type=watcher.event&event_name=Transfer&service=a&service=b",
             "type=watcher.event&type=wallet.status&event_name=Transfer",
         ] {
@@ -230,12 +237,11 @@ mod tests {
             "created_gt=1",
             "created.gt=yesterday",
             "type=watcher",
-            "chain_selector=0x1",
+            "limit=",
             "chain_environment=devnet",
             "watcher_id=1",
             "address=0x12",
             "event_name=A&event_name=B",
-            "service=",
             "type=watcher.event&status=active",
             "type=watcher.status&event_name=A",
             "type=watcher.event&wallet_id=1d022452-4f92-5b2d-910e-d02b360d4bfa",

@@ -13,10 +13,11 @@ use super::id;
 use super::kind::{EventSpec, Kind, Original, ReplayedId, Tampering};
 use super::log::Entry;
 use super::network::{Network, Subject};
+use super::padding::{Padding, Parts};
 use super::payload;
 use super::random::{Purpose, draw};
 use super::roster::Roster;
-use crate::verify::event_hash;
+use crate::verify::{Hash, event_hash};
 
 /// A record's JSON. Signed once, cheap to write again, with its proofs or without.
 #[derive(Clone, Debug)]
@@ -24,20 +25,25 @@ pub(super) struct Rendered {
     json: Bytes,
     /// Where the items of `headers.proofs` are.
     proofs: Range<usize>,
+    /// What is shared, and before which byte it stands, behind the proofs.
+    padding: Option<(usize, Bytes)>,
 }
 
 impl Rendered {
     /// Appends the record, leaving out its proofs where they are withheld.
-    pub(super) fn write(&self, withheld: bool, out: &mut Vec<u8>) {
-        if withheld {
-            out.extend_from_slice(&self.json[..self.proofs.start]);
-            out.extend_from_slice(&self.json[self.proofs.end..]);
-        } else {
-            out.extend_from_slice(&self.json);
+    pub(super) fn write(&self, withheld: bool, out: &mut Parts) {
+        let shown = if withheld { self.proofs.start } else { self.proofs.end };
+        out.copy(&self.json[..shown]);
+        let mut rest = self.proofs.end;
+        if let Some((at, padding)) = &self.padding {
+            out.copy(&self.json[rest..*at]);
+            out.share(padding);
+            rest = *at;
         }
+        out.copy(&self.json[rest..]);
     }
 
-    /// How long the record is with its proofs.
+    /// How long the record is with its proofs and without what is shared.
     pub(super) fn len(&self) -> usize {
         self.json.len()
     }
@@ -45,7 +51,7 @@ impl Rendered {
 
 /// Makes an event's record. Costs the signatures of its proof: not for the async threads.
 pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Rendered {
-    let Content { proofs, payload } = match entry.spec {
+    let content = match entry.spec {
         EventSpec::Displaced(from) => {
             content(seed, from.channel, network, &Roster::new(seed, from.channel), &Entry::of_original(&from))
         }
@@ -53,15 +59,17 @@ pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster
     };
     let id = match entry.spec {
         EventSpec::Displaced(Original { channel, index, id: ReplayedId::Same, .. }) => id::of(seed, channel, index),
-        _ => id::of(seed, channel, entry.index),
+        _ => id::of(seed, channel, entry.drawn),
     };
-    assemble(id, entry, &proofs, &payload)
+    assemble(id, entry, content)
 }
 
 /// What of a record does not speak of its place.
 struct Content {
     proofs: String,
     payload: String,
+    /// What is shared, and before which byte of the payload it stands.
+    padding: Option<(usize, Bytes)>,
 }
 
 fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Content {
@@ -71,48 +79,76 @@ fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &
         EventSpec::Forged(how) => Some(how),
         _ => None,
     };
-    let proofs = shown.as_ref().map(|text| prove(network, entry, &facts, &text.honest, how)).unwrap_or_default();
-    let payload = match entry.spec {
-        EventSpec::Malformed => r#""lost""#.to_owned(),
-        _ => payload::of(&facts, shown.as_ref().map(|text| text.shown.as_str())),
-    };
-    Content { proofs, payload }
+    let proofs = shown.as_ref().map(|text| prove(network, entry, &facts, text.honest, how)).unwrap_or_default();
+    if entry.spec == EventSpec::Malformed {
+        return Content { proofs, payload: r#""lost""#.to_owned(), padding: None };
+    }
+    let signed = shown.as_ref().map(|text| &text.shown);
+    let mut payload = payload::of(&facts, signed);
+    let padding = entry.padding.map(|padding| {
+        if let Some(signed) = signed {
+            let at = payload.find(&signed.text).expect("the payload has its signed text");
+            return (at, padding.signed.clone());
+        }
+        payload.replace_range(..1, ",");
+        (0, padding.notice.clone())
+    });
+    Content { proofs, payload, padding }
 }
 
-/// The text that the network signed, and the one in the record: the same, unless somebody changed it.
+/// A signed text: what stands behind its padding, and the hash of the whole.
+pub(super) struct Signed {
+    pub(super) text: String,
+    pub(super) hash: Hash,
+}
+
+impl Signed {
+    fn of(json: String, padding: Option<&Padding>) -> Self {
+        let Some(padding) = padding else {
+            let text = STANDARD.encode(json);
+            return Self { hash: event_hash(&text), text };
+        };
+        let text = STANDARD.encode(json.replacen('{', ",", 1));
+        Self { hash: padding.event_hash(&text), text }
+    }
+}
+
+/// The hash of the text that the network signed, and the text in the record: the same, unless somebody changed it.
 struct SignedText {
-    honest: String,
-    shown: String,
+    honest: Hash,
+    shown: Signed,
 }
 
 fn signed_text(seed: u64, channel: u64, entry: &Entry, facts: &Facts<'_>) -> SignedText {
     let content = |purpose| {
-        let mut rng = draw(seed, purpose, channel, entry.index);
-        STANDARD.encode(match facts.kind {
+        let mut rng = draw(seed, purpose, channel, entry.drawn);
+        let json = match facts.kind {
             Kind::QueryCompleted => verifiable_result(facts, &mut rng),
             _ => verifiable_event(facts, &mut rng),
-        })
+        };
+        Signed::of(json, entry.padding)
     };
     let honest = content(Purpose::Content);
+    let hash = honest.hash;
     let shown = match entry.spec {
         EventSpec::Forged(Tampering::ContentChanged) => content(Purpose::Altered),
-        _ => honest.clone(),
+        _ => honest,
     };
-    SignedText { honest, shown }
+    SignedText { honest: hash, shown }
 }
 
-fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, signed: &str, how: Option<Tampering>) -> String {
+fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, event_hash: Hash, how: Option<Tampering>) -> String {
     let subject = Subject {
-        event_hash: event_hash(signed),
+        event_hash,
         timestamp: facts.timestamp,
         workflow_id: facts.watcher.workflow_id,
         execution_id: facts.execution_id,
-        round: entry.index,
+        round: entry.drawn,
     };
     network.proofs(&subject, how)
 }
 
-fn assemble(id: Uuid, entry: &Entry, proofs: &str, payload: &str) -> Rendered {
+fn assemble(id: Uuid, entry: &Entry, content: Content) -> Rendered {
     let (offset, name) = (entry.offset, entry.spec.kind().event_type());
     let id = match entry.spec {
         EventSpec::WithoutId => String::new(),
@@ -120,10 +156,11 @@ fn assemble(id: Uuid, entry: &Entry, proofs: &str, payload: &str) -> Rendered {
     };
     let mut json = format!(r#"{{{id}"headers":{{"type":"{name}","offset":{offset},"proofs":["#);
     let start = json.len();
-    json.push_str(proofs);
+    json.push_str(&content.proofs);
     let proofs = start..json.len();
     json.push_str(r#"]},"payload":"#);
-    json.push_str(payload);
+    let padding = content.padding.map(|(at, padding)| (json.len() + at, padding));
+    json.push_str(&content.payload);
     json.push('}');
-    Rendered { json: json.into(), proofs }
+    Rendered { json: json.into(), proofs, padding }
 }

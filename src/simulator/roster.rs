@@ -3,7 +3,7 @@
 use rand::Rng;
 use uuid::Uuid;
 
-use super::content::SERVICES;
+use super::contracts::SERVICES;
 use super::random::{Purpose, draw, hex_of, uuid};
 use crate::event::ChannelId;
 
@@ -71,5 +71,9 @@ impl Roster {
             address: hex_of::<20>(&mut rng),
         });
         Self { channel: id, watchers, wallets: wallets.collect() }
+    }
+
+    pub(super) fn watcher_ids(&self) -> Vec<Uuid> {
+        self.watchers.iter().map(|watcher| watcher.id).collect()
     }
 }

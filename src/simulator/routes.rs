@@ -8,14 +8,12 @@ use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use axum::{Router, body::Bytes};
-use serde::Serialize;
+use axum::{Router, body::Body};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 use super::backend::Backend;
-use super::channel::Channel;
-use super::content::{SERVICES, json};
+use super::description;
 use super::envelope::Refusal;
 use super::fault::Route;
 use super::gate::{Gate, pass};
@@ -36,6 +34,7 @@ type Answer = Result<Response, Refusal>;
 /// The service over HTTP.
 pub(super) fn router(backend: Arc<Backend>) -> Router {
     let routes = Router::new()
+        .route("/channels/{channel}", gated(channel, Route::Channel, &backend))
         .route("/channels/{channel}/events", gated(poll, Route::Poll, &backend))
         .route("/channels/{channel}/events/search", gated(search, Route::Search, &backend))
         .route("/channels/{channel}/events/search/{event}", gated(event, Route::Event, &backend))
@@ -82,51 +81,23 @@ async fn event(State(backend): State<Arc<Backend>>, Path((id, event)): Path<(Str
     record.map(success).ok_or_else(|| Refusal::not_found("EVENT_NOT_FOUND", "the event does not exist"))
 }
 
-/// A watcher as the service describes it.
-#[derive(Serialize)]
-struct WatcherRecord<'a> {
-    watcher_id: Uuid,
-    name: String,
-    status: &'a str,
-    status_reason: &'a str,
-    chain_selector: &'a str,
-    address: &'a str,
-    service: &'a str,
-    events: Vec<&'a str>,
+async fn channel(State(backend): State<Arc<Backend>>, Path(id): Path<String>) -> Answer {
+    Ok(success(description::channel(backend.channel(&id)?)))
 }
 
 async fn watcher(State(backend): State<Arc<Backend>>, Path((id, watcher)): Path<(String, String)>) -> Answer {
-    let channel = backend.channel(&id)?;
-    let record = watcher_record(channel, uuid("watcher_id", &watcher)?);
-    record
-        .map(|record| success(record.into()))
-        .ok_or_else(|| Refusal::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
-}
-
-fn watcher_record(channel: &Channel, id: Uuid) -> Option<String> {
-    let at = channel.roster.watchers.iter().position(|watcher| watcher.id == id)?;
-    let (watcher, state) = (&channel.roster.watchers[at], channel.state());
-    let service = &SERVICES[watcher.service];
-    Some(json(&WatcherRecord {
-        watcher_id: watcher.id,
-        name: format!("{} watcher", service.name),
-        status: &state.watcher_statuses[at],
-        status_reason: "",
-        chain_selector: watcher.chain.selector,
-        address: &watcher.address,
-        service: service.name,
-        events: service.events.iter().map(|emitted| emitted.name).collect(),
-    }))
+    let record = description::watcher(backend.channel(&id)?, uuid("watcher_id", &watcher)?);
+    record.map(success).ok_or_else(|| Refusal::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
 }
 
 async fn health() -> Response {
-    success(Bytes::from_static(br#"{"status":"ok"}"#))
+    success(r#"{"status":"ok"}"#)
 }
 
 fn uuid(name: &str, text: &str) -> Result<Uuid, Invalid> {
     text.parse().map_err(|_| Invalid(format!("{name}: not a UUID")))
 }
 
-fn success(body: Bytes) -> Response {
-    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+fn success(body: impl Into<Body>) -> Response {
+    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body.into()).into_response()
 }

@@ -2,9 +2,11 @@
 //! service is spec/wire.md.
 
 mod client;
+mod content;
 mod demonstration;
 mod events;
 mod faults;
 mod life;
+mod misbehaviour;
 mod pages;
 mod search;

@@ -1,7 +1,7 @@
 use clap::Parser;
 
 use super::*;
-use crate::simulator::{HasMore, Window};
+use crate::simulator::{HasMore, WatcherStatus, Window};
 
 #[derive(Parser)]
 struct Command {
@@ -17,10 +17,13 @@ fn parse(line: &str) -> Result<Options, clap::Error> {
 fn every_option_is_taken() {
     let line = "simulate --listen 127.0.0.1:8080 --api-key k --org-id o --channels 3 --events 9 --rate 2.5 \
                 --unsigned 0.1 --late-proofs 0.2:30s --forged 0.3 --faults 0.4 --seed 7 --window newest \
-                --inclusive --has-more older --sparse --prepared";
+                --inclusive --has-more older --sparse --prepared --misbehave 2:hang --misbehave 1:404 \
+                --watcher-status archive_failed --go-back 5:1m";
     let options = parse(line).expect("valid");
     assert_eq!((options.channels, options.events, options.seed), (3, 9, 7));
     assert_eq!((options.window, options.has_more), (Window::Newest, HasMore::Older));
+    assert_eq!((options.misbehave.len(), options.watcher_status), (2, WatcherStatus::ArchiveFailed));
+    assert!(options.go_back.is_some());
     assert!(options.inclusive && options.sparse && options.prepared && options.late_proofs.is_some());
 }
 
@@ -35,6 +38,9 @@ fn what_is_out_of_range_is_a_usage_error() {
         "--channels 1001",
         "--events -1",
         "--late-proofs 0.1",
+        "--misbehave 1:shout",
+        "--watcher-status asleep",
+        "--go-back 5",
         "--window middle",
         "--listen here",
     ] {

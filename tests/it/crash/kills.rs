@@ -110,7 +110,7 @@ impl Rig {
             Fault::TruncatedJson,
             Fault::ResetMidway,
             Fault::WrongShape,
-            Fault::Html,
+            Fault::Html(502),
             Fault::EmptyBody,
             Fault::RateLimited { retry_after: Some("0".to_owned()) },
         ];

@@ -1,15 +1,8 @@
 //! A channel that is gone stops alone; where all are gone, the daemon ends and says so.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use channeld::simulator::{Fault, Options, Simulator};
 
-use axum::http::StatusCode;
-use axum::response::IntoResponse;
-use channeld::event::ChannelId;
-use channeld::simulator::{Options, Simulator};
-use uuid::Uuid;
-
-use crate::support::{Scripted, Setup, deliverable, eventually};
+use crate::support::{Setup, deliverable, eventually};
 
 const GONE: &str = "channel does not exist or is archived: stopped, the others go on";
 
@@ -49,22 +42,11 @@ async fn when_every_channel_is_gone_it_ends_and_says_so_by_its_exit_code() {
 
 #[tokio::test]
 async fn a_404_that_is_not_the_services_is_waited_out_and_named() {
-    const NOTICE: &str =
-        r#"{"headers":{"type":"wallet.status","offset":5,"proofs":[]},"payload":{"status":"deployed"}}"#;
-    let repaired = Arc::new(AtomicBool::new(false));
-    let is_repaired = repaired.clone();
-    let service = Scripted::answering(move |asked| {
-        if !is_repaired.load(Ordering::Relaxed) {
-            return (StatusCode::NOT_FOUND, "<html>no such host</html>").into_response();
-        }
-        let events = if asked.offset < Some(5) { NOTICE } else { "" };
-        format!(r#"{{"events":[{events}],"has_more":false}}"#).into_response()
-    })
-    .await;
-    let setup = Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))]);
+    let simulator = Simulator::start(Options { events: 1, ..Options::default() }).await.unwrap();
+    simulator.fail_next(Fault::Html(404), 5);
+    let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
     daemon.until("it is named", |daemon| daemon.log().0.contains("and not from the service itself")).await;
-    repaired.store(true, Ordering::Relaxed);
     daemon.until("the event arrives", |_| setup.lines() == 1).await;
     daemon.stop().await;
 }

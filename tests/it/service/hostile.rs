@@ -1,16 +1,16 @@
 //! Malformed, endless and broken answers of the service cost time, but no memory without bound, no busy loop and no event.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse;
 use channeld::event::ChannelId;
+use channeld::simulator::{Misbehaviour, Options, Simulator};
+use clap::ValueEnum;
 use uuid::Uuid;
 
-use crate::support::{Daemon, Scripted, Setup};
-
-const HUGE: usize = 70 * 1024 * 1024;
+use crate::support::{Daemon, Scripted, Setup, deliverable};
 
 /// What the daemon may use at its worst: an answer is read up to 64 MiB, into a buffer that doubles.
 const MOST_MEMORY_KB: u64 = 256 * 1024;
@@ -27,10 +27,14 @@ fn page(events: &[i64], has_more: bool) -> String {
     format!(r#"{{"events":[{}],"has_more":{has_more}}}"#, events.join(","))
 }
 
+async fn service(channels: usize, events: u64) -> Simulator {
+    Simulator::start(Options { channels, events, ..Options::default() }).await.unwrap()
+}
+
 /// Ten requests take as long as the waits between them, with `api.idle_wait` at 100 ms.
-async fn until_it_idles(daemon: &mut Daemon, service: &Scripted) {
-    let (began, before) = (Instant::now(), service.requests());
-    daemon.until("it idles", |_| service.requests() >= before + 10).await;
+async fn until_it_idles(daemon: &mut Daemon, requests: impl Fn() -> u64) {
+    let (began, before) = (Instant::now(), requests());
+    daemon.until("it idles", |_| requests() >= before + 10).await;
     assert!(began.elapsed() > Duration::from_millis(800), "ten requests in {:?}", began.elapsed());
 }
 
@@ -46,52 +50,55 @@ fn most_memory_kb(daemon: &Daemon) -> u64 {
 
 #[tokio::test]
 async fn an_answer_without_end_is_refused_in_bounded_memory() {
-    let sane = Arc::new(AtomicBool::new(false));
-    let switch = Arc::clone(&sane);
-    let service = Scripted::answering(move |asked| match (switch.load(Ordering::Relaxed), asked.offset) {
-        (false, _) => format!(r#"{{"events":[],"padding":"{}","has_more":false}}"#, "x".repeat(HUGE)).into_response(),
-        (true, Some(0)) => page(&[1], false).into_response(),
-        (true, _) => page(&[], false).into_response(),
-    })
-    .await;
-    let setup = reading(&service).with("log.level", "info");
+    let simulator = service(1, 3).await;
+    simulator.misbehave(0, Some(Misbehaviour::EndlessBody));
+    let setup = Setup::reading(&simulator).with("log.level", "info");
     let mut daemon = setup.start();
-    daemon.until("it is refused, and asked again", |_| service.requests() >= 3).await;
+    daemon.until("it is refused, and asked again", |_| simulator.requests().poll >= 3).await;
     assert!(daemon.log().0.contains("there is no memory for it"), "{}", daemon.log().0);
     assert!(most_memory_kb(&daemon) < MOST_MEMORY_KB, "{} kB", most_memory_kb(&daemon));
 
-    sane.store(true, Ordering::Relaxed);
-    daemon.until("what comes after it arrives", |_| setup.lines() == 1).await;
+    simulator.misbehave(0, None);
+    daemon.until("what comes after it arrives", |_| setup.lines() == 3).await;
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn an_empty_page_that_claims_more_is_no_busy_loop() {
-    let service = Scripted::answering(|asked| match asked.offset {
-        Some(0) => page(&[1], true).into_response(),
-        _ => page(&[], true).into_response(),
-    })
-    .await;
-    let setup = reading(&service).with("api.idle_wait", "100ms");
-    let mut daemon = setup.start();
-    daemon.until("what there is arrives", |_| setup.lines() == 1).await;
-    until_it_idles(&mut daemon, &service).await;
-    daemon.stop().await;
+async fn pages_that_lead_nowhere_are_no_busy_loop_and_repeat_nothing() {
+    for how in [Misbehaviour::EmptyPages, Misbehaviour::SamePage, Misbehaviour::Backwards] {
+        let simulator = service(1, 3).await;
+        let setup = Setup::reading(&simulator).with("api.idle_wait", "100ms").with("api.page_limit", 3);
+        let mut daemon = setup.start();
+        daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+        simulator.misbehave(0, Some(how));
+        let requests = || simulator.requests().poll + simulator.requests().search;
+        until_it_idles(&mut daemon, requests).await;
+        assert_eq!(setup.lines(), 3, "{how:?}");
+
+        simulator.misbehave(0, None);
+        simulator.publish(0, 1);
+        daemon.until("what comes after it arrives", |_| setup.lines() == 4).await;
+        daemon.stop().await;
+        assert_eq!(setup.offsets("c0"), [1, 2, 3, 4], "{how:?}");
+    }
 }
 
 #[tokio::test]
-async fn a_service_that_repeats_itself_is_no_busy_loop_and_repeats_nothing() {
-    let service = Scripted::answering(|asked| {
-        let oldest = 3_usize.saturating_sub(asked.limit.unwrap_or_default());
-        page(&[3, 2, 1][oldest..], true).into_response()
-    })
-    .await;
-    let setup = reading(&service).with("api.idle_wait", "100ms").with("api.page_limit", 3);
+async fn a_healthy_channel_goes_on_beside_one_that_misbehaves_in_each_way() {
+    let ways = Misbehaviour::value_variants();
+    let simulator = service(ways.len() + 1, 20).await;
+    let mut setup = Setup::reading(&simulator).with("api.request_timeout", "2s").with("sinks.other.type", "file");
+    setup.set("sinks.other.path", setup.path("others.jsonl").display().to_string());
+    for (channel, how) in (1..).zip(ways) {
+        simulator.misbehave(channel, Some(*how));
+        setup.set(&format!("channels.c{channel}.sinks"), vec!["other"]);
+    }
     let mut daemon = setup.start();
-    daemon.until("what there is arrives", |_| setup.lines() == 3).await;
-    until_it_idles(&mut daemon, &service).await;
+    daemon.until("the healthy one's backlog arrives", |_| setup.lines() == 20).await;
+    simulator.publish(0, 5);
+    daemon.until("what comes after it arrives", |_| setup.lines() == 25).await;
     daemon.stop().await;
-    assert_eq!(setup.offsets("c0"), [1, 2, 3]);
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
 }
 
 #[tokio::test]

@@ -27,18 +27,23 @@ async fn the_demonstration_shows_events_and_none_that_is_forged() {
 
 #[tokio::test]
 async fn the_simulator_announces_itself_in_one_line_and_serves() {
-    let arguments = ["simulate", "--events", "7", "--channels", "2", "--api-key", "key-of-a-test"];
+    let options = "--events 7 --channels 3 --misbehave 2:404 --api-key key-of-a-test";
+    let arguments: Vec<_> = ["simulate"].into_iter().chain(options.split(' ')).collect();
     let (daemon, stdout) = Daemon::run_piped(&arguments, None, &[]);
     let mut lines = BufReader::new(stdout).lines();
     let announced: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    for channel in announced["channels"].as_array().unwrap() {
+    let get = async |channel: &Value| {
         let url = format!("{}/channels/{}/events", announced["base_url"].as_str().unwrap(), channel.as_str().unwrap());
-        let request = http.get(url).header("Authorization", "Apikey key-of-a-test");
-        let page: Value = serde_json::from_str(&request.send().await.unwrap().text().await.unwrap()).unwrap();
+        http.get(url).header("Authorization", "Apikey key-of-a-test").send().await.unwrap()
+    };
+    let channels = announced["channels"].as_array().unwrap();
+    for channel in &channels[..2] {
+        let page: Value = serde_json::from_str(&get(channel).await.text().await.unwrap()).unwrap();
         assert_eq!(page["events"].as_array().unwrap().len(), 7);
     }
+    assert_eq!(get(&channels[2]).await.status(), 404);
     assert_eq!(announced["api_key"], "key-of-a-test");
     daemon.signal(Signal::TERM);
     assert_eq!(lines.next_line().await.unwrap(), None, "one line");

@@ -180,3 +180,39 @@ async fn a_million_events_are_there_at_once() {
     let id = id_of(&middle.records[2]);
     assert_eq!(client.event(&id).await.text().await.unwrap(), middle.records[2]);
 }
+
+#[tokio::test]
+async fn a_service_that_goes_back_in_time_writes_other_events_under_the_same_offsets() {
+    let simulator = Simulator::start(backlog(6)).await.unwrap();
+    simulator.publish(0, 4);
+    let client = Client::of(&simulator);
+    let before = client.everything().await;
+    simulator.go_back(0, 7);
+    assert_eq!(client.everything().await, before[..3]);
+
+    simulator.publish(0, 2);
+    simulator.go_back(0, 1);
+    simulator.publish(0, 3);
+    let after = client.everything().await;
+    assert_eq!(after.iter().map(|(offset, _)| *offset).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(after[..3], before[..3]);
+    for ((_, was), (_, is)) in before[3..].iter().zip(&after[3..]) {
+        assert!(matches!(client.verify(is), Verdict::Verified(_)));
+        assert_ne!(json(was)["headers"]["proofs"], json(is)["headers"]["proofs"]);
+        assert_eq!(client.event(&id_of(was)).await.status(), 404);
+        assert_eq!(client.event(&id_of(is)).await.text().await.unwrap(), *is);
+    }
+    simulator.contradict(0, 5);
+    simulator.prove(0, 5);
+    assert_eq!(client.everything().await, after);
+}
+
+#[tokio::test]
+async fn going_back_in_time_can_be_an_option() {
+    let go_back = Some("3:0s".parse().unwrap());
+    let simulator = Simulator::start(Options { go_back, channels: 2, ..backlog(5) }).await.unwrap();
+    let client = Client::of(&simulator);
+    let gone = async { while client.poll("").await.offsets != [2, 1] {} };
+    tokio::time::timeout(LONGEST_WAIT, gone).await.unwrap();
+    assert_eq!(simulator.offsets(1).len(), 2);
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use channeld::simulator::{Fault, Options, Route, Simulator};
+use channeld::simulator::{Fault, Misbehaviour, Options, Route, Simulator};
 
 use super::client::{Client, backlog, id_of, json, refusal};
 
@@ -37,6 +37,11 @@ async fn what_is_not_there_or_not_allowed_is_refused_with_the_envelope() {
     assert_eq!(refusal(client.get(&format!("/channels/{own}/events")).await).await, missing("CHANNEL_NOT_FOUND"));
     assert_eq!(client.get(&format!("/channels/{other}/events")).await.status(), 200);
 
+    simulator.misbehave(1, Some(Misbehaviour::Status(401)));
+    let not_onboarded = (401, "ORGANIZATION_NOT_FOUND".to_owned(), String::new());
+    assert_eq!(refusal(client.get(&format!("/channels/{other}/events")).await).await, not_onboarded);
+    simulator.misbehave(1, None);
+
     simulator.set_api_key("rotated");
     assert_eq!(refusal(client.get(&format!("/channels/{other}/events")).await).await.0, 401);
     assert_eq!(client.get("/health-check").await.status(), 200);
@@ -55,8 +60,8 @@ async fn faults_come_as_they_were_asked_for_and_are_counted() {
         Fault::RateLimited { retry_after: Some("7".to_owned()) },
         Fault::RateLimited { retry_after: None },
         Fault::Status(503),
-        Fault::Html,
-        Fault::HtmlOk,
+        Fault::Html(502),
+        Fault::Html(200),
         Fault::EmptyBody,
         Fault::TruncatedJson,
         Fault::WrongShape,
@@ -99,12 +104,19 @@ async fn a_reset_is_an_error_of_the_connection() {
     let path = format!("/channels/{}/events", client.channels[0]);
     simulator.fail_next(Fault::Reset, 1);
     assert!(client.try_get(&path).await.unwrap_err().is_request());
+
+    let whole = client.get(&path).await.text().await.unwrap();
     simulator.fail_next(Fault::ResetMidway, 1);
-    let midway = match client.try_get(&path).await {
-        Ok(response) => response.bytes().await.err(),
-        Err(error) => Some(error),
+    let mut midway = client.get(&path).await;
+    let mut seen = Vec::new();
+    let error = loop {
+        match midway.chunk().await {
+            Ok(chunk) => seen.extend(chunk.expect("the half is not all")),
+            Err(error) => break error,
+        }
     };
-    assert!(midway.is_some());
+    assert_eq!(String::from_utf8_lossy(&seen), whole[..whole.len() / 2], "{error}");
+    assert!(format!("{error:?}").contains("ConnectionReset"), "{error:?}");
     assert_eq!(client.poll("").await.offsets.len(), 10);
 }
 

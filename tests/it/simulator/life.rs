@@ -1,22 +1,59 @@
 //! Starting, telling, stopping.
 
-use channeld::simulator::{Fault, Options, Simulator};
+use channeld::simulator::{Fault, Options, Route, Simulator, WatcherStatus};
 use channeld::verify::workflow_owner;
 
 use super::client::{Client, LONGEST_WAIT, backlog, json};
+use crate::support::Setup;
 
 #[tokio::test]
-async fn watchers_have_the_status_that_a_test_sets() {
-    let simulator = Simulator::start(Options::default()).await.unwrap();
+async fn channels_and_watchers_are_described() {
+    let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
     let client = Client::of(&simulator);
-    let id = simulator.watchers(0)[1];
-    let read = async || {
-        json(&client.get(&format!("/channels/{}/watchers/{id}", client.channels[0])).await.text().await.unwrap())
+    let read = async |path: &str| {
+        json(&client.get(&format!("/channels/{}{path}", client.channels[1])).await.text().await.unwrap())
     };
-    assert_eq!(read().await["status"], "active");
-    simulator.set_watcher_status(0, id, "failed");
-    let watcher = read().await;
-    assert_eq!((&watcher["status"], &watcher["watcher_id"]), (&"failed".into(), &id.to_string().into()));
+    let channel = read("").await;
+    let members: Vec<_> = channel.as_object().unwrap().keys().collect();
+    assert_eq!(members, ["channel_id", "created_at", "description", "name", "status"]);
+    assert_eq!(channel["channel_id"], client.channels[1]);
+
+    let id = simulator.announcement().watchers[1][2];
+    let watcher = read(&format!("/watchers/{id}")).await;
+    let members: Vec<_> = watcher.as_object().unwrap().keys().map(String::as_str).collect();
+    let required =
+        ["address", "chain_selector", "channel_id", "created_at", "don_family", "events", "status", "watcher_id"];
+    assert!(required.iter().all(|name| members.contains(name)), "{watcher}");
+    assert_eq!((&watcher["watcher_id"], &watcher["channel_id"]), (&id.to_string().into(), &channel["channel_id"]));
+    assert_eq!(simulator.requests().channel, 1);
+}
+
+#[tokio::test]
+async fn a_watcher_is_waited_for_until_it_is_active_or_has_failed() {
+    let options = Options { watcher_status: WatcherStatus::Pending, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let [ready, failed] = [0, 1].map(|at| simulator.announcement().watchers[0][at]);
+    simulator.fail_next_on(Route::Watcher, Fault::Status(404), 1);
+    for (watcher, status, code, said) in [
+        (ready, WatcherStatus::Active, 0, "is active"),
+        (failed, WatcherStatus::Failed, 1, "is failed and will not become active"),
+    ] {
+        let before = simulator.requests().watcher;
+        let id = watcher.to_string();
+        let arguments = ["wait-watcher", "c0", &id, "--interval", "20ms", "--timeout", "30s"];
+        let waiting = setup.tell(&arguments);
+        let settled = async {
+            while simulator.requests().watcher < before + 3 {
+                tokio::task::yield_now().await;
+            }
+            simulator.set_watcher_status(0, watcher, status);
+        };
+        let (told, ()) = tokio::join!(waiting, settled);
+        let text = format!("{}{}", String::from_utf8_lossy(&told.out), told.errors);
+        assert!(told.code == Some(code) && text.contains(said), "{:?}: {text}", told.code);
+    }
 }
 
 #[tokio::test]
@@ -52,6 +89,7 @@ async fn the_announcement_is_what_a_client_needs() {
     let simulator = Simulator::start(options).await.unwrap();
     let known = serde_json::to_value(simulator.announcement()).unwrap();
     assert_eq!(known["channels"].as_array().unwrap().len(), 3);
+    assert_eq!(known["watchers"].as_array().unwrap().len(), 3);
     assert_eq!(known["valid_signers"].as_array().unwrap().len(), 10);
     assert_eq!(known["min_required_signatures"], 4);
     assert_eq!(known["workflow_owner"], workflow_owner("org_of_a_test", "1").to_string());

@@ -90,3 +90,15 @@ async fn search_pages_by_offset_as_poll_does() {
     walked.reverse();
     assert_eq!(walked, all.offsets);
 }
+
+#[tokio::test]
+async fn an_empty_value_is_no_filter_and_any_text_can_be_an_id() {
+    let simulator = Simulator::start(backlog(30)).await.unwrap();
+    let client = Client::of(&simulator);
+    for empty in ["type=", "type=&status=", "service=&service=", "watcher_id=", "created.gte="] {
+        assert_eq!(client.search(empty).await.offsets.len(), 30, "{empty}");
+    }
+    for unknown in ["operation_id=op-7", "wallet_operation_id=7", "query_id=the+last", "chain_selector=0x1"] {
+        assert!(client.search(unknown).await.offsets.is_empty(), "{unknown}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Channels and watchers as the service describes them (spec/wire.md, "Requests").
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::channel::Channel;
+use super::content::{json, rfc3339};
+use super::contracts::SERVICES;
+use crate::event::ChannelId;
+use crate::verify::Hash;
+
+/// When everything was made, in Unix seconds.
+const CREATED_AT: i64 = 1_735_689_600;
+
+/// The network that has the workflows of watchers.
+const DON_FAMILY: &str = "simulated";
+
+/// The status of a watcher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the service's")]
+pub enum WatcherStatus {
+    Pending,
+    #[default]
+    Active,
+    Failed,
+    Archiving,
+    Archived,
+    ArchiveFailed,
+}
+
+#[derive(Serialize)]
+struct ChannelRecord {
+    channel_id: ChannelId,
+    name: String,
+    description: &'static str,
+    status: &'static str,
+    created_at: String,
+}
+
+#[derive(Serialize)]
+struct WatcherRecord<'a> {
+    watcher_id: Uuid,
+    channel_id: ChannelId,
+    name: String,
+    status: WatcherStatus,
+    chain_selector: &'a str,
+    address: &'a str,
+    service: &'a str,
+    events: Vec<&'a str>,
+    don_family: &'a str,
+    workflow_id: Hash,
+    created_at: String,
+}
+
+/// A channel's own description.
+pub(super) fn channel(channel: &Channel) -> String {
+    json(&ChannelRecord {
+        channel_id: channel.roster.channel,
+        name: format!("simulated channel {}", channel.number),
+        description: "Its events are made up",
+        status: "active",
+        created_at: rfc3339(CREATED_AT),
+    })
+}
+
+/// One watcher of a channel, if it is there.
+pub(super) fn watcher(channel: &Channel, id: Uuid) -> Option<String> {
+    let at = channel.roster.watchers.iter().position(|watcher| watcher.id == id)?;
+    let watcher = &channel.roster.watchers[at];
+    let service = &SERVICES[watcher.service];
+    Some(json(&WatcherRecord {
+        watcher_id: watcher.id,
+        channel_id: channel.roster.channel,
+        name: format!("{} watcher", service.name),
+        status: channel.state().watcher_statuses[at],
+        chain_selector: watcher.chain.selector,
+        address: &watcher.address,
+        service: service.name,
+        events: service.events.iter().map(|emitted| emitted.name).collect(),
+        don_family: DON_FAMILY,
+        workflow_id: Hash(watcher.workflow_id),
+        created_at: rfc3339(CREATED_AT),
+    }))
+}

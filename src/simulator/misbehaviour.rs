@@ -1,0 +1,187 @@
+//! What a channel does, for as long as it misbehaves, to every request: hostile answers, hostile events, hostile pages.
+//!
+//! # Invariants
+//!
+//! * **Cheap here.** What is large is made once and shared, and what is endless waits for its reader or for the clock: a
+//!   thousand such channels leave the processors to the client under test.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+
+use super::fault::Fault;
+use super::padding::{DEEP, LARGE, MEDIUM, Padding, SMALL};
+
+/// A year, which no client should wait.
+const ABSURD_RETRY_AFTER: &str = "31536000";
+
+/// How a channel misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[expect(clippy::doc_markdown, reason = "these texts are a command's help, where the names stand as they are")]
+pub enum Misbehaviour {
+    /// Requests are not answered
+    Hang,
+    /// The head of the answer comes a byte a second
+    SlowHead,
+    /// The body of the answer comes a byte a second, without end
+    SlowBody,
+    /// A 1xx answer a second comes, and no other
+    Informational,
+    /// The body has no end
+    EndlessBody,
+    /// 500 with a body of 10 MB
+    LargeError,
+    /// A body of 1 MB expands to 1 GiB
+    GzipBomb,
+    /// 429 with a Retry-After of a year
+    RetryAfter,
+    /// Events without proof of 6 MB each, ten a page
+    LargeNotices,
+    /// Events with proofs that hold of 6 MB each, ten a page
+    LargeEvents,
+    /// Events of 10 kB whose proofs do not hold
+    Forged,
+    /// Events of 1 MB whose proofs never come
+    WithheldProofs,
+    /// Events, with and without proofs, with JSON 100,000 levels deep
+    DeepJson,
+    /// Pages are empty and say has_more
+    EmptyPages,
+    /// The page is always that of the newest events and says has_more
+    SamePage,
+    /// Pages hold what is below the offset and say has_more
+    Backwards,
+    /// Requests are answered with this status and the error envelope: 404 is an archived channel, 401 an organisation that
+    /// is not known
+    #[value(skip)]
+    Status(u16),
+}
+
+/// Which channels misbehave, and how: `hang`, `3:404`, `1-999:all`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misbehaving {
+    /// Their places in the announcement.
+    pub channels: RangeInclusive<usize>,
+    /// `None` is each of them in another way, in turn.
+    pub how: Option<Misbehaviour>,
+}
+
+/// The text does not say which channels misbehave how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected how, behind which channels, such as hang, 3:404 or 1-999:all; --help lists the ways")]
+pub struct NotMisbehaving;
+
+impl Misbehaviour {
+    fn read(text: &str) -> Option<Self> {
+        let status = || text.parse().ok().filter(|status| (400..600).contains(status)).map(Self::Status);
+        Self::from_str(text, false).ok().or_else(status)
+    }
+
+    /// What every request is answered instead.
+    pub(super) fn fault(self) -> Option<Fault> {
+        Some(match self {
+            Self::Hang => Fault::Hang,
+            Self::SlowHead => Fault::SlowHead,
+            Self::SlowBody => Fault::SlowBody,
+            Self::Informational => Fault::Informational,
+            Self::EndlessBody => Fault::EndlessBody,
+            Self::LargeError => Fault::LargeError,
+            Self::GzipBomb => Fault::GzipBomb,
+            Self::RetryAfter => Fault::RateLimited { retry_after: Some(ABSURD_RETRY_AFTER.to_owned()) },
+            Self::EmptyPages => Fault::EmptyPage,
+            Self::Status(status) => Fault::Status(status),
+            _ => return None,
+        })
+    }
+
+    /// The shares of events that are unsigned, forged and late.
+    pub(super) fn shares(self) -> Option<(f64, f64, f64)> {
+        Some(match self {
+            Self::LargeNotices => (1.0, 0.0, 0.0),
+            Self::LargeEvents => (0.0, 0.0, 0.0),
+            Self::Forged => (0.0, 1.0, 0.0),
+            Self::WithheldProofs => (0.0, 0.0, 1.0),
+            Self::DeepJson => (0.5, 0.0, 0.0),
+            _ => return None,
+        })
+    }
+
+    /// What makes every event large or deep.
+    pub(super) fn padding(self) -> Option<&'static Padding> {
+        Some(match self {
+            Self::LargeNotices | Self::LargeEvents => &LARGE,
+            Self::WithheldProofs => &MEDIUM,
+            Self::Forged => &SMALL,
+            Self::DeepJson => &DEEP,
+            _ => return None,
+        })
+    }
+}
+
+impl Misbehaving {
+    /// How a channel misbehaves; the last one that names it decides.
+    pub(super) fn of(all: &[Self], channel: usize) -> Option<Misbehaviour> {
+        let last = all.iter().rfind(|misbehaving| misbehaving.channels.contains(&channel))?;
+        let ways = Misbehaviour::value_variants();
+        Some(last.how.unwrap_or(ways[(channel - last.channels.start()) % ways.len()]))
+    }
+
+    /// The long help of the option: every way.
+    pub(super) fn help() -> String {
+        let way = |way: &Misbehaviour| {
+            let way = way.to_possible_value().expect("no way is hidden");
+            format!("\n- {}: {}", way.get_name(), way.get_help().map(ToString::to_string).unwrap_or_default())
+        };
+        let ways: String = Misbehaviour::value_variants().iter().map(way).collect();
+        format!(
+            "Which channels misbehave, and how; may be given more than once\n\nCHANNELS is a number or a range, such as \
+             1-999, of the channels as announced, from 0. Without it all misbehave. HOW is one of:\n\n\
+             - all: Each channel in another of the ways below, in turn\n\
+             - a status from 400 to 599: It is answered with the service's error envelope. 404 is an archived channel, 401 \
+             a key whose organisation is not onboarded{ways}"
+        )
+    }
+}
+
+impl FromStr for Misbehaving {
+    type Err = NotMisbehaving;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (channels, how) = text.rsplit_once(':').map_or((None, text), |(channels, how)| (Some(channels), how));
+        let number = |text: &str| text.parse().map_err(|_| NotMisbehaving);
+        let channels = match channels.map(|channels| channels.split_once('-').unwrap_or((channels, channels))) {
+            None => 0..=usize::MAX,
+            Some((first, last)) => number(first)?..=number(last)?,
+        };
+        let how = match how {
+            "all" => None,
+            how => Some(Misbehaviour::read(how).ok_or(NotMisbehaving)?),
+        };
+        if channels.is_empty() { Err(NotMisbehaving) } else { Ok(Self { channels, how }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_misbehave_in_every_way_in_turn_and_the_last_word_counts() {
+        let read = |text: &str| text.parse::<Misbehaving>();
+        let all = ["1-99:all", "7:hang"].map(|text| read(text).unwrap());
+        let of = |channel| Misbehaving::of(&all, channel);
+        assert_eq!(
+            (of(0), of(1), of(2), of(7)),
+            (None, Some(Misbehaviour::Hang), Some(Misbehaviour::SlowHead), Some(Misbehaviour::Hang))
+        );
+        assert!(Misbehaviour::value_variants().iter().all(|way| (1..=33).any(|channel| of(channel) == Some(*way))));
+        assert_eq!(read("deep-json"), Ok(Misbehaving { channels: 0..=usize::MAX, how: Some(Misbehaviour::DeepJson) }));
+        assert_eq!(read("3:404"), Ok(Misbehaving { channels: 3..=3, how: Some(Misbehaviour::Status(404)) }));
+        for text in
+            ["", "shout", "200", "600", "1-2", ":hang", "x:hang", "3-2:hang", "1-:hang", "-1:hang", "1:hang:all"]
+        {
+            assert_eq!(read(text), Err(NotMisbehaving), "{text}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What makes events large or deep: bytes that all events of a size share, in the payload or in the signed text.
+//!
+//! # Invariants
+//!
+//! * **Shared.** A page of ten large events is ten small texts and ten times the same bytes; and because the shared bytes
+//!   come first in a signed text, its hash costs what comes behind them.
+
+use std::sync::LazyLock;
+
+use axum::body::Body;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::stream;
+use sha3::{Digest, Keccak256};
+
+use crate::verify::Hash;
+
+/// No more of these bytes stand in a page: clients refuse larger ones unread.
+const MOST_A_PAGE: usize = 62_000_000;
+
+/// Events of 6 MB.
+pub(super) static LARGE: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(6_000_000));
+
+/// Events of 1 MB.
+pub(super) static MEDIUM: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(1_000_000));
+
+/// Events of 10 kB.
+pub(super) static SMALL: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(10_000));
+
+/// JSON 100,000 levels deep.
+pub(super) static DEEP: LazyLock<Padding> = LazyLock::new(|| {
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    Padding::new(&deep, &deep)
+});
+
+/// A member `padding`, the first of a JSON object.
+pub(super) struct Padding {
+    /// How a payload begins that has no signed text.
+    pub(super) notice: Bytes,
+    /// How a signed text begins, in base64.
+    pub(super) signed: Bytes,
+    /// Has taken in `signed`.
+    hasher: Keccak256,
+}
+
+impl Padding {
+    /// Base64 makes four characters of three.
+    fn of_text(size: usize) -> Self {
+        let text = |size: usize| format!(r#""{}""#, "x".repeat(size));
+        Self::new(&text(size), &text(size / 4 * 3))
+    }
+
+    fn new(in_notice: &str, in_signed: &str) -> Self {
+        let mut signed = format!(r#"{{"padding":{in_signed}"#);
+        // What follows is encoded by itself.
+        let whole = signed.len().next_multiple_of(3);
+        signed.extend(std::iter::repeat_n(' ', whole - signed.len()));
+        let signed = STANDARD.encode(signed);
+        let hasher = Keccak256::new_with_prefix(&signed);
+        Self { notice: format!(r#"{{"padding":{in_notice}"#).into(), signed: signed.into(), hasher }
+    }
+
+    /// The hash of a signed text, from what comes behind the padding in it.
+    pub(super) fn event_hash(&self, rest: &str) -> Hash {
+        Hash(self.hasher.clone().chain_update(rest).finalize().into())
+    }
+
+    /// How many events a page holds at the most.
+    pub(super) fn limit(&self) -> usize {
+        MOST_A_PAGE / self.notice.len().max(self.signed.len())
+    }
+}
+
+/// A body whose large parts are shared.
+#[derive(Default)]
+pub(super) struct Parts {
+    done: Vec<Bytes>,
+    open: Vec<u8>,
+}
+
+impl Parts {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self { done: Vec::new(), open: Vec::with_capacity(bytes) }
+    }
+
+    pub(super) fn copy(&mut self, bytes: &[u8]) {
+        self.open.extend_from_slice(bytes);
+    }
+
+    pub(super) fn share(&mut self, bytes: &Bytes) {
+        self.done.extend([std::mem::take(&mut self.open).into(), bytes.clone()]);
+    }
+}
+
+impl From<Parts> for Body {
+    fn from(Parts { mut done, open }: Parts) -> Self {
+        if done.is_empty() {
+            return open.into();
+        }
+        done.push(open.into());
+        Self::from_stream(stream::iter(done.into_iter().map(Ok::<_, std::convert::Infallible>)))
+    }
+}
