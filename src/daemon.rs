@@ -79,7 +79,7 @@ pub(crate) async fn run(
         }
     };
     let outcome = tokio::select! { outcome = daemon.serve() => outcome, never = beside => match never {} };
-    info!(target: ALWAYS, ?outcome, "channeld ends");
+    info!(target: ALWAYS, outcome = <&str>::from(outcome), "channeld ends");
     Ok(outcome)
 }
 

@@ -92,7 +92,12 @@ impl Ledger {
                 }
                 (Key::Version, Value::Bytes(value)) => ledger.version = decode(&value)?,
                 (Key::Summary, _) => {}
-                (key, _) => return Err(StateError::Damaged(format!("{key:?} does not belong there"))),
+                (key, _) => {
+                    return Err(StateError::Damaged(format!(
+                        "an entry of `{}` is of another kind",
+                        <&str>::from(Table::from(&key))
+                    )));
+                }
             }
         }
         Ok((ledger, delivered))

@@ -119,7 +119,7 @@ impl Board {
     pub(super) fn went_back(&mut self, read: Option<Offset>) {
         if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
             let channel = &self.status.channel;
-            error!(%channel, %read, "the service's newest event is below what was read: it may have gone back in time, and its new events may be missed; an operator must look");
+            error!(%channel, read = read.get(), "the service's newest event is below what was read: it may have gone back in time, and its new events may be missed; an operator must look");
         }
         self.status.newest_below = read;
     }

@@ -117,7 +117,7 @@ impl Handle {
     pub(crate) fn own(&self, channel: &ChannelRef, (claim, proofs): Claimed, recent: &RecentEvents) -> Arc<Owned> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
-            error!(%channel, offset = %mine, %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
+            error!(%channel, offset = mine.get(), %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
         }
         let owned = Arc::new(Owned { claim, released: Notify::new(), running: tokio::sync::Mutex::default() });
         let paused = owned.claim.ledger().paused().clone();

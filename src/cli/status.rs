@@ -99,7 +99,7 @@ fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
         let Pause { since, until } = pause?;
         let until = until.map_or("until it is resumed".to_owned(), |until| format!("until {until:.0}"));
         let line = format!("paused: channel {}{sink}, for {}, {until}", channel.channel, ago(since, now));
-        Some(styled(PASSING, &line).to_string())
+        Some(styled(PASSING, &line))
     };
     each.filter_map(line).collect()
 }

@@ -55,7 +55,7 @@ async fn receives(program: &str, language: &str) {
     let mut daemon = setup.start();
     let accepted = |daemon: &Daemon| {
         let recorded = daemon.log().lines("batch recorded");
-        recorded.iter().any(|line| line["sink"] == "hook" && line["offset"] == "3")
+        recorded.iter().any(|line| line["sink"] == "hook" && line["offset"] == 3)
     };
     daemon.until("it has accepted all", accepted).await;
     assert!(daemon.log().lines("sink refused: its events wait and are offered again").is_empty(), "{language}");
