@@ -58,6 +58,8 @@ pub struct Config {
     pub state_path: PathBuf,
     /// `admin.listen`: where health, metrics and status are served; `None` where they are turned off.
     pub listen: Option<SocketAddr>,
+    /// `admin.hosts`: the names by which that may be asked for.
+    pub hosts: Vec<String>,
     /// `[log]`: what is logged.
     pub log: Log,
     /// `[log]`: where traces are exported; `None` where they are not.
@@ -106,6 +108,7 @@ impl Config {
     fn read(root: &Section<'_>) -> Result<Self, Reported> {
         let api = Api::read(&root.section("api"));
         let (state_path, listen) = (daemon::read_state_path(root), daemon::read_listen(root));
+        let hosts = daemon::read_hosts(root);
         let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
         let shutdown_grace = root.required("shutdown_grace", values::duration);
         let channels = channel::read_all(root);
@@ -115,6 +118,7 @@ impl Config {
             api: api?,
             state_path: state_path?,
             listen: listen?,
+            hosts: hosts?,
             log: log?,
             otlp: otlp?,
             shutdown_grace: shutdown_grace?,

@@ -66,6 +66,19 @@ pub(super) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Repo
     })
 }
 
+/// Names by which the admin listener may be asked, beside its addresses.
+pub(super) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, Reported> {
+    let admin = root.section("admin");
+    let hosts = admin.list("hosts")?.unwrap_or_default();
+    let is_name = |host: &String| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    if hosts.iter().all(is_name) {
+        return Ok(hosts);
+    }
+    Err(admin.wrong("hosts", "must be names of hosts, without a port, such as [\"channeld.internal\"]"))
+}
+
 pub(super) fn read_log(root: &Section<'_>) -> Result<Log, Reported> {
     let log = root.section("log");
     all!(Log { level: log.required("level", str::parse), format: log.required("format", word) })
