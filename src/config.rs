@@ -38,7 +38,7 @@ pub use daemon::{Local, load_listen};
 pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
 pub use sink::{Sink, SinkSettings};
-pub use verification::verification_from_flags;
+pub use verification::{load_verifier, verification_from_flags};
 
 pub(crate) use sources::DEFAULTS;
 pub(crate) use values::positive_duration;

@@ -46,7 +46,10 @@ pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigErro
     load_part(file, read_listen)
 }
 
-fn load_part<T>(file: Option<&Path>, read: impl FnOnce(&Section<'_>) -> Result<T, Reported>) -> Result<T, ConfigError> {
+pub(super) fn load_part<T>(
+    file: Option<&Path>,
+    read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
+) -> Result<T, ConfigError> {
     let reader = Reader::open(&Text::read(file)?, std::env::vars_os())?;
     let part = read(&reader.root());
     reader.finish(part)
