@@ -170,6 +170,7 @@ impl Channel {
         let ended = tokio::select! {
             biased;
             ended = self.work(&owned, stop) => ended,
+            ended = owned.end_pauses(&self.handle, &self.identity) => ended.map(|never| match never {}).map_err(Into::into),
             () = owned.claim.lease.lost.cancelled() => Err(ChannelError::Lost),
         };
         if let Some(owned) = Arc::into_inner(owned) {
@@ -179,16 +180,18 @@ impl Channel {
     }
 
     async fn work(self: &Arc<Self>, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
-        while self.handle.until(|pauses| !pauses.channel, stop).await {
+        while self.handle.until(|pauses| pauses.paused.channel.is_none(), stop).await {
             let pausing = stop.child_token();
             let mut running = Box::pin(self.run_once(owned, &pausing));
             tokio::select! {
                 biased;
                 ended = &mut running => return ended,
-                paused = self.handle.until(|pauses| pauses.channel, stop) => if paused { pausing.cancel() },
+                paused = self.handle.until(|pauses| pauses.paused.channel.is_some(), stop) => if paused { pausing.cancel() },
             }
             running.await?;
-            info!(channel = %self.identity.name, "channel paused");
+            if !stop.is_cancelled() {
+                info!(channel = %self.identity.name, "channel paused");
+            }
         }
         Ok(())
     }

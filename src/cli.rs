@@ -87,12 +87,7 @@ enum Command {
     Replay(replay::Args),
     #[command(subcommand)]
     State(state::Command),
-    /// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
-    ///
-    /// A channel that is paused reads and delivers nothing, and its cursors can be set; of a sink that is paused the others
-    /// are not held up. The batch in hand is finished first. It is not remembered: a daemon that starts again goes on with
-    /// everything. SIGHUP resumes nothing.
-    Pause(SetPaused),
+    Pause(pause::Args),
     /// Let go on what was paused, and offer at once what a sink has refused.
     ///
     /// With --sink, a sink that refuses is offered its events now and not after its next wait. A webhook that has answered 410
@@ -162,7 +157,7 @@ impl Command {
             Self::DeadLetters(args) => dead_letters::run(args, config, out).await,
             Self::Replay(args) => replay::run(&args, config, out).await,
             Self::State(args) => state::run(args, config, out).await,
-            Self::Pause(what) => pause::run(SetPaused { paused: true, ..what }, config, out).await,
+            Self::Pause(args) => pause::run(args.request(), config, out).await,
             Self::Resume(what) => pause::run(what, config, out).await,
             Self::WaitWatcher(args) => wait_watcher::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Completions(args) => completions::run(&args, out),

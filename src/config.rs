@@ -38,7 +38,7 @@ pub use daemon::{Local, load_listen};
 pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
 pub use sink::{Sink, SinkSettings};
-pub use verification::verification_from_flags;
+pub use verification::{load_verifier, verification_from_flags};
 
 pub(crate) use sources::DEFAULTS;
 pub(crate) use values::positive_duration;
@@ -58,6 +58,8 @@ pub struct Config {
     pub state_path: PathBuf,
     /// `admin.listen`: where health, metrics and status are served; `None` where they are turned off.
     pub listen: Option<SocketAddr>,
+    /// `admin.hosts`: the names by which that may be asked for.
+    pub hosts: Vec<String>,
     /// `[log]`: what is logged.
     pub log: Log,
     /// `[log]`: where traces are exported; `None` where they are not.
@@ -108,6 +110,7 @@ impl Config {
     fn read(root: &Section<'_>) -> Result<Self, Reported> {
         let api = Api::read(&root.section("api"));
         let (state_path, listen) = (daemon::read_state_path(root), daemon::read_listen(root));
+        let hosts = daemon::read_hosts(root);
         let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
         let memory = daemon::read_memory(root);
         let shutdown_grace = root.required("shutdown_grace", values::duration);
@@ -118,6 +121,7 @@ impl Config {
             api: api?,
             state_path: state_path?,
             listen: listen?,
+            hosts: hosts?,
             log: log?,
             otlp: otlp?,
             memory: memory?,

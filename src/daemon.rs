@@ -64,7 +64,8 @@ pub(crate) async fn run(
     let admin = config.listen.map(|address| {
         let what =
             format!("admin.listen: cannot listen on {address}: choose another address, or \"\" to serve nothing");
-        Listener::start(address, sources.clone()).map_err(|error| AssemblyError { what, source: error.into() })
+        Listener::start(address, &config.hosts, sources.clone())
+            .map_err(|error| AssemblyError { what, source: error.into() })
     });
     let _admin = admin.transpose()?;
     let socket = Socket::listen(&config.state_path).inspect_err(
@@ -79,7 +80,7 @@ pub(crate) async fn run(
         }
     };
     let outcome = tokio::select! { outcome = daemon.serve() => outcome, never = beside => match never {} };
-    info!(target: ALWAYS, ?outcome, "channeld ends");
+    info!(target: ALWAYS, outcome = <&str>::from(outcome), "channeld ends");
     Ok(outcome)
 }
 

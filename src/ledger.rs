@@ -32,7 +32,7 @@ pub(crate) mod tests;
 pub use claim::{Claim, Claimed, CommitError, Ledgers, PROOFS, PROOFS_OF_A_CHANNEL, proofs_each};
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
 pub use committer::Writes;
-pub use entry::{Blocker, Cursor, Entries, GivenUp, Key, Late, Quarantined, Table, Value};
+pub use entry::{Blocker, Cursor, Entries, GivenUp, Key, Late, Pause, Paused, Quarantined, Table, Value};
 pub use error::StateError;
 pub use proof::{Digest, Place, Proof};
 pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
@@ -52,6 +52,7 @@ pub struct Ledger {
     quarantined: BTreeMap<Offset, Quarantined>,
     dead_letters: BTreeMap<(Offset, SinkName), GivenUp>,
     blocker: Option<Blocker>,
+    paused: Paused,
     proofs: Chunks,
     version: u64,
 }
@@ -85,12 +86,18 @@ impl Ledger {
                     ledger.dead_letters.entry((offset, sink)).and_modify(|facts| facts.bytes = size);
                 }
                 (Key::Blocker, Value::Bytes(value)) => ledger.blocker = Some(decode(&value)?),
+                (Key::Paused, Value::Bytes(value)) => ledger.paused = decode(&value)?,
                 (Key::Proofs(number), Value::Bytes(value)) => {
                     delivered.append(&mut ledger.proofs.load(number, &value)?);
                 }
                 (Key::Version, Value::Bytes(value)) => ledger.version = decode(&value)?,
                 (Key::Summary, _) => {}
-                (key, _) => return Err(StateError::Damaged(format!("{key:?} does not belong there"))),
+                (key, _) => {
+                    return Err(StateError::Damaged(format!(
+                        "an entry of `{}` is of another kind",
+                        <&str>::from(Table::from(&key))
+                    )));
+                }
             }
         }
         Ok((ledger, delivered))
@@ -140,6 +147,10 @@ impl Ledger {
             Change::Block(blocker) => {
                 self.blocker = Some(blocker);
                 changes.push((Key::Blocker, Some(encode(&blocker))));
+            }
+            Change::Pause { sink, pause } => {
+                self.paused.set(sink, pause);
+                changes.push((Key::Paused, Some(encode(&self.paused))));
             }
             Change::GiveUp { sink, letter: DeadLetter { mut facts, json } } => {
                 let offset = facts.offset;
@@ -273,6 +284,11 @@ impl Ledger {
     /// The event that everything after it waited for last, in strict ordering.
     pub fn blocker(&self) -> Option<Blocker> {
         self.blocker
+    }
+
+    /// What stands still because an operator asked for it.
+    pub fn paused(&self) -> &Paused {
+        &self.paused
     }
 
     /// What the late events take, of [`LATE`].

@@ -36,6 +36,7 @@ mod client;
 mod cursors;
 mod dead_letters;
 mod exposition;
+mod hosts;
 mod listener;
 mod pauses;
 mod quarantine;

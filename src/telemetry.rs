@@ -6,8 +6,9 @@
 //! 2026-05-14T12:00:15.000000Z  WARN sink refused: its events wait and are offered again channel=settlements sink=ledger wait_ms=1000 error=answered 503
 //! ```
 //!
-//! or, in the `json` format, as one object with `timestamp`, `level`, `message` and the fields. `message` is one of a fixed
-//! number of texts, which can be searched for and counted; what differs is in fields:
+//! or, in the `json` format, as one object with `timestamp`, `level`, `target`, `message` and the fields. Where standard error
+//! is the journal's, each line begins with its priority (`<3>` to `<7>`), which the journal takes off. `message` is one of a
+//! fixed number of texts, which can be searched for and counted; what differs is in fields:
 //!
 //! | field | what it is |
 //! |---|---|
@@ -48,13 +49,18 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, reload};
 
 mod fields;
+mod format;
 mod limit;
 pub mod trace;
 
 pub use limit::{ALWAYS, Limit};
 
-/// Libraries that log too much at `debug` and `trace`. `log.level` can name each of them.
-const QUIET: &str = "sled=warn,hyper=warn,hyper_util=warn,h2=warn,reqwest=warn,rustls=warn";
+pub use format::is_journal;
+
+use format::{Json, Prefixed};
+
+/// Libraries, whose own lines say again what ours say, in words of their source. `log.level` can name each of them.
+const QUIET: &str = "sled=off,hyper=off,hyper_util=off,h2=off,reqwest=off,rustls=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_http=off,opentelemetry_otlp=off";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -130,7 +136,7 @@ fn filter(log: &Log) -> EnvFilter {
 /// Sends logs to standard error. Standard output is for events.
 pub fn init(log: &Log) -> Logs {
     let ((filter, level), limit) = (reload::Layer::new(filter(log)), Limit::default());
-    let lines = lines(log.format, io::stderr, io::stderr().is_terminal());
+    let lines = lines(log.format, io::stderr, io::stderr().is_terminal(), is_journal());
     tracing_subscriber::registry().with(filter).with(limit.clone()).with(lines).init();
     Logs { level, limit }
 }
@@ -147,15 +153,18 @@ pub fn init_plain(log: &Log) {
 }
 
 /// Writes lines.
-fn lines<S, W>(format: LogFormat, to: W, with_colours: bool) -> Box<dyn Layer<S> + Send + Sync>
+fn lines<S, W>(format: LogFormat, to: W, with_colours: bool, with_priority: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt::layer().with_writer(to).with_target(false);
-    match format {
-        LogFormat::Text => lines.fmt_fields(fields::on_one_line()).with_ansi(with_colours).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    let lines = tracing_subscriber::fmt::layer().with_writer(to).with_ansi(with_colours);
+    let text = tracing_subscriber::fmt::format().with_target(false);
+    match (format, with_priority) {
+        (LogFormat::Text, false) => lines.fmt_fields(fields::on_one_line()).event_format(text).boxed(),
+        (LogFormat::Text, true) => lines.fmt_fields(fields::on_one_line()).event_format(Prefixed(text)).boxed(),
+        (LogFormat::Json, false) => lines.event_format(Json).boxed(),
+        (LogFormat::Json, true) => lines.event_format(Prefixed(Json)).boxed(),
     }
 }
 

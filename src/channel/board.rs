@@ -50,7 +50,7 @@ impl Board {
     /// The channel as it is now, with the lanes of these sinks. What is durable is looked up in the ledger.
     pub fn status(&self, channel: &ChannelRef, sinks: &[Arc<str>], pauses: &Pauses, ledger: &Ledger) -> ChannelStatus {
         let mut status = self.status.clone();
-        if status.activity == Activity::Stopped && pauses.channel {
+        if status.activity == Activity::Stopped && pauses.paused.channel.is_some() {
             status.activity = Activity::Paused;
         }
         // Once the service has answered, the channel goes as far as it has been read, at the least.
@@ -60,6 +60,7 @@ impl Board {
         ChannelStatus {
             channel: channel.name.clone(),
             channel_id: channel.id,
+            paused: pauses.paused.channel,
             processed: lanes.iter().map(|lane| lane.cursor).min().flatten(),
             newest,
             lag_events: lanes.iter().map(|lane| lane.lag_events).max().flatten(),
@@ -118,7 +119,7 @@ impl Board {
     pub(super) fn went_back(&mut self, read: Option<Offset>) {
         if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
             let channel = &self.status.channel;
-            error!(%channel, %read, "the service's newest event is below what was read: it may have gone back in time, and its new events may be missed; an operator must look");
+            error!(%channel, read = read.get(), "the service's newest event is below what was read: it may have gone back in time, and its new events may be missed; an operator must look");
         }
         self.status.newest_below = read;
     }
@@ -134,7 +135,9 @@ impl Board {
         // A lane that began after its sink had gone has no error of its own.
         let error = error.or_else(|| lane.and(pauses.gone.get(&**sink)).cloned());
         let state = match (&error, &reading) {
-            _ if pauses.sinks.contains(&**sink) || lane.is_none() && pauses.channel => LaneState::Paused,
+            _ if pauses.paused.sinks.contains_key(sink) || lane.is_none() && pauses.paused.channel.is_some() => {
+                LaneState::Paused
+            }
             _ if lane.is_none() => LaneState::Stopped,
             (Some(error), _) if error.needs_attention => LaneState::Blocked,
             (Some(_), _) => LaneState::Retrying,
@@ -151,6 +154,7 @@ impl Board {
         let age = age.map_or(0, |age| u64::try_from(age).unwrap_or(0));
         LaneStatus {
             sink: sink.clone(),
+            paused: pauses.paused.sinks.get(sink).copied(),
             cursor,
             owed: ledger.owed(sink).count(),
             lag_events,

@@ -1,20 +1,27 @@
 //! What an operator decides about a channel while it runs, and the way to its claim.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::error;
+use tracing::{error, info};
 
 use crate::channel::board::Board;
 use crate::channel::status::Problem;
 use crate::channel::verify::recent::RecentEvents;
 use crate::event::ChannelId;
-use crate::ledger::{Claim, Claimed};
+use crate::ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, Paused, SinkName};
 use crate::memory::{ChannelMemory, Memory};
 use crate::record::ChannelRef;
 use crate::tasks::lock;
+
+/// How long a clock that was set, or a machine that slept, can delay the end of a pause.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 
 /// One channel as an operator reaches it. Outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
@@ -35,13 +42,11 @@ pub(crate) struct Owned {
     pub(crate) running: tokio::sync::Mutex<()>,
 }
 
-/// What is paused until an operator resumes it. Forgotten when the process ends.
+/// What stands still.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
-    /// The channel as a whole.
-    pub channel: bool,
-    /// These of its sinks.
-    pub sinks: BTreeSet<String>,
+    /// As the ledger has it.
+    pub paused: Paused,
     /// Sinks that want no more events, and why: they are offered nothing until an operator resumes them.
     pub(super) gone: BTreeMap<String, Problem>,
     /// How often an operator has resumed each sink.
@@ -50,7 +55,7 @@ pub struct Pauses {
 
 impl Pauses {
     pub(super) fn sink_goes_on(&self, sink: &str) -> bool {
-        !self.sinks.contains(sink) && !self.gone.contains_key(sink)
+        !self.paused.sinks.contains_key(sink) && !self.gone.contains_key(sink)
     }
 }
 
@@ -65,25 +70,20 @@ impl Handle {
         self.pauses.borrow().clone()
     }
 
-    /// Pauses or resumes the channel as a whole; `false` where that changes nothing.
-    pub fn pause_channel(&self, paused: bool) -> bool {
-        self.pauses.send_if_modified(|pauses| std::mem::replace(&mut pauses.channel, paused) != paused)
-    }
-
-    /// Pauses a sink; `false` where it was.
-    pub fn pause_sink(&self, sink: &str) -> bool {
-        self.pauses.send_if_modified(|pauses| pauses.sinks.insert(sink.to_owned()))
-    }
-
-    /// Resumes a sink that was paused or gone; `false` where it was neither. Events that wait after a refusal are offered at
-    /// once.
-    pub fn resume_sink(&self, sink: &str) -> bool {
-        let mut was_waiting = false;
+    /// Pauses or resumes the channel as a whole or a sink; `false` where that changes nothing. A sink that is gone is resumed
+    /// too, and events that wait after a refusal are offered at once. Not durable: see [`Owned::pause`].
+    pub(super) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
+        let mut has_changed = false;
         self.pauses.send_modify(|pauses| {
-            was_waiting = pauses.sinks.remove(sink) | pauses.gone.remove(sink).is_some();
-            *pauses.resumed.entry(sink.to_owned()).or_default() += 1;
+            let before = pauses.paused.clone();
+            pauses.paused.set(sink.clone(), pause);
+            has_changed = pauses.paused != before;
+            if let (Some(sink), None) = (sink, pause) {
+                has_changed |= pauses.gone.remove(&*sink).is_some();
+                *pauses.resumed.entry(sink.to_string()).or_default() += 1;
+            }
         });
-        was_waiting
+        has_changed
     }
 
     /// Notes that a sink wants no more events.
@@ -120,14 +120,51 @@ impl Handle {
     pub(crate) fn own(&self, channel: &ChannelRef, (claim, proofs): Claimed, recent: &RecentEvents) -> Arc<Owned> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
-            error!(%channel, offset = %mine, %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
+            error!(%channel, offset = mine.get(), %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
         }
         let owned = Arc::new(Owned { claim, released: Notify::new(), running: tokio::sync::Mutex::default() });
+        let paused = owned.claim.ledger().paused().clone();
+        self.pauses.send_modify(|pauses| pauses.paused = paused);
         let mut board = self.board();
         board.ledger = Some(owned.claim.ledger.clone());
         board.owned = Arc::downgrade(&owned);
         drop(board);
         owned
+    }
+}
+
+impl Owned {
+    /// Pauses or resumes, durably: `false` where that changes nothing.
+    pub(crate) async fn pause(
+        &self,
+        handle: &Handle,
+        sink: Option<SinkName>,
+        pause: Option<Pause>,
+    ) -> Result<bool, CommitError> {
+        self.claim.commit(Commit(vec![Change::Pause { sink: sink.clone(), pause }])).await?;
+        Ok(handle.set_paused(sink, pause))
+    }
+
+    /// Ends the pauses whose time is up, each at its time.
+    pub(super) async fn end_pauses(&self, handle: &Handle, channel: &ChannelRef) -> Result<Infallible, CommitError> {
+        let mut pauses = handle.pauses.subscribe();
+        loop {
+            let paused = pauses.borrow_and_update().paused.clone();
+            let ends = |(sink, pause): (Option<&SinkName>, Pause)| Some((pause.until?, sink.cloned()));
+            let next = paused.each().filter_map(ends).min();
+            let Some((until, sink)) = next else {
+                // No error: the handle holds the sender.
+                let _ = pauses.changed().await;
+                continue;
+            };
+            let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+            if left.is_zero() {
+                info!(channel = %channel.name, sink = sink.as_deref(), "the pause is over");
+                self.pause(handle, sink, None).await?;
+            } else {
+                tokio::select! { _ = pauses.changed() => {} () = sleep(left.min(LOOK_AT_CLOCK)) => {} }
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
 use crate::event::{ChannelId, Offset};
-use crate::ledger::Room;
+use crate::ledger::{Pause, Room};
 use crate::verify::Address;
 
 /// A channel as it is now.
@@ -28,6 +28,9 @@ pub struct ChannelStatus {
     /// What its reading does.
     #[serde(flatten)]
     pub activity: Activity,
+    /// The pause of the channel as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
     /// The last offset that every lane has dealt with; none before the first.
     pub processed: Option<Offset>,
     /// The highest offset that the service has shown since the daemon started and that counts: one that the service does not
@@ -78,6 +81,9 @@ pub struct ChannelStatus {
 pub struct LaneStatus {
     /// Its sink.
     pub sink: Arc<str>,
+    /// Its pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
     /// The last offset that it has dealt with; none before the first.
     pub cursor: Option<Offset>,
     /// Late events that it is owed.

@@ -152,7 +152,7 @@ impl ReadPlan {
         let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| (raw.clone(), alarm))?;
         if let Some(later) = duplicate_at {
             let (offset, reason, trace_id) = (raw.offset, Alarm::DUPLICATE_PROOF, trace.map(display));
-            error!(channel = %self.settings.channel.name, trace_id, %offset, reason, duplicate = %later.offset, "an event that was delivered before is a duplicate of this one");
+            error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered before is a duplicate of this one");
         }
         Ok(is_news)
     }

@@ -51,16 +51,6 @@ pub(super) fn channel(channels: &[ConfiguredChannel], name_or_id: &str) -> Resul
     Ok((channel, verifier))
 }
 
-/// How events are verified that do not say which channel they come from.
-pub(super) fn verifier(channels: &[ConfiguredChannel]) -> Result<Verifier, Failure> {
-    common(channels).ok_or_else(|| {
-        let names = names(channels);
-        let message =
-            format!("the channels are verified in different ways: say which is meant with --channel ({names})");
-        Failure(Exit::Usage, message)
-    })
-}
-
 fn common(channels: &[ConfiguredChannel]) -> Option<Verifier> {
     let first = &channels.first()?.verifier;
     channels.iter().all(|channel| channel.verifier == *first).then(|| first.clone())

@@ -3,15 +3,45 @@
 use std::io::Write;
 use std::path::Path;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
+use crate::config::positive_duration;
 use crate::operator::api::SetPaused;
+
+/// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
+///
+/// A channel that is paused reads and delivers nothing, and its cursors can be set; of a sink that is paused the others
+/// are not held up. The batch in hand is finished first. It is remembered: a daemon that starts again goes on with what was
+/// not paused. SIGHUP resumes nothing.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    what: SetPaused,
+    /// Go on by itself after this time, such as 90s, 30m or 1h. Said again, the new time counts.
+    #[arg(long = "for", value_name = "DURATION", value_parser = ends_after)]
+    until: Option<Timestamp>,
+}
+
+impl Args {
+    pub(super) fn request(self) -> SetPaused {
+        SetPaused { paused: true, until: self.until, ..self.what }
+    }
+}
+
+/// When so long a pause that begins now ends.
+fn ends_after(text: &str) -> Result<Timestamp, String> {
+    let duration = SignedDuration::try_from(positive_duration(text)?).map_err(|error| error.to_string())?;
+    Timestamp::now().checked_add(duration).map_err(|error| error.to_string())
+}
 
 pub(super) async fn run(what: SetPaused, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let changed = Operator::open(config)?.ask_daemon(&what).await?;
-    let SetPaused { channel, sink, paused } = what;
+    let SetPaused { channel, sink, paused, until } = what;
     let sink = sink.map(|sink| format!(" sink {sink}")).unwrap_or_default();
     let already = if changed { "" } else { " already" };
     let now = if paused { "paused" } else { "going on" };
-    say(out, format!("{channel}{sink}:{already} {now}"))
+    let until = until.map(|until| format!(" until {until:.0}")).unwrap_or_default();
+    say(out, format!("{channel}{sink}:{already} {now}{until}"))
 }

@@ -10,8 +10,8 @@ use crate::operator::api::Reload;
 /// Have the running daemon read its configuration and secrets again, and say what that changed.
 ///
 /// As SIGHUP does, but with an answer: where anything is wrong with it, everything goes on as before, every problem is
-/// printed, and the exit code is 78. Channels and sinks that are no different do not notice. state.path, admin.listen and
-/// log.format cannot change while the daemon runs. Secrets that change on the disk are noticed without this.
+/// printed, and the exit code is 78. Channels and sinks that are no different do not notice. state.path, the keys of
+/// admin and log.format cannot change while the daemon runs. Secrets that change on the disk are noticed without this.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print one JSON object: what was added, removed and changed.

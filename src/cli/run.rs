@@ -6,7 +6,7 @@ use tracing::error;
 
 use crate::config::{Config, Text};
 use crate::daemon::{self, Outcome};
-use crate::telemetry::{ALWAYS, Chain};
+use crate::telemetry::{self, ALWAYS, Chain};
 
 use super::exit::Exit;
 
@@ -17,7 +17,8 @@ pub(super) async fn run(file: Option<&Path>) -> Exit {
     let loaded = match Text::read(file).and_then(|text| Config::of(text, std::env::vars_os())) {
         Ok(loaded) => loaded,
         Err(problems) => {
-            eprintln!("{problems}");
+            let priority = if telemetry::is_journal() { "<3>" } else { "" };
+            problems.to_string().lines().for_each(|line| eprintln!("{priority}{line}"));
             return Exit::Config;
         }
     };

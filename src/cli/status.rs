@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use super::exit::{Exit, Failure};
 use super::operate::Operator;
 use super::shown::printable;
-use crate::channel::{Activity, LaneState, LaneStatus, Problem};
+use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem};
 use crate::daemon::signals::Signals;
+use crate::ledger::Pause;
 use crate::operator::Report;
 use crate::operator::api::GetStatus;
 
@@ -80,6 +81,7 @@ fn text(args: &Args, report: &Report) -> String {
     } else {
         lines.push("no daemon runs; this is what the last one left".to_owned());
     }
+    lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)));
     for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
         if kept.events > 0 {
             let full = if kept.full { ", full" } else { "" };
@@ -87,6 +89,19 @@ fn text(args: &Args, report: &Report) -> String {
         }
     }
     format!("{}\n\n{}", lines.join("\n"), table(report, now))
+}
+
+/// What an operator has paused, and may have forgotten.
+fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
+    let sinks = channel.lanes.iter().map(|lane| (format!(", sink {}", lane.sink), lane.paused));
+    let each = std::iter::once((String::new(), channel.paused)).chain(sinks);
+    let line = |(sink, pause): (String, Option<Pause>)| {
+        let Pause { since, until } = pause?;
+        let until = until.map_or("until it is resumed".to_owned(), |until| format!("until {until:.0}"));
+        let line = format!("paused: channel {}{sink}, for {}, {until}", channel.channel, ago(since, now));
+        Some(styled(PASSING, &line))
+    };
+    each.filter_map(line).collect()
 }
 
 fn table(report: &Report, now: Timestamp) -> Table {

@@ -47,7 +47,10 @@ pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigErro
     load_part(file, read_listen)
 }
 
-fn load_part<T>(file: Option<&Path>, read: impl FnOnce(&Section<'_>) -> Result<T, Reported>) -> Result<T, ConfigError> {
+pub(super) fn load_part<T>(
+    file: Option<&Path>,
+    read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
+) -> Result<T, ConfigError> {
     let reader = Reader::open(&Text::read(file)?, std::env::vars_os())?;
     let part = read(&reader.root());
     reader.finish(part)
@@ -70,6 +73,19 @@ pub(super) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Repo
                 .to_owned()
         }),
     })
+}
+
+/// Names by which the admin listener may be asked, beside its addresses.
+pub(super) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, Reported> {
+    let admin = root.section("admin");
+    let hosts = admin.list("hosts")?.unwrap_or_default();
+    let is_name = |host: &String| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    if hosts.iter().all(is_name) {
+        return Ok(hosts);
+    }
+    Err(admin.wrong("hosts", "must be names of hosts, without a port, such as [\"channeld.internal\"]"))
 }
 
 pub(super) fn read_log(root: &Section<'_>) -> Result<Log, Reported> {

@@ -3,10 +3,12 @@
 //! `[verification]` holds for every channel; `[channels.NAME.verification]` overrides it key by key. An owner given
 //! there, in either of its two ways, replaces the one given above.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use figment::Figment;
 
+use super::daemon::load_part;
 use super::key::Key;
 use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section};
@@ -124,6 +126,37 @@ fn read_signers(table: &Section<'_>, key: &str) -> Reading<Vec<Address>> {
         }
     }
     outcome.map(|()| Some(signers))
+}
+
+/// The verifier of a channel, by its name or id, or of what all channels share. Of the file only `[verification]`, and each
+/// `[channels.NAME.verification]`, is looked at: a mistake elsewhere is no error. `None` where there is no such channel.
+///
+/// # Errors
+/// What is wrong with it; where the file cannot be read at all, that.
+pub fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
+    load_part(file, |root| {
+        let (channels, shared) = (root.section("channels"), || root.section("verification"));
+        let has_id = |name: &String, id| channels.section(name).optional("id", |text| Ok(text.trim() == id));
+        let is_meant = |name: &String| match channel {
+            Some(channel) => name == channel || matches!(has_id(name, channel), Ok(Some(true))),
+            None => channels.section(name).is_table("verification"),
+        };
+        let meant = channels.names()?.into_iter().filter(is_meant);
+        let mut own: Vec<_> = meant.map(|name| channels.section(&name).section("verification")).collect();
+        if channel.is_none() && own.len() < channels.names()?.len().max(1) {
+            own.push(shared());
+        }
+        let mut common = None;
+        for own in own {
+            let levels = Levels { own, shared: shared() };
+            let verifier = levels.verifier()?.ok_or_else(|| levels.without_owner())?;
+            if common.get_or_insert_with(|| verifier.clone()) != &verifier {
+                let message = "is not the same for all channels: say which is meant with --channel";
+                return Err(root.wrong("verification", message));
+            }
+        }
+        Ok(common)
+    })
 }
 
 /// A verifier from the flags of `channeld verify`, by the rules of `[verification]` and with its defaults. Neither file

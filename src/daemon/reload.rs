@@ -99,6 +99,7 @@ fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
     let kept = [
         ("state.path", before.state_path == after.state_path),
         ("admin.listen", before.listen == after.listen),
+        ("admin.hosts", before.hosts == after.hosts),
         ("log.format", before.log.format == after.log.format),
         ("log.otlp_endpoint", endpoint(before) == endpoint(after)),
     ];

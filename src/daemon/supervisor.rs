@@ -32,19 +32,25 @@ const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wai
 const BETWEEN_STARTS: Duration = Duration::from_millis(2);
 
 /// How the daemon ended. Where several apply, the last in this order counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 pub(crate) enum Outcome {
     /// Stopped as asked. Every batch in hand was recorded.
+    #[strum(serialize = "everything in hand was recorded")]
     Drained,
     /// Stopped as asked, but a batch in hand did not finish in time. It is offered again at the next start.
+    #[strum(serialize = "shutdown_grace was over: what was in hand is offered again")]
     GraceExpired,
     /// The service said of every wanted channel that it is gone.
+    #[strum(serialize = "every channel is gone")]
     AllGone,
     /// The reader of a sink has closed it.
+    #[strum(serialize = "the reader of a sink has gone")]
     SinkClosed,
     /// The state could not be read or written.
+    #[strum(serialize = "the state failed")]
     StateFailed,
     /// A second signal ended the process at once. What was not recorded is offered again at the next start.
+    #[strum(serialize = "ended at once")]
     Interrupted,
 }
 

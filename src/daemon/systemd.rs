@@ -83,7 +83,7 @@ pub(super) async fn keep_up(notifier: &Notifier, sources: &Sources) -> Infallibl
             let operations = sources.operations.borrow().clone();
             match operations.status(&GetStatus {}).await {
                 Ok(report) => notifier.status(&summary(&report)),
-                Err(error) => debug!(?error, "how things are could not be reported"),
+                Err(error) => debug!(%error, "how things are could not be reported"),
             }
             sleep(BETWEEN_STATUSES).await;
         }

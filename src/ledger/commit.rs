@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Blocker, GivenUp, Quarantined, encode};
+use super::entry::{Blocker, GivenUp, Pause, Quarantined, encode};
 use super::proof::Proof;
 use super::{Changes, Cursor, Key, SinkName};
 use crate::event::{EventId, Offset};
@@ -62,6 +62,13 @@ pub enum Change {
     DropQuarantined(Offset),
     /// In strict ordering, everything waits for this event now.
     Block(Blocker),
+    /// An operator pauses or resumes, or a pause is over: see [`Paused::set`](super::Paused::set).
+    Pause {
+        /// The lane's sink; `None`: the channel.
+        sink: Option<SinkName>,
+        /// `None`: it goes on.
+        pause: Option<Pause>,
+    },
     /// A sink gave up on an event.
     GiveUp {
         /// The lane's sink.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,24 @@ pub struct Quarantined {
     pub bytes: u64,
 }
 
+/// A channel or a sink that stands still because an operator asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Since when.
+    pub since: Timestamp,
+    /// When it ends by itself; `None`: when an operator resumes it.
+    pub until: Option<Timestamp>,
+}
+
+/// Everything of one channel that is paused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    /// The channel as a whole.
+    pub channel: Option<Pause>,
+    /// These of its sinks.
+    pub sinks: BTreeMap<SinkName, Pause>,
+}
+
 /// An event that everything else of its channel waits for, in strict ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
@@ -120,6 +139,9 @@ pub enum Key {
     /// [`Blocker`].
     #[strum_discriminants(strum(serialize = "blockers"))]
     Blocker,
+    /// [`Paused`].
+    #[strum_discriminants(strum(serialize = "pauses"))]
+    Paused,
     /// Some proofs that were delivered one after the other, by a number that grows.
     Proofs(u64),
     /// How many commits there have been.
@@ -161,7 +183,7 @@ impl Key {
             Self::DeadLetter(offset, sink) | Self::DeadBody(offset, sink) => {
                 [&offset.get().to_be_bytes()[..], sink.as_bytes()].concat()
             }
-            Self::Blocker | Self::Version | Self::Summary => Vec::new(),
+            Self::Blocker | Self::Paused | Self::Version | Self::Summary => Vec::new(),
             Self::Proofs(number) => number.to_be_bytes().to_vec(),
         }
     }
@@ -179,6 +201,7 @@ impl Key {
             Table::DeadLetter => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadLetter(offset, sink)),
             Table::DeadBody => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadBody(offset, sink)),
             Table::Blocker => bytes.is_empty().then_some(Self::Blocker),
+            Table::Paused => bytes.is_empty().then_some(Self::Paused),
             Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
             Table::Version => bytes.is_empty().then_some(Self::Version),
             Table::Summary => bytes.is_empty().then_some(Self::Summary),
@@ -198,6 +221,26 @@ fn offset(bytes: &[u8]) -> Option<Offset> {
 fn offset_and_sink(bytes: &[u8]) -> Option<(Offset, SinkName)> {
     let (number, name) = bytes.split_first_chunk::<8>()?;
     Some((offset(number)?, sink(name)?))
+}
+
+impl Paused {
+    /// Pauses a sink or, without one, the channel; with `None`, resumes it. Paused again, it has been since the first time.
+    pub fn set(&mut self, sink: Option<SinkName>, pause: Option<Pause>) {
+        let since =
+            |before: &Option<Pause>, pause: Pause| Pause { since: before.map_or(pause.since, |it| it.since), ..pause };
+        let Some(sink) = sink else {
+            self.channel = pause.map(|pause| since(&self.channel, pause));
+            return;
+        };
+        let before = self.sinks.remove(&sink);
+        self.sinks.extend(pause.map(|pause| (sink, since(&before, pause))));
+    }
+
+    /// The channel, as `None`, and its sinks, each with its pause.
+    pub fn each(&self) -> impl Iterator<Item = (Option<&SinkName>, Pause)> {
+        let channel = self.channel.iter().map(|pause| (None, *pause));
+        channel.chain(self.sinks.iter().map(|(sink, pause)| (Some(sink), *pause)))
+    }
 }
 
 pub(super) fn encode<T: Serialize>(value: &T) -> Bytes {

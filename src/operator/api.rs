@@ -165,6 +165,10 @@ pub struct SetPaused {
     pub sink: Option<String>,
     #[arg(skip)]
     pub paused: bool,
+    /// When the pause ends by itself.
+    #[arg(skip)]
+    #[serde(default)]
+    pub until: Option<Timestamp>,
 }
 
 /// Show the cursors: the last offset up to which everything was delivered, set aside for its late proof, or quarantined.

@@ -44,7 +44,8 @@ impl Operations {
         let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to };
         owned.claim.commit(Commit(moves.iter().map(set).collect())).await?;
         for CursorMove { sink, from, .. } in &moves {
-            warn!(target: ALWAYS, channel = %name, %sink, %from, %to, "cursor set by an operator");
+            let [from, to] = [*from, to].map(|cursor| cursor.through.map(Offset::get));
+            warn!(target: ALWAYS, channel = %name, %sink, from, to, "cursor set by an operator");
         }
         Ok(moves)
     }

@@ -15,6 +15,7 @@ use strum::VariantNames;
 use super::Report;
 use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus};
 use crate::event::Offset;
+use crate::ledger::Pause;
 use crate::metrics::{self, Metrics};
 
 /// The whole text.
@@ -78,6 +79,7 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set("channeld_channel_quarantine_full", &[name], channel.quarantine.full);
     gauges.set("channeld_channel_late_full", &[name], channel.late_full);
     gauges.set("channeld_channel_dead_letters_full", &[name], channel.dead_letters.full);
+    gauges.set("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));
     let state: &str = (&channel.activity).into();
     for known in Activity::VARIANTS {
         gauges.set("channeld_channel_state", &[name, known], *known == state);
@@ -94,10 +96,16 @@ fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {
     gauges.set_known("channeld_lane_lag_events", &labels, lane.lag_events);
     gauges.set_known("channeld_lane_oldest_undelivered_age_seconds", &labels, lane.oldest_undelivered_seconds);
     gauges.set("channeld_lane_queue_batches", &labels, lane.queued_batches);
+    gauges.set("channeld_lane_paused_seconds", &labels, paused_seconds(lane.paused));
     let state: &str = lane.state.into();
     for known in LaneState::VARIANTS {
         gauges.set("channeld_lane_state", &[channel, &*lane.sink, known], *known == state);
     }
+}
+
+/// At least one where there is a pause.
+fn paused_seconds(pause: Option<Pause>) -> i64 {
+    pause.map_or(0, |pause| (Timestamp::now().as_second() - pause.since.as_second()).max(1))
 }
 
 /// Gauges in the making, by their names.

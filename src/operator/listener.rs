@@ -5,6 +5,7 @@
 //! * **On a thread of its own.** It answers while every thread of the daemon's runtime is stuck, and its clients' requests
 //!   take nothing from a channel.
 //! * **Bounded:** see [`BOUNDS`].
+//! * **No page elsewhere reads it:** see `hosts`.
 //!
 //! # Cancellation
 //!
@@ -12,19 +13,26 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::runtime;
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::{self, Runtime};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use super::hosts::{self, Hosts};
 use super::router::{self, Sources};
 use super::server::{self, Bounds};
 
 /// No request needs a body.
 const BOUNDS: Bounds = Bounds { clients: 64, body: 16 * 1024, each_step: Duration::from_secs(5) };
+
+/// Connections that wait to be accepted. One that finds no room tries again only after a second.
+const BACKLOG: u32 = 4096;
 
 /// The listener, which serves until it is dropped.
 #[derive(Debug)]
@@ -36,20 +44,20 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens, and serves from now on.
-    pub(crate) fn start(address: SocketAddr, sources: Sources) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
+    /// Listens, and serves from now on whoever asks by an address or one of these names.
+    pub(crate) fn start(address: SocketAddr, hosts: &[String], sources: Sources) -> io::Result<Self> {
+        let router = router::reading(sources).layer(from_fn_with_state(Hosts::from(hosts), hosts::check));
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(1)
             .thread_name("admin-report")
             .build()?;
+        let listener = listen(address, &runtime)?;
+        let address = listener.local_addr()?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let serve = move || {
-            if let Some(Err(error)) = runtime.block_on(stopped.run_until_cancelled(serve(listener, sources))) {
+            if let Some(Err(error)) = runtime.block_on(stopped.run_until_cancelled(serve(listener, router))) {
                 error!(%error, "health, metrics and status are not served");
             }
             // A report may still be waiting for the state; its client has gone.
@@ -61,10 +69,17 @@ impl Listener {
     }
 }
 
-async fn serve(listener: TcpListener, sources: Sources) -> io::Result<Infallible> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
+fn listen(address: SocketAddr, runtime: &Runtime) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let _within = runtime.enter();
+    socket.listen(BACKLOG)
+}
+
+async fn serve(listener: TcpListener, router: Router) -> io::Result<Infallible> {
     let accept = async || listener.accept().await.map(|(client, _)| client);
-    Ok(server::serve(accept, router::reading(sources), BOUNDS).await)
+    Ok(server::serve(accept, router, BOUNDS).await)
 }
 
 impl Drop for Listener {

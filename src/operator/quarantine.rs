@@ -40,7 +40,7 @@ impl Operations {
         };
         owned.claim.commit(Commit(offsets.iter().copied().map(Change::DropQuarantined).collect())).await?;
         for (offset, reason) in offsets.iter().zip(reasons) {
-            warn!(target: ALWAYS, channel = %channel.name, %offset, reason, "quarantined event dropped by an operator");
+            warn!(target: ALWAYS, channel = %channel.name, offset = offset.get(), reason, "quarantined event dropped by an operator");
         }
         Ok(offsets.clone())
     }

@@ -82,7 +82,7 @@ async fn retry(
     let retried = chunk.iter().zip(fates).map(|(Quarantined { offset, .. }, fate)| {
         let not_passed = fate.leaves() && ledger.quarantined().contains_key(offset);
         let fate = if not_passed { Fate::ReadInOrder } else { fate };
-        info!(channel = %known.channel.name, %offset, fate = <&str>::from(&fate), "quarantined event verified again");
+        info!(channel = %known.channel.name, offset = offset.get(), fate = <&str>::from(&fate), "quarantined event verified again");
         Retried { offset: *offset, fate }
     });
     Ok(retried.collect())

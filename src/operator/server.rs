@@ -5,8 +5,12 @@
 //! * **One request a connection,** and a bound for each part of it: see [`Bounds`].
 //! * **A client that leaves cancels nothing.** A request that was read is carried out.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,7 +23,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -33,7 +37,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 /// What the clients of one listener may take. What the work itself may take is the router's to say.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Connections at a time. Further ones wait to be accepted.
+    /// Connections at a time. For a further one, the oldest that has not sent a whole request gives way; where there is
+    /// none, it waits.
     pub(super) clients: usize,
     /// The size of a request's body, in bytes.
     pub(super) body: usize,
@@ -50,12 +55,21 @@ pub(super) async fn serve<C>(
 where
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let mut clients = JoinSet::new();
+    let (mut clients, mut silent) = (JoinSet::new(), VecDeque::new());
     loop {
         tokio::select! {
-            accepted = accept(), if clients.len() < bounds.clients => match accepted {
+            accepted = accept() => match accepted {
                 Ok(client) => {
-                    clients.spawn(serve_client(client, router.clone(), bounds));
+                    while clients.try_join_next().is_some() {}
+                    silent.retain(Silent::is_waited_for);
+                    if clients.len() >= bounds.clients && !silent.pop_front().is_some_and(Silent::evict) {
+                        clients.join_next().await;
+                    }
+                    let asked = Arc::<AtomicBool>::default();
+                    let task = clients.spawn(serve_client(client, router.clone(), bounds, asked.clone()));
+                    silent.push_back(Silent { task, asked });
+                    // However many connect at once, each is looked at before it may have to give way.
+                    yield_now().await;
                 }
                 Err(error) => {
                     warn!(%error, "a connection of an operator could not be accepted");
@@ -67,7 +81,35 @@ where
     }
 }
 
-async fn serve_client(client: impl AsyncRead + AsyncWrite + Send + Unpin, router: Router, bounds: Bounds) {
+/// A client that has not sent a whole request yet.
+struct Silent {
+    task: AbortHandle,
+    /// Whether it is decided: by its request, which is carried out then, or by its eviction.
+    asked: Arc<AtomicBool>,
+}
+
+impl Silent {
+    fn is_waited_for(&self) -> bool {
+        !self.asked.load(Ordering::Relaxed) && !self.task.is_finished()
+    }
+
+    /// Ends its connection, unless it has asked meanwhile.
+    fn evict(self) -> bool {
+        let has_asked = self.asked.swap(true, Ordering::Relaxed);
+        if !has_asked {
+            self.task.abort();
+        }
+        !has_asked
+    }
+}
+
+async fn serve_client(
+    client: impl AsyncRead + AsyncWrite + Send + Unpin,
+    router: Router,
+    bounds: Bounds,
+    asked: Arc<AtomicBool>,
+) {
+    let asked = &asked;
     let (router, answered) = (&TowerToHyperService::new(router), &CancellationToken::new());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -78,7 +120,7 @@ async fn serve_client(client: impl AsyncRead + AsyncWrite + Send + Unpin, router
         .serve_connection(
             TokioIo::new(client),
             service_fn(async |request| {
-                let answer = answer(request, router, bounds).await;
+                let answer = answer(request, router, bounds, asked).await;
                 answered.cancel();
                 Ok::<_, Infallible>(answer)
             }),
@@ -96,10 +138,19 @@ async fn serve_client(client: impl AsyncRead + AsyncWrite + Send + Unpin, router
 }
 
 /// Reads the whole request before the router sees it.
-async fn answer(request: Request<Incoming>, router: &TowerToHyperService<Router>, bounds: Bounds) -> Response {
+async fn answer(
+    request: Request<Incoming>,
+    router: &TowerToHyperService<Router>,
+    bounds: Bounds,
+    asked: &AtomicBool,
+) -> Response {
     let (head, body) = request.into_parts();
     match timeout(bounds.each_step, to_bytes(Body::new(body), bounds.body)).await {
         Ok(Ok(body)) => {
+            if asked.swap(true, Ordering::Relaxed) {
+                // Evicted just now: this task is aborted at its next await.
+                return pending().await;
+            }
             let answer = router.call(Request::from_parts(head, Body::from(body))).await;
             answer.unwrap_or_else(|never| match never {})
         }

@@ -29,7 +29,7 @@ impl Write for Written {
 fn written(format: LogFormat, with_colours: bool, said: impl FnOnce()) -> String {
     let written = Written::default();
     let to = written.clone();
-    let lines = lines(format, move || to.clone(), with_colours);
+    let lines = lines(format, move || to.clone(), with_colours, false);
     tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), said);
     written.text()
 }
@@ -86,4 +86,22 @@ fn a_line_of_json_holds_its_fields_as_they_were_given() {
 fn a_line_for_people_is_easy_to_read() {
     let written = written(LogFormat::Text, false, || warn!(channel = %"settlements", wait_ms = 1000, "failed"));
     assert!(written.ends_with("  WARN failed channel=settlements wait_ms=1000\n"), "{written}");
+}
+
+#[test]
+fn a_line_of_a_library_has_its_target_and_nothing_of_a_build() {
+    let path = "/home/somebody/.cargo/registry/src/sled-0.34.7/src/lib.rs";
+    let written = written(LogFormat::Json, false, || {
+        info!(
+            log.target = "sled::log",
+            log.module_path = "sled",
+            log.file = path,
+            log.line = 7,
+            wait_ms = 1_u128,
+            "it failed"
+        );
+    });
+    let line: serde_json::Value = serde_json::from_str(&written).unwrap();
+    assert_eq!((&line["target"], &line["wait_ms"]), (&"sled::log".into(), &1.into()));
+    assert!(!written.contains("log."), "{written}");
 }

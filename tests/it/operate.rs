@@ -10,6 +10,7 @@ mod redeliver;
 mod socket;
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
+const LATE: EventSpec = EventSpec::Late(Kind::WatcherEvent);
 const FORGED: EventSpec = EventSpec::Forged(Tampering::ContentChanged);
 
 /// A service with one channel of these events.

@@ -126,7 +126,7 @@ impl Hub {
                 info!(channel = %self.channel.name, %sink, "lane falls behind: it reads for itself until it has caught up");
             }
         }
-        debug!(channel = %self.channel.name, %trace_id, offset = %through, "batch handed on");
+        debug!(channel = %self.channel.name, %trace_id, offset = through.get(), "batch handed on");
     }
 
     /// Offers a late event to the attached lanes; `true` where each had room. A detached lane asks for what it is owed when

@@ -290,7 +290,7 @@ impl Lane {
         }
         self.accepted();
         self.settle(offset, Some(record), None).await?;
-        info!(channel = %self.identity.channel.name, sink = %self.identity.sink, %offset, "late event delivered");
+        info!(channel = %self.identity.channel.name, sink = %self.identity.sink, offset = offset.get(), "late event delivered");
         Ok(())
     }
 

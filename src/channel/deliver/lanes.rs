@@ -78,10 +78,13 @@ impl Lanes {
                 return Ok(());
             }
             let sink = outlet.name;
-            info!(channel = %self.shared.channel.identity.name, %sink, "lane ended: the configuration has it no more");
+            let channel = &self.shared.channel.identity.name;
             self.shared.channel.handle.board().lanes.remove(&sink);
             if let Some(next) = self.plan.outlets.iter().find(|outlet| outlet.name == sink).cloned() {
+                info!(%channel, %sink, "lane begins anew: the configuration of its sink, or a secret, has changed");
                 self.enter(next);
+            } else {
+                info!(%channel, %sink, "lane ended: the configuration has it no more");
             }
         }
         // A later plan brings lanes again.

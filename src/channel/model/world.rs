@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;
 use crate::channel::controls::Handle;
 use crate::event::Offset;
+use crate::ledger::Pause;
 use crate::ledger::tests::memory::Write;
 use crate::tasks::lock;
 
@@ -304,11 +306,11 @@ impl World {
 }
 
 fn set_paused(handle: &Handle, what: Paused, paused: bool) {
-    match what {
-        Paused::Channel => handle.pause_channel(paused),
-        Paused::Sink(number) if paused => handle.pause_sink(&sink_name(number)),
-        Paused::Sink(number) => handle.resume_sink(&sink_name(number)),
+    let sink = match what {
+        Paused::Channel => None,
+        Paused::Sink(number) => Some(sink_name(number)),
     };
+    handle.set_paused(sink, paused.then_some(Pause { since: Timestamp::UNIX_EPOCH, until: None }));
 }
 
 /// Waits for one of the delays, which are used in rotation.

@@ -131,7 +131,7 @@ impl Intake {
         }
         let (read_plan, context) = (&self.read_plan, self.context(self.trace.as_ref()));
         let trace_id = context.trace.map(display);
-        warn!(channel = %self.shared.channel.identity.name, trace_id, %offset, "proof pending: later events wait for it");
+        warn!(channel = %self.shared.channel.identity.name, trace_id, offset = offset.get(), "proof pending: later events wait for it");
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
             self.reporter.says(Activity::AwaitingProof { offset });
@@ -229,7 +229,7 @@ impl Intake {
         let (Some(first), Some(last)) = (outcomes.first(), outcomes.last()) else { return };
         let (first, last) = (first.offset(), last.offset());
         let (channel, trace_id, events) = (&self.shared.channel.identity.name, trace.id(), outcomes.len());
-        debug!(%channel, %trace_id, %first, %last, events, "batch verified");
+        debug!(%channel, %trace_id, first = first.get(), last = last.get(), events, "batch verified");
         trace.note(|| {
             let count = |counts: fn(&Outcome) -> bool| {
                 i64::try_from(outcomes.iter().filter(|outcome| counts(outcome)).count()).unwrap_or(i64::MAX)

@@ -83,7 +83,7 @@ impl ReadPlan {
             Ok(again) if again.offset == offset => again,
             Ok(_) => return Ok(None),
             Err(error) => {
-                debug!(channel = %self.settings.channel.name, %offset, error = %Chain(&error), "no answer about a late proof");
+                debug!(channel = %self.settings.channel.name, offset = offset.get(), error = %Chain(&error), "no answer about a late proof");
                 return Ok(None);
             }
         };

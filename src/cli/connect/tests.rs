@@ -22,7 +22,6 @@ fn a_channel_is_found_by_its_name_and_by_its_id() {
     }
     let error = channel(&channels, "c").unwrap_err();
     assert_eq!(error.to_string(), "`c` is neither a configured channel (a, b) nor a UUID");
-    assert!(matches!(verifier(&channels), Err(Failure(Exit::Usage, _))), "two ways, and nothing says which");
 }
 
 #[test]
@@ -30,7 +29,6 @@ fn a_channel_that_is_not_configured_is_verified_as_all_are() {
     let channels = [known("a", ID, 1)];
     let (found, by) = channel(&channels, OTHER).unwrap();
     assert_eq!((&*found.name, by), (OTHER, verified(1)));
-    assert_eq!(verifier(&channels).unwrap(), verified(1));
 
     let two_ways = [known("a", ID, 1), known("b", ID, 2)];
     assert!(matches!(channel(&two_ways, OTHER), Err(Failure(Exit::Usage, _))));

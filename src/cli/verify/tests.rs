@@ -38,6 +38,10 @@ fn flags(recorded: &Recorded) -> Vec<String> {
     flags.into_iter().chain(["--workflow-owner", &recorded.workflow_owner]).map(str::to_owned).collect()
 }
 
+fn args(flags: &[&str]) -> Args {
+    Line::try_parse_from([&["verify"], flags].concat()).unwrap().args
+}
+
 pub(in crate::cli) fn verifier() -> Verifier {
     Line::try_parse_from(flags(&recorded())).unwrap().args.verifier(None).unwrap()
 }
@@ -45,7 +49,7 @@ pub(in crate::cli) fn verifier() -> Verifier {
 /// What is said of each input, and the exit.
 fn verified_as(input: impl AsRef<[u8]>, verifier: &Verifier) -> (Vec<(Option<EventId>, String)>, Exit) {
     let mut out = Vec::new();
-    let exit = verify(input.as_ref(), "test", verifier, true, &mut out).unwrap();
+    let exit = verify(input.as_ref(), "test", verifier, &args(&["--json"]), &mut out).unwrap();
     let outcome = |line: &str| {
         let outcome: Value = serde_json::from_str(line).unwrap();
         let word = |name: &str| outcome[name].as_str().map(str::to_owned);
@@ -86,7 +90,8 @@ fn delivered_as(event: &Value, verifier: &Verifier, shape: Shape) -> Value {
 fn the_recorded_proof_verifies_and_the_line_has_exactly_the_documented_fields() {
     let recorded = recorded();
     let mut out = Vec::new();
-    let exit = verify(recorded.event.to_string().as_bytes(), "test", &verifier(), true, &mut out).unwrap();
+    let exit =
+        verify(recorded.event.to_string().as_bytes(), "test", &verifier(), &args(&["--json"]), &mut out).unwrap();
     let signers: Vec<String> = recorded.signers.iter().map(|signer| signer.to_lowercase()).collect();
     let mut outcome: Value = serde_json::from_slice(&out).unwrap();
     outcome["signers"].as_array_mut().unwrap().sort_by_key(|signer| signers.iter().position(|known| signer == known));
@@ -226,7 +231,7 @@ fn an_unsigned_record_with_decoded_content_is_a_forgery() {
 fn a_person_reads_a_line_an_event_and_a_summary() {
     let mut out = Vec::new();
     let input = format!("{}\nnonsense\n", recorded().event);
-    verify(input.as_bytes(), "test", &verifier(), false, &mut out).unwrap();
+    verify(input.as_bytes(), "test", &verifier(), &args(&[]), &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = out.lines().map(str::trim).collect();
     assert_eq!(lines[0], format!("1  verified  {ID}  2 signers"));
@@ -252,6 +257,46 @@ fn an_organisation_alone_is_enough_with_the_published_signers() {
     let by_org = Line::try_parse_from(["verify", "--org-id", "crec-test-org"]).unwrap().args.verifier(None).unwrap();
     assert_eq!(by_org.workflow_owner(), "0x338B7FFF03D7389ae1bA601b13eB342ce0705D6E".parse().unwrap());
     assert_eq!(by_org.signers().addresses().len(), 10);
+}
+
+#[test]
+fn notices_pass_where_they_are_allowed_and_nothing_else_does() {
+    let notice = json!({"headers": {"type": "wallet.status", "offset": 2}, "payload": {}}).to_string();
+    let pending = json!({"headers": {"type": "watcher.event", "offset": 3}, "payload": {}}).to_string();
+    let exit = |input: &str, flags: &[&str]| {
+        verify(input.as_bytes(), "test", &verifier(), &args(flags), &mut Vec::new()).unwrap()
+    };
+    let both = format!("{}\n{notice}", recorded().event);
+    assert_eq!((exit(&both, &[]), exit(&both, &["--allow-unsigned"])), (Exit::Failed, Exit::Done));
+    for other in [pending.as_str(), "nonsense"] {
+        assert_eq!(exit(&format!("{notice}\n{other}"), &["--allow-unsigned"]), Exit::Failed, "{other}");
+    }
+}
+
+#[test]
+fn of_a_configuration_only_the_verification_is_needed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("channeld.toml");
+    let by = |text: &str, flags: &[&str]| {
+        std::fs::write(&file, text).unwrap();
+        args(flags).verifier(Some(&file)).map(|verifier| verifier.workflow_owner())
+    };
+    let [one, other] = ["org_1", "org_2"].map(|id| args(&["--org-id", id]).verifier(None).unwrap().workflow_owner());
+    let shared = "[verification]\norg_id = \"org_1\"\n";
+    assert_eq!(by(shared, &[]).unwrap(), one);
+    let broken = format!("{shared}[api]\nbase_url = 7\nunknown = 1\n[channels.a]\nid = 7\n[channels.b]\nid = 8\n");
+    assert_eq!(by(&broken, &[]).unwrap(), one);
+    let own = format!("{broken}[channels.a.verification]\norg_id = \"org_2\"\n");
+    assert_eq!(by(&own, &["--channel", "a"]).unwrap(), other);
+    assert_eq!(by(&own, &["--channel", "b"]).unwrap(), one);
+    for (text, flags, exit) in [
+        (&own, &[][..], Exit::Config),
+        (&own, &["--channel", "c"], Exit::Usage),
+        (&"[verification]\n".to_owned(), &[], Exit::Config),
+        (&format!("{shared}valid_signers = []\n"), &[], Exit::Config),
+    ] {
+        assert_eq!(by(text, flags).unwrap_err().0, exit, "{text}");
+    }
 }
 
 #[test]

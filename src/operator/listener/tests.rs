@@ -38,7 +38,7 @@ fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap();
     let sources = runtime.block_on(async { sources(&directory.path().join("state")) });
     let liveness = sources.liveness.clone();
-    let listener = Listener::start("127.0.0.1:0".parse().unwrap(), sources).unwrap();
+    let listener = Listener::start("127.0.0.1:0".parse().unwrap(), &["here".to_owned()], sources).unwrap();
     runtime.spawn(liveness.beat());
     assert_eq!(until(listener.address, "/livez", "ok\n"), "HTTP/1.1 200 OK");
 

@@ -20,7 +20,7 @@ impl Program {
     fn new() -> Self {
         let (limit, written) = (Limit::default(), Written::default());
         let to = written.clone();
-        let lines = lines(LogFormat::Json, move || to.clone(), false);
+        let lines = lines(LogFormat::Json, move || to.clone(), false, false);
         let logs = tracing::subscriber::set_default(tracing_subscriber::registry().with(limit.clone()).with(lines));
         Self { limit, written, _logs: logs }
     }

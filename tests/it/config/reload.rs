@@ -301,7 +301,7 @@ async fn a_command_says_what_is_wrong_and_what_cannot_change() {
     assert_eq!(told.code, Some(1), "nothing runs: {told:?}");
     let mut daemon = setup.start();
     daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
-    for (key, value) in [("admin.listen", "127.0.0.1:9"), ("log.format", "text")] {
+    for (key, value) in [("admin.listen", "127.0.0.1:9"), ("admin.hosts", "other"), ("log.format", "text")] {
         setup.write_but(key, value);
         let told = setup.tell(&["reload"]).await;
         assert_eq!(told.code, Some(78), "{told:?}");

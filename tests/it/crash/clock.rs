@@ -153,10 +153,7 @@ async fn a_clock_set_forward_by_two_days_quarantines_what_waits_and_a_retry_brin
     rig.clock.set(2 * DAY);
     daemon.until_logged(REJECTED).await;
     let rejected = daemon.log().lines(REJECTED);
-    assert_eq!(
-        (&rejected[0]["reason"], &rejected[0]["offset"]),
-        (&"proof-timeout".into(), &rig.late[0].to_string().into())
-    );
+    assert_eq!((&rejected[0]["reason"], &rejected[0]["offset"]), (&"proof-timeout".into(), &rig.late[0].into()));
     rig.until_clock(&mut daemon, 2 * DAY).await;
     rig.publish();
     rig.until_all(&mut daemon, "the others arrive after the step").await;

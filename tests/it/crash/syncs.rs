@@ -4,15 +4,21 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use axum::response::IntoResponse;
+use channeld::event::ChannelId;
 use channeld::simulator::{EventSpec, Options, Simulator, Tampering};
 use nix::sys::signal::Signal;
+use uuid::Uuid;
 
-use crate::support::{Change, Files, Setup, Traced, can_trace, deliverable, eventually};
+use crate::support::{Change, Files, Scripted, Setup, Traced, can_trace, deliverable, eventually};
 
 const PAGE: usize = 10;
 
 /// They come first: their batches are recorded and nothing is written for them.
 const FORGED: usize = 12;
+
+/// The database keeps a value of this size in a file of its own.
+const LARGE: usize = 400_000;
 
 /// What a power loss would take.
 struct Disk {
@@ -26,12 +32,26 @@ struct Disk {
     /// How often the mirror was replaced, and a file of events closed.
     mirrors: usize,
     closed: usize,
+    /// Files of large values that were synced.
+    blobs: BTreeSet<PathBuf>,
 }
 
 impl Disk {
     fn of(setup: &Setup) -> Self {
         let (written, named) = (BTreeSet::new(), BTreeSet::new());
-        Self { directory: setup.path(""), written, named, is_recorded: true, mirrors: 0, closed: 0 }
+        let (directory, blobs) = (setup.path(""), BTreeSet::new());
+        Self { directory, written, named, is_recorded: true, mirrors: 0, closed: 0, blobs }
+    }
+
+    /// What is left after these changes, none of which relies on something that a power loss would take.
+    fn after(setup: &Setup, changes: &[Change]) -> Self {
+        let mut disk = Self::of(setup);
+        for (number, change) in changes.iter().enumerate() {
+            if let Err(problem) = disk.make(change.clone()) {
+                panic!("{problem}:\n{:#?}", &changes[number.saturating_sub(40)..=number]);
+            }
+        }
+        disk
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -51,7 +71,9 @@ impl Disk {
             Change::Sync(path) => {
                 self.is_recorded |= path == self.path("state/sled/db");
                 self.named.retain(|name| name.parent() != Some(&path));
-                self.written.remove(&path);
+                if self.written.remove(&path) && path.starts_with(self.path("state/sled/blobs")) {
+                    self.blobs.insert(path);
+                }
             }
             Change::Create(path) => {
                 if self.named.contains(&path) && !path.ends_with("..events.jsonl.index.tmp") {
@@ -130,13 +152,36 @@ async fn what_is_counted_as_done_is_on_the_disk() {
     let setup = Setup::reading(&simulator).with("api.page_limit", PAGE).with("sinks.file.rotate_size", "16KiB");
     let changes = changes(&setup, deliverable(&simulator, 0).len()).await;
 
-    let mut disk = Disk::of(&setup);
-    for (number, change) in changes.iter().enumerate() {
-        if let Err(problem) = disk.make(change.clone()) {
-            panic!("{problem}:\n{:#?}", &changes[number.saturating_sub(40)..=number]);
-        }
-    }
-    let Disk { mirrors, closed, .. } = disk;
+    let Disk { mirrors, closed, .. } = Disk::after(&setup, &changes);
     println!("{} changes, {mirrors} mirrors, {closed} files closed", changes.len());
     assert!(mirrors > 5 && closed > 2, "{mirrors} mirrors, {closed} files closed");
+}
+
+#[tokio::test]
+async fn large_events_that_are_set_aside_or_quarantined_are_on_the_disk_before_that_is_recorded() {
+    if !can_trace() {
+        return;
+    }
+    let event = |offset: i64, kind: &str, payload: &str| {
+        let id = Uuid::from_u128(offset.unsigned_abs().into());
+        let headers = format!(r#"{{"type":"{kind}","offset":{offset},"proofs":[]}}"#);
+        format!(r#"{{"event_id":"{id}","headers":{headers},"payload":{payload}}}"#)
+    };
+    let text = "e30".repeat(LARGE / 3);
+    let waits = event(1, "watcher.event", &format!(r#"{{"verifiable_event":"{text}"}}"#));
+    let is_malformed = event(2, "watcher.event", &format!(r#""{text}""#));
+    let page = [event(3, "wallet.status", r#"{"status":"deployed"}"#), is_malformed, waits].join(",");
+    let service = Scripted::answering(move |asked| {
+        let events = if asked.offset.is_some_and(|offset| offset >= 3) { "" } else { &page };
+        format!(r#"{{"events":[{events}],"has_more":false}}"#).into_response()
+    })
+    .await;
+    let channel = ChannelId(Uuid::from_u128(7));
+    let setup = Setup::of(&service.base_url(), "key", &[channel]);
+    let changes = changes(&setup, 1).await;
+
+    let blobs = Disk::after(&setup, &changes).blobs;
+    assert_eq!(blobs.len(), 2, "{blobs:?}");
+    let ledger = setup.ledger(channel).await;
+    assert_eq!((ledger.late().len(), ledger.quarantined().len()), (1, 1));
 }

@@ -2,10 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
 use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Daemon, Receiver, Reply, Setup};
+use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup};
 
 const REJECTED: &str = "event rejected: quarantined, not delivered";
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
@@ -46,10 +51,10 @@ async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it
     receiver.reply(Reply::Refuse(503, None), 1);
     let setup = Setup::reading(&simulator).with("api.page_limit", 5).with_webhook("hook", &receiver);
     let mut daemon = setup.start();
-    let last = simulator.offsets(0).last().unwrap().0.to_string();
+    let last = simulator.offsets(0).last().unwrap().0;
     let recorded = |daemon: &Daemon, sink: &str| {
         let lines = daemon.log().lines("batch recorded");
-        lines.iter().any(|line| line["sink"] == sink && line["offset"] == last.as_str())
+        lines.iter().any(|line| line["sink"] == sink && line["offset"] == last)
     };
     daemon.until("all is recorded", |daemon| recorded(daemon, "file") && recorded(daemon, "hook")).await;
     let log = daemon.stop().await;
@@ -57,7 +62,7 @@ async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it
     let pages = log.lines("batch verified");
     let id = |line: &Value| line["trace_id"].as_str().unwrap().to_owned();
     let page_with = |offset: i64| {
-        let bound = |page: &Value, end: &str| page[end].as_str().unwrap().parse::<i64>().unwrap();
+        let bound = |page: &Value, end: &str| page[end].as_i64().unwrap();
         let page = pages.iter().find(|page| bound(page, "first") <= offset && offset <= bound(page, "last"));
         id(page.unwrap())
     };
@@ -71,11 +76,88 @@ async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it
     assert_eq!(id(&log.lines("sink accepts again")[0]), first);
     for message in ["batch handed on", "batch recorded"] {
         let lines = log.lines(message);
-        let offset = |line: &Value| line["offset"].as_str().unwrap().parse().unwrap();
+        let offset = |line: &Value| line["offset"].as_i64().unwrap();
         assert!(lines.len() >= 3 && lines.iter().all(|line| id(line) == page_with(offset(line))), "{lines:?}");
     }
     let offered = [log.lines("events offered"), log.lines("batch offered with another")].concat();
     assert!(offered.iter().map(id).collect::<BTreeSet<_>>() == ids, "{offered:?}");
+}
+
+#[tokio::test]
+async fn a_line_of_json_has_its_target_and_numbers_as_numbers_and_nothing_of_a_build_or_of_rust() {
+    let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
+    for spec in [EventSpec::Forged(Tampering::ContentChanged), EventSpec::Late(Kind::WatcherEvent), PROVED] {
+        simulator.publish_one(0, spec);
+    }
+    let receiver = Receiver::start().await;
+    receiver.reply(Reply::Refuse(503, None), 2);
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("log.level", "trace");
+    let mut daemon = setup.start();
+    daemon.until("what is proved arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
+    simulator.prove(0, 5);
+    daemon.until("the late one arrives", |_| setup.lines() == 5 && receiver.received() == 5).await;
+    setup.set("sinks.hook.secret", "whsec_YW5vdGhlciBzZWNyZXQgb2YgdGhpcyB0ZXN0ICAgICA=");
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    daemon.until_logged("lane begins anew: the configuration of its sink, or a secret, has changed").await;
+    for arguments in [&["pause", "c0"][..], &["cursor", "set", "c0", "--to", "2", "--yes"], &["resume", "c0"]] {
+        let told = setup.tell(arguments).await;
+        assert!(told.code == Some(0) || arguments[0] == "cursor", "{told:?}");
+    }
+    let log = daemon.stop().await;
+    assert!(log.lines("lane ended: the configuration has it no more").is_empty(), "{}", log.0);
+    assert_eq!(log.lines("channeld ends")[0]["outcome"], "everything in hand was recorded");
+    for line in log.0.lines() {
+        let fields: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap();
+        assert!(fields["target"].as_str().is_some_and(|target| !target.is_empty()), "{line}");
+        for (name, value) in &fields {
+            let is_number = value.as_str().is_some_and(|text| text.parse::<f64>().is_ok());
+            assert!(!is_number && !name.starts_with("log."), "{name} in {line}");
+        }
+        assert!(!["Some(", "/registry/", "Offset("].iter().any(|rust| line.contains(rust)), "{line}");
+    }
+}
+
+/// Runs the daemon with its standard error in a file that the environment says is the journal's, or is not.
+async fn written_to_journal(setup: &Setup, is_named: bool) -> String {
+    let (config, path) = (setup.write(), setup.path("stderr"));
+    let file = std::fs::File::create(&path).unwrap();
+    let found = file.metadata().unwrap();
+    let stream = format!("{}:{}", found.dev(), if is_named { found.ino() } else { 1 });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    command.args(["run", "--config"]).arg(config).env_clear().env("JOURNAL_STREAM", stream);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let (asked, written) = (Instant::now(), || std::fs::read_to_string(&path).unwrap());
+    while !written().contains("channel started") && child.try_wait().unwrap().is_none() {
+        assert!(asked.elapsed() < LONGEST_WAIT, "{}", written());
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+    child.wait().unwrap();
+    written()
+}
+
+#[tokio::test]
+async fn under_the_journal_each_line_has_its_priority() {
+    let simulator = Simulator::start(Options { events: 1, forged: 1.0, ..Options::default() }).await.unwrap();
+    for format in ["text", "json"] {
+        let setup = Setup::reading(&simulator).with("log.format", format);
+        let written = written_to_journal(&setup, true).await;
+        let has_priority = |line: &str, word: &str| match line.split_at(3) {
+            ("<3>", _) => word == "ERROR",
+            ("<4>", _) => word == "WARN",
+            ("<6>", _) => word == "INFO",
+            ("<7>", _) => word == "DEBUG",
+            _ => false,
+        };
+        let word =
+            |line: &str| ["ERROR", "WARN", "INFO", "DEBUG"].into_iter().find(|word| line.contains(*word)).unwrap();
+        assert!(written.lines().count() > 3 && written.lines().all(|line| has_priority(line, word(line))), "{written}");
+        assert!(!written_to_journal(&setup, false).await.contains("<6>"));
+    }
+    let setup = Setup::reading(&simulator).with("api.page_limit", 0).with("api.idle_wait", 3);
+    let written = written_to_journal(&setup, true).await;
+    assert!(written.lines().count() > 1 && written.lines().all(|line| line.starts_with("<3>")), "{written}");
 }
 
 #[tokio::test]

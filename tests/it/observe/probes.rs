@@ -2,10 +2,12 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use channeld::simulator::{EventSpec, Fault, Kind, Options, Route, Simulator, Tampering, Window};
 use reqwest::Method;
+use rustix::process::{Resource, getrlimit};
 use serde_json::json;
 
 use crate::support::{Admin, Answered, Daemon, Receiver, Reply, Setup, fill_quarantine};
@@ -361,5 +363,49 @@ async fn the_address_stays_what_it_was_and_another_one_is_rejected() {
     daemon.signal(rustix::process::Signal::HUP);
     daemon.until_logged("configuration read again: in force").await;
     assert_eq!(admin.sample("channeld_config_last_reload_successful").await, Some(1.0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_elsewhere_cannot_read_it_by_a_name_of_its_own() {
+    let simulator = service(1).await;
+    let setup = Setup::reading(&simulator).with_admin().with("admin.hosts", json!(["channeld.internal"]));
+    let (daemon, admin) = start(&setup).await;
+    let asked_for = |host: &str| {
+        let mut client = TcpStream::connect(admin.address).unwrap();
+        write!(client, "GET /status HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        std::io::read_to_string(client).unwrap()
+    };
+    for host in ["10.0.0.7:9464", "localhost:9464", "channeld.internal:9464"] {
+        assert!(asked_for(host).starts_with("HTTP/1.1 200 "), "{host}");
+    }
+    let refused = asked_for("evil.example");
+    assert!(
+        refused.starts_with("HTTP/1.1 421 ") && refused.contains("admin.hosts") && !refused.contains("c0"),
+        "{refused}"
+    );
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn beside_thousands_of_silent_connections_it_answers_within_a_second() {
+    let simulator = service(1).await;
+    let setup = Setup::reading(&simulator).with_admin();
+    let (mut daemon, admin) = start(&setup).await;
+    daemon.until("it arrives", |_| setup.lines() == 1).await;
+    // As many as were seen, but other tests of this process need files too.
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let silent: Vec<_> = (0..8_000.min(files / 4)).map(|_| TcpStream::connect(admin.address).unwrap()).collect();
+    for path in ["/livez", "/readyz", "/metrics"] {
+        let asked = Instant::now();
+        assert_eq!(admin.get(path).await.status, 200);
+        assert!(asked.elapsed() < Duration::from_secs(1), "{path}: {:?} beside {}", asked.elapsed(), silent.len());
+    }
+
+    let socket = setup.path("state/control.sock");
+    let silent: Vec<_> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let asked = Instant::now();
+    assert_eq!(setup.tell(&["status"]).await.code, Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?} beside {}", asked.elapsed(), silent.len());
     daemon.stop().await;
 }

@@ -130,6 +130,7 @@ async fn a_service_that_refuses_the_key_is_a_reason_and_one_that_fails_for_a_mom
     let key = simulator.announcement().api_key.clone();
     simulator.archive(1);
     let mut daemon = setup.start();
+    daemon.until_logged("channel does not exist or is archived: stopped, the others go on").await;
     daemon.until("the first events arrive", |_| setup.lines() == 3).await;
     simulator.set_api_key("another");
     let waits = |report: &Value| report["channels"][0]["state"] == "waiting";

@@ -1,9 +1,11 @@
 //! What a sink gives up on is kept, shown and delivered once more, or dropped.
 
-use channeld::simulator::Simulator;
+use channeld::event::{ChannelId, Offset};
+use channeld::ledger::{Change, Commit, DEAD_LETTERS, DeadLetter, GivenUp};
+use channeld::simulator::{Options, Simulator};
 
 use super::{PROVED, service};
-use crate::support::{Receiver, Reply, Setup, offsets, records};
+use crate::support::{FILLER, Receiver, Reply, Setup, offsets, records};
 
 const GIVEN_UP: &str = "given up: it is a dead letter now, see `channeld dead-letters list`";
 
@@ -66,6 +68,40 @@ async fn one_event_that_is_always_refused_holds_up_no_other_and_is_dropped_only_
     assert_eq!(setup.tell(&["dead-letters", "list", "c0", "--sink", "hook", "--json"]).await.each("offset"), [2]);
     assert_eq!(setup.tell(&[&drop[..], &["--yes"]].concat()).await.code, Some(0));
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
+}
+
+/// Leaves no room for another dead letter of a channel.
+async fn fill_dead_letters(setup: &Setup, channel: ChannelId) {
+    let (offset, reason) = (Offset::new(FILLER).unwrap(), "a test".to_owned());
+    let facts = GivenUp { offset, event_id: None, reason, attempts: 1, since: 0, at: 0, bytes: 0 };
+    let json = "x".repeat(DEAD_LETTERS.bytes.try_into().unwrap()).into();
+    let letter = DeadLetter { facts, json };
+    setup.commit(channel, Commit(vec![Change::GiveUp { sink: "hook".into(), letter }])).await;
+}
+
+#[tokio::test]
+async fn a_channel_whose_dead_letters_are_full_gives_up_nothing_until_there_is_room() {
+    let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
+    simulator.publish_one(0, PROVED);
+    let receiver = Receiver::start().await;
+    receiver.always(Some(Reply::Refuse(422, None)));
+    let setup = giving_up_soon(&simulator, &receiver);
+    fill_dead_letters(&setup, simulator.announcement().channels[0]).await;
+    let mut daemon = setup.start();
+    let refused = "sink refused: its events wait and are offered again";
+    daemon.until_logged(refused).await;
+    // It is refused for as long as each of these is, and they are given up.
+    simulator.publish(1, 3);
+    daemon.until("the other channel gives up", |daemon| daemon.log().lines(GIVEN_UP).len() >= 3).await;
+    assert!(daemon.log().lines(GIVEN_UP).iter().all(|line| line["channel"] == "c1"), "{}", daemon.log().0);
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    assert_eq!((&report["channels"][0]["lanes"][1]["cursor"], &report["ready"]), (&().into(), &false.into()));
+
+    let dropped = setup.tell(&["dead-letters", "drop", "c0", &FILLER.to_string(), "--sink", "hook", "--yes"]).await;
+    assert_eq!(dropped.code, Some(0), "{dropped:?}");
+    daemon.until("it is given up", |daemon| daemon.log().lines(GIVEN_UP).len() == 4).await;
+    daemon.stop().await;
+    assert_eq!(setup.tell(&["dead-letters", "list", "c0", "--json"]).await.each("offset"), [1]);
 }
 
 async fn id_of(simulator: &Simulator, offset: i64) -> String {

@@ -1,7 +1,7 @@
 //! A channel or a sink is paused and resumed: nothing is lost, and the others go on.
 
 use super::{PROVED, service};
-use crate::support::{Receiver, Setup, deliverable, offsets};
+use crate::support::{Admin, Receiver, Setup, deliverable, offsets, value};
 
 #[tokio::test]
 async fn a_paused_channel_stands_still_and_its_cursors_can_be_set_until_it_is_resumed() {
@@ -45,4 +45,48 @@ async fn a_paused_sink_holds_up_no_other_and_gets_everything_when_it_is_resumed(
     daemon.stop().await;
     assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
     assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(1), "nothing runs");
+}
+
+#[tokio::test]
+async fn a_pause_is_remembered_across_a_restart_and_shown_with_its_age_and_its_end_until_it_ends_by_itself() {
+    let simulator = service(&[PROVED; 2]).await;
+    let setup = Setup::reading(&simulator).with_admin();
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| setup.lines() == 2).await;
+    let paused = setup.tell(&["pause", "c0", "--for", "1h"]).await;
+    assert!(String::from_utf8_lossy(&paused.out).starts_with("c0: paused until 20"), "{paused:?}");
+    assert_eq!(setup.tell(&["pause", "c0", "--sink", "file"]).await.code, Some(0));
+    daemon.until_logged("channel paused").await;
+    daemon.stop().await;
+    simulator.publish(0, 1);
+
+    let polls = simulator.requests().poll;
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let (channel, lane) = (&report["channels"][0], &report["channels"][0]["lanes"][0]);
+    assert_eq!((&channel["state"], &lane["state"]), (&"paused".into(), &"paused".into()), "{report:#}");
+    assert!(channel["paused"]["until"].is_string() && lane["paused"]["until"].is_null(), "{report:#}");
+    let table = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
+    let headline: Vec<_> = table.lines().filter(|line| line.starts_with("paused: channel c0")).collect();
+    let [of_channel, of_sink] = headline[..] else { panic!("{table}") };
+    assert!(of_channel.contains(", for ") && of_channel.contains(", until 20"), "{table}");
+    assert!(of_sink.contains(", sink file, for ") && of_sink.ends_with(", until it is resumed"), "{table}");
+    let scrape = admin.get("/metrics").await.text;
+    for sample in [
+        r#"channeld_channel_paused_seconds{channel="c0"}"#,
+        r#"channeld_lane_paused_seconds{channel="c0",sink="file"}"#,
+    ] {
+        assert!(value(&scrape, sample) > Some(0.0), "{scrape}");
+    }
+    assert_eq!(simulator.requests().poll, polls);
+
+    assert_eq!(setup.tell(&["resume", "c0", "--sink", "file"]).await.code, Some(0));
+    assert_eq!(setup.tell(&["pause", "c0", "--for", "0s"]).await.code, Some(64));
+    assert_eq!(setup.tell(&["pause", "c0", "--for", "1s"]).await.code, Some(0));
+    daemon.until_logged("the pause is over").await;
+    daemon.until("it goes on", |_| setup.lines() == 3).await;
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    assert!(report["channels"][0]["paused"].is_null(), "{report:#}");
+    assert_eq!(daemon.stop().await.lines("channel paused"), Vec::<serde_json::Value>::new(), "a stop is no pause");
 }

@@ -1,8 +1,9 @@
 //! Quarantined events are listed, shown, dropped, and tried again once the reason has gone.
 
+use channeld::event::Offset;
 use channeld::simulator::{EventSpec, Options, Simulator};
 
-use super::{FORGED, PROVED, service};
+use super::{FORGED, LATE, PROVED, service};
 use crate::support::{FILLER, Receiver, Setup, deliverable, fill_quarantine, offsets, records};
 
 const STRANGER: &str = "0x00000000000000000000000000000000000000aa";
@@ -138,4 +139,31 @@ async fn a_full_quarantine_stops_its_channel_alone_and_says_so_until_there_is_ro
     let kept = setup.tell(&["quarantine", "list", "c0", "--json"]).await.json();
     let forged = kept.iter().find(|kept| kept["offset"] == 2).unwrap();
     assert_eq!((kept.len(), &forged["reason"]), (1000, &"event-hash-mismatch".into()), "{forged}");
+}
+
+#[tokio::test]
+async fn a_late_event_whose_proof_does_not_hold_waits_while_the_quarantine_is_full() {
+    let simulator = service(&[LATE, PROVED]).await;
+    let mut setup = Setup::reading(&simulator);
+    setup.run_until_lines(1).await;
+    let channel = simulator.announcement().channels[0];
+    fill_quarantine(&setup, channel).await;
+    simulator.prove(0, 1);
+    setup.set("verification.valid_signers", vec![STRANGER]);
+    setup.set("verification.min_required_signatures", 1);
+
+    let (mut daemon, asked) = (setup.start(), simulator.requests().event);
+    // A proof that does not hold is read once more before it is rejected.
+    daemon.until("it is asked for again", |_| simulator.requests().event >= asked + 3).await;
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let shown = &report["channels"][0];
+    assert_eq!((&shown["late"], &shown["quarantined"]), (&1.into(), &1000.into()), "{report:#}");
+
+    let dropped = setup.tell(&["quarantine", "drop", "c0", &FILLER.to_string(), "--yes"]).await;
+    assert_eq!(dropped.code, Some(0), "{dropped:?}");
+    let mirror = setup.path("state/cursors.json");
+    let is_settled = || std::fs::read_to_string(&mirror).unwrap().contains(r#""late_events": 0"#);
+    daemon.until("it is quarantined", |_| is_settled()).await;
+    daemon.stop().await;
+    assert_eq!(setup.quarantined(channel, Offset::new(1).unwrap()).await.reason, "too-few-signatures");
 }

@@ -3,7 +3,7 @@
 use super::{PROVED, service};
 use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
 
-fn has_recorded(daemon: &Daemon, sink: &str, offset: &str) -> bool {
+fn has_recorded(daemon: &Daemon, sink: &str, offset: i64) -> bool {
     let recorded = daemon.log().lines("batch recorded");
     recorded.iter().any(|line| line["sink"] == sink && line["offset"] == offset)
 }
@@ -15,7 +15,7 @@ async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 7);
     let mut daemon = setup.start();
     daemon.until("all arrive", |_| setup.lines() == 30 && receiver.received() == 30).await;
-    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", "30")).await;
+    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", 30)).await;
     let (first, cursors) = (receiver.ids(), setup.tell(&["cursor", "show", "--json"]).await.each("cursor"));
 
     let range = ["replay", "--channel", "c0", "--sink", "hook", "--from", "5", "--to", "20"];
@@ -46,7 +46,7 @@ async fn a_redelivery_that_was_asked_for_outlasts_a_crash() {
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
     let mut daemon = setup.start();
     daemon.until("all arrive", |_| setup.lines() == 4 && receiver.received() == 4).await;
-    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", "4")).await;
+    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", 4)).await;
     receiver.always(Some(Reply::Refuse(503, None)));
     let range = ["replay", "--channel", "c0", "--sink", "hook", "--from", "2", "--to", "3"];
     assert_eq!(setup.tell(&range).await.code, Some(0));

@@ -34,7 +34,7 @@ impl Lane {
         self.shared.late.insert(owed);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
-            debug!(%channel, %sink, trace_id = %trace.id(), offset = %end.min(&through), "batch recorded");
+            debug!(%channel, %sink, trace_id = %trace.id(), offset = end.min(&through).get(), "batch recorded");
             if *end >= through {
                 break;
             }

@@ -58,7 +58,7 @@ impl Lane {
         }
         let (channel, sink, facts) = (&self.identity.channel.name, &self.identity.sink, &letter.facts);
         self.shared.channel.metrics.gave_up(sink);
-        error!(%channel, %sink, trace_id = self.trace_id(), offset = %facts.offset, attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
+        error!(%channel, %sink, trace_id = self.trace_id(), offset = facts.offset.get(), attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
     }
     fn problem(&self, error: &SinkError) -> Problem {

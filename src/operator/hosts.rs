@@ -1,0 +1,48 @@
+//! By which names the admin listener may be asked.
+//!
+//! A page elsewhere can let its own name point here (DNS rebinding), and its reader's browser then takes what is served for
+//! that page's own. The browser sends the page's name as `Host`, so that a name that is not known is refused. Addresses are
+//! not names: probes and Prometheus send those.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+const REFUSED: &str = "channeld is not known by this name: ask by an address, or name it in admin.hosts\n";
+
+/// The names of `admin.hosts`, beside `localhost`.
+pub(super) type Hosts = Arc<[String]>;
+
+/// Refuses requests for another host.
+pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+    if is_known(request.headers(), &hosts) {
+        return next.run(request).await;
+    }
+    (StatusCode::MISDIRECTED_REQUEST, REFUSED).into_response()
+}
+
+/// Browsers always send a host; what sends none is none.
+fn is_known(headers: &HeaderMap, hosts: &[String]) -> bool {
+    let known = |host: &str| {
+        let name = name(host);
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        is("localhost") || hosts.iter().any(|known| is(known)) || name.parse::<IpAddr>().is_ok()
+    };
+    headers.get_all(header::HOST).iter().all(|host| host.to_str().is_ok_and(known))
+}
+
+/// A host without its port, the brackets of an IPv6 address, and the dot that ends a whole name.
+fn name(host: &str) -> &str {
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    name.strip_suffix('.').unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests;
