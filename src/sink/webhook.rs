@@ -22,7 +22,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -35,6 +35,7 @@ use crate::http;
 use crate::telemetry::trace::traceparent;
 
 mod answer;
+mod batch;
 mod offer;
 mod settings;
 mod signature;
@@ -55,6 +56,8 @@ pub struct Webhook {
     asked: Arc<AtomicBool>,
     /// Whether there was an answer: then the endpoint accepts our connections.
     answered: AtomicBool,
+    /// The largest body of a batch, in bytes: as configured, or half of what the endpoint has refused for its size.
+    largest: AtomicUsize,
 }
 
 impl Webhook {
@@ -70,7 +73,8 @@ impl Webhook {
         let (client, asked) = http::client_by(&settings.url, &settings.connection).map_err(|error| failed(&*error))?;
         let client = client.timeout(settings.timeout).no_gzip().default_headers(settings.headers.clone());
         let client = client.build().map_err(|error| failed(&error.without_url()))?;
-        Ok(Self { client, settings, asked, answered: AtomicBool::new(false) })
+        let largest = AtomicUsize::new(settings.dispatch.batch_bytes().unwrap_or(usize::MAX));
+        Ok(Self { client, settings, asked, answered: AtomicBool::new(false), largest })
     }
 
     async fn post(&self, id: String, content_type: &'static str, body: Bytes) -> Result<(), Refusal> {
@@ -142,7 +146,7 @@ impl Sink for Webhook {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        self.offer(delivery.messages).await
+        self.offer(delivery).await
     }
 }
 

@@ -51,6 +51,16 @@ impl Default for Dispatch {
     }
 }
 
+impl Dispatch {
+    /// The largest body of a batch, in bytes.
+    pub(super) fn batch_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Single { .. } => None,
+            Self::Batches { bytes, .. } => Some(*bytes),
+        }
+    }
+}
+
 impl WebhookSettings {
     /// The endpoint without its query, fit for logs and people.
     pub fn shown_url(&self) -> Url {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Daemon, Delivered, LONGEST_WAIT, Receiver, Reply, Setup, deliverable, offsets, records};
 
+mod batches;
 mod reach;
 
 async fn service(events: u64) -> Simulator {
