@@ -27,8 +27,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Request, Response};
 
 use super::{Delivery, Sink, SinkError, Undelivered};
 use crate::http;
@@ -51,6 +51,8 @@ const AT_ONCE: usize = 8;
 /// Posts events to a URL.
 pub struct Webhook {
     client: Client,
+    /// As `client`, with a connection for each request.
+    fresh: Client,
     settings: WebhookSettings,
     /// Whether the endpoint has asked for a client certificate.
     asked: Arc<AtomicBool>,
@@ -70,11 +72,16 @@ impl Webhook {
             doing: "setting up a webhook's client".to_owned(),
             source: io::Error::other(answer::root_cause(error)),
         };
-        let (client, asked) = http::client_by(&settings.url, &settings.connection).map_err(|error| failed(&*error))?;
-        let client = client.timeout(settings.timeout).no_gzip().default_headers(settings.headers.clone());
-        let client = client.build().map_err(|error| failed(&error.without_url()))?;
+        let asked = Arc::<AtomicBool>::default();
+        let build = |idle| {
+            let client = http::client_by(&settings.url, &settings.connection, asked.clone());
+            let client = client.map_err(|error| failed(&*error))?.timeout(settings.timeout).no_gzip();
+            let client = client.default_headers(settings.headers.clone()).pool_max_idle_per_host(idle);
+            client.build().map_err(|error| failed(&error.without_url()))
+        };
+        let (client, fresh) = (build(usize::MAX)?, build(0)?);
         let largest = AtomicUsize::new(settings.dispatch.batch_bytes().unwrap_or(usize::MAX));
-        Ok(Self { client, settings, asked, answered: AtomicBool::new(false), largest })
+        Ok(Self { client, fresh, settings, asked, answered: AtomicBool::new(false), largest })
     }
 
     async fn post(&self, id: String, content_type: &'static str, body: Bytes) -> Result<(), Refusal> {
@@ -93,11 +100,26 @@ impl Webhook {
         if let Some(signature) = signature {
             request = request.header("webhook-signature", signature);
         }
-        let response = request.send().await.map_err(|error| self.no_answer(error))?;
+        let request = request.build().map_err(|error| self.no_answer(error))?;
+        let response = self.send(request).await.map_err(|error| self.no_answer(error))?;
         self.answered.store(true, Ordering::Relaxed);
         let outcome = answer::outcome(&response);
         answer::drain(response).await;
         outcome
+    }
+
+    /// Sends a request; where its connection ends without an answer, once more at once, by a fresh connection.
+    ///
+    /// Endpoints close connections that were idle, and the request may have crossed that. Nobody can tell whether the
+    /// endpoint had read it before: then it comes twice, with the same id, as after any delivery without an answer. An
+    /// endpoint that has never answered does not close idle connections: it refuses ours.
+    async fn send(&self, request: Request) -> reqwest::Result<Response> {
+        let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
+        let answer = self.client.execute(request).await;
+        match (answer, again) {
+            (Err(error), Some(again)) if answer::is_broken_off(&error) => self.fresh.execute(again).await,
+            (answer, _) => answer,
+        }
     }
 
     fn no_answer(&self, error: reqwest::Error) -> Refusal {

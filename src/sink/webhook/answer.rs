@@ -64,6 +64,11 @@ pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
     Err(Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, about })
 }
 
+/// Whether the connection was there, and ended before the answer.
+pub(super) fn is_broken_off(error: &reqwest::Error) -> bool {
+    error.is_request() && !error.is_connect() && !error.is_timeout() && find::<rustls::Error>(error).is_none()
+}
+
 /// Why there was no answer. `suspicion` is what may be behind it where the other side ends the connection.
 pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&str>) -> Refusal {
     let tls = find::<rustls::Error>(&error);

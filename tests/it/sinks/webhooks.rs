@@ -11,6 +11,7 @@ use crate::support::{Daemon, Delivered, LONGEST_WAIT, Receiver, Reply, Setup, de
 
 mod batches;
 mod reach;
+mod stale;
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
