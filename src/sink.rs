@@ -40,7 +40,7 @@ mod webhook;
 #[doc = include_str!("sink/webhook/receivers.md")]
 pub mod receivers {}
 
-pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
+pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
 pub use stdout::Stdout;
 pub use webhook::{Dispatch, SigningKeys, Webhook, WebhookSettings};
 

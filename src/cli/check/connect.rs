@@ -15,6 +15,7 @@ use crate::api::{ApiError, Page};
 use crate::cli::shown::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
+use crate::sink::OpenFiles;
 use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict};
 
@@ -68,7 +69,7 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
     asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
     let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
     let sinks = stream::iter(used).map(async |(name, sink)| {
-        let probed = match sink.settings.build() {
+        let probed = match sink.settings.build(&OpenFiles::default()) {
             Ok(sink) => sink.probe().await,
             Err(error) => Err(error),
         };

@@ -27,7 +27,7 @@ impl Place {
     }
 
     fn open_with(&self, rotation: Rotation) -> Journal {
-        let mut journal = Journal::new(self.settings(rotation));
+        let mut journal = Journal::new(self.settings(rotation), OpenFiles::default());
         journal.open().unwrap();
         journal
     }
