@@ -99,8 +99,11 @@ impl Config {
         let reader = Reader::open(&text, variables)?;
         let config = Self::read(&reader.root());
         reader.note_unknown();
-        let files = reader.files.take();
-        reader.finish(config).map(|config| Loaded { text, config, files })
+        let (files, mut notes) = (reader.files.take(), reader.notes.take());
+        let mut config = reader.finish(config)?;
+        notes.extend(unused(&config.channels, &config.sinks));
+        config.notes = notes;
+        Ok(Loaded { text, config, files })
     }
 
     fn read(root: &Section<'_>) -> Result<Self, Reported> {
@@ -118,9 +121,9 @@ impl Config {
             log: log?,
             otlp: otlp?,
             shutdown_grace: shutdown_grace?,
-            notes: unused(&channels, &sinks),
             channels,
             sinks,
+            notes: Vec::new(),
         })
     }
 }

@@ -42,7 +42,7 @@ pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
 pub use stdout::Stdout;
-pub use webhook::{Dispatch, SigningKeys, Webhook, WebhookSettings};
+pub use webhook::{Dispatch, SigningKeys, Webhook, WebhookSettings, has_token};
 
 /// Somewhere events go.
 ///

@@ -80,6 +80,9 @@ pub(super) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     });
     let headers = log.secret("otlp_headers", headers);
     let (endpoint, headers) = (endpoint?, headers?.unwrap_or_default());
+    if let Some(endpoint) = &endpoint {
+        log.note_plaintext("otlp_endpoint", endpoint, "what traces say");
+    }
     Ok(endpoint.map(|endpoint| Otlp { endpoint, headers }))
 }
 

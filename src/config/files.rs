@@ -59,6 +59,11 @@ fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().map(stamp)
 }
 
+/// Whether every user of this machine may read a file.
+pub(super) fn is_open_to_all(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0)
+}
+
 /// Reads a file of at most `bound` bytes, a multiple of 1024, as text. The error continues the sentence "the file …".
 pub(super) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;

@@ -42,7 +42,7 @@ mod signature;
 
 use answer::Refusal;
 
-pub use settings::{Dispatch, WebhookSettings};
+pub use settings::{Dispatch, WebhookSettings, has_token};
 pub use signature::SigningKeys;
 
 /// Events offered at once, for each request at a time: after each offer it is recorded what has arrived.

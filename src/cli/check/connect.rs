@@ -15,6 +15,7 @@ use crate::api::{ApiError, Page};
 use crate::cli::shown::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
+use crate::ledger::StateError;
 use crate::sink::OpenFiles;
 use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict};
@@ -49,8 +50,8 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Asks the service, then each channel, then each sink that one uses.
-pub(super) async fn ask(config: &Config) -> Vec<Asked> {
+/// Asks the service, then each channel, then each sink that one uses. `state` is shown where it cannot be used.
+pub(super) async fn ask(config: &Config, state: Result<String, StateError>) -> Vec<Asked> {
     let url = config.api.client.base_url.as_str();
     let client = match assembly::client(config) {
         Ok(client) => client,
@@ -76,6 +77,8 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
         Asked::new("sink", name, probed.map_err(|error| Chain(&error).to_string()))
     });
     asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    let path = config.state_path.display().to_string();
+    asked.extend(state.err().map(|error| Asked::new("state", &path, Err(Chain(&error).to_string()))));
     asked
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use url::Url;
 
 use super::headers::read_basic;
-use crate::config::files::{read_secret, read_up_to};
+use crate::config::files::read_up_to;
 use crate::config::section::{Reading, Reported, Section};
 use crate::config::values::http_url;
 use crate::http::{self, Authorities, Connection, Identity, PemError, Proxy, certificates, private_key};
@@ -21,6 +21,9 @@ pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, 
     let proxy = read_proxy(sink);
     let allow_private = sink.boolean("allow_private", true);
     let (proxy, public_only) = (proxy?, !allow_private?);
+    if let Proxy::Named { url, authorization: Some(_) } = &proxy {
+        sink.note_plaintext("proxy", url, "the proxy's password");
+    }
     if public_only && matches!(proxy, Proxy::Named { .. }) {
         let message = "cannot be set where allow_private is false: the proxy would connect, and to which address is not \
                        seen here; let the proxy refuse private addresses";
@@ -36,7 +39,7 @@ fn read_identity(sink: &Section<'_>) -> Reading<Identity> {
     const CHAIN: &str = "client_certificate_file";
     const KEY: &str = "client_key_file";
     let chain = sink.file(CHAIN, |path| pem(path, certificates));
-    let key = sink.file(KEY, |path| read_secret(path).and_then(|text| explain(private_key(&text))));
+    let key = sink.secret_file(KEY, |text| explain(private_key(text)));
     let chain_key = sink.key.at(CHAIN);
     match (chain?, key?) {
         (None, None) => Ok(None),
