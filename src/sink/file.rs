@@ -42,6 +42,7 @@ use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Delivery, Held, Recorded, Sink, SinkError, Undelivered, blocking};
+use crate::metrics::UpkeepFailures;
 
 mod closed;
 mod compression;
@@ -78,8 +79,9 @@ impl File {
     /// The file, opened when it is first used, and created in a directory that exists. Until it can be opened, each use of
     /// it is a [`SinkError::Io`].
     /// It refuses to be opened where its files would be mixed up with others among `open`.
-    pub fn new(settings: FileSettings, open: OpenFiles) -> Self {
-        let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open)));
+    /// `failures` counts what fails in the upkeep of its files.
+    pub fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
+        let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open, failures)));
         Self { journal, settings, upkeep: OnceLock::new() }
     }
 

@@ -23,15 +23,16 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Request, Response};
 
-use super::{Delivery, Sink, SinkError, Undelivered};
+use super::{Delivery, LaneRef, Sink, SinkError, Undelivered};
 use crate::http;
+use crate::metrics::Metrics;
 use crate::telemetry::trace::traceparent;
 
 mod answer;
@@ -60,6 +61,7 @@ pub struct Webhook {
     answered: AtomicBool,
     /// The largest body of a batch, in bytes: as configured, or half of what the endpoint has refused for its size.
     largest: AtomicUsize,
+    metrics: Metrics,
 }
 
 impl Webhook {
@@ -81,10 +83,24 @@ impl Webhook {
         };
         let (client, fresh) = (build(usize::MAX)?, build(0)?);
         let largest = AtomicUsize::new(settings.dispatch.batch_bytes().unwrap_or(usize::MAX));
-        Ok(Self { client, fresh, settings, asked, answered: AtomicBool::new(false), largest })
+        Ok(Self {
+            client,
+            fresh,
+            settings,
+            asked,
+            answered: AtomicBool::new(false),
+            largest,
+            metrics: Metrics::default(),
+        })
     }
 
-    async fn post(&self, id: String, content_type: &'static str, body: Bytes) -> Result<(), Refusal> {
+    /// Counts its requests with these metrics.
+    #[must_use]
+    pub fn counted_by(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    async fn post(&self, lane: &LaneRef, id: String, content_type: &'static str, body: Bytes) -> Result<(), Refusal> {
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let signature = self.settings.keys.sign(&id, timestamp, &body);
         let mut request = self
@@ -101,7 +117,7 @@ impl Webhook {
             request = request.header("webhook-signature", signature);
         }
         let request = request.build().map_err(|error| self.no_answer(error))?;
-        let response = self.send(request).await.map_err(|error| self.no_answer(error))?;
+        let response = self.send(lane, request).await.map_err(|error| self.no_answer(error))?;
         self.answered.store(true, Ordering::Relaxed);
         let outcome = answer::outcome(&response);
         answer::drain(response).await;
@@ -113,13 +129,22 @@ impl Webhook {
     /// Endpoints close connections that were idle, and the request may have crossed that. Nobody can tell whether the
     /// endpoint had read it before: then it comes twice, with the same id, as after any delivery without an answer. An
     /// endpoint that has never answered does not close idle connections: it refuses ours.
-    async fn send(&self, request: Request) -> reqwest::Result<Response> {
+    async fn send(&self, lane: &LaneRef, request: Request) -> reqwest::Result<Response> {
         let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
-        let answer = self.client.execute(request).await;
+        let answer = self.execute(&self.client, lane, request).await;
         match (answer, again) {
-            (Err(error), Some(again)) if answer::is_broken_off(&error) => self.fresh.execute(again).await,
+            (Err(error), Some(again)) if answer::is_broken_off(&error) => self.execute(&self.fresh, lane, again).await,
             (answer, _) => answer,
         }
+    }
+
+    /// Sends a request once, and counts it.
+    async fn execute(&self, client: &Client, lane: &LaneRef, request: Request) -> reqwest::Result<Response> {
+        let began = Instant::now();
+        let answer = client.execute(request).await;
+        let status = answer.as_ref().ok().map(Response::status);
+        self.metrics.webhook_asked(&lane.channel.name, &lane.sink, began.elapsed(), status);
+        answer
     }
 
     fn no_answer(&self, error: reqwest::Error) -> Refusal {

@@ -10,7 +10,8 @@
 //! └── record               one a commit of a sink's cursor: sink, offset
 //! ```
 //!
-//! An event with a late proof is delivered by itself, without a trace.
+//! An event whose proof comes late is delivered by itself: its span is named `late`, and has one `deliver` and one `record` a
+//! sink.
 //!
 //! # Invariants
 //!
@@ -49,9 +50,18 @@ impl Traces {
 
     /// Starts the trace of a batch, at the time of its request.
     pub fn begin(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
-        let batch = SpanBuilder::from_name("batch").with_start_time(since);
+        self.start("batch", channel, since)
+    }
+
+    /// Starts the trace of a late event, at the time at which its proof was asked for.
+    pub fn begin_late(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
+        self.start("late", channel, since)
+    }
+
+    fn start(&self, name: &'static str, channel: &ChannelRef, since: SystemTime) -> Trace {
+        let batch = SpanBuilder::from_name(name).with_start_time(since);
         let batch = Context::new().with_span(batch.start_with_context(&self.0, &Context::new()));
-        let trace = Trace { tracer: self.0.clone(), batch };
+        let trace = Trace { tracer: self.0.clone(), batch, since };
         trace.note(|| vec![("channel", channel.name.to_string()), ("channel_id", channel.id.to_string())]);
         trace
     }
@@ -62,12 +72,18 @@ impl Traces {
 pub struct Trace {
     tracer: SdkTracer,
     batch: Context,
+    since: SystemTime,
 }
 
 impl Trace {
     /// Its id by W3C Trace Context.
     pub fn id(&self) -> TraceId {
         self.batch.span().span_context().trace_id()
+    }
+
+    /// When it began.
+    pub fn since(&self) -> SystemTime {
+        self.since
     }
 
     /// Sets attributes of the batch. They are computed only where traces are exported.

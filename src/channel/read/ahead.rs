@@ -18,7 +18,7 @@
 
 use std::ops::Range as Span;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -131,7 +131,9 @@ async fn read_on(
             let (last, more) = (range.events.last().map(|event| event.offset), range.more);
             let read_plan = read_plan.clone();
             let checking = tokio::spawn(async move {
+                let began = Instant::now();
                 let checked = read_plan.channel.parts.machine.check(&read_plan.settings, range.events).await;
+                read_plan.channel.metrics.checked(began.elapsed());
                 drop(permit);
                 checked
             });

@@ -16,6 +16,7 @@ use crate::cli::shown::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
 use crate::ledger::StateError;
+use crate::metrics::Metrics;
 use crate::sink::OpenFiles;
 use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict};
@@ -70,7 +71,7 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>) -> V
     asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
     let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
     let sinks = stream::iter(used).map(async |(name, sink)| {
-        let probed = match sink.settings.build(&OpenFiles::default()) {
+        let probed = match sink.settings.build(name, &OpenFiles::default(), &Metrics::default()) {
             Ok(sink) => sink.probe().await,
             Err(error) => Err(error),
         };

@@ -39,6 +39,7 @@ use super::read_back::{Snapshot, Unrecorded};
 use super::settings::{FileSettings, Rotation};
 use super::tail::{Tail, release};
 use crate::event::ChannelId;
+use crate::metrics::{Upkeep, UpkeepFailures};
 use crate::record::Message;
 use crate::sink::SinkError;
 
@@ -49,6 +50,7 @@ const LINE_BREAK: &[u8] = b"\n";
 pub(super) struct Journal {
     settings: FileSettings,
     open: OpenFiles,
+    pub(super) failures: UpkeepFailures,
     active: Option<Active>,
     /// What files hold though it is not recorded: passed over when it is offered.
     unrecorded: HashMap<ChannelId, Unrecorded>,
@@ -71,8 +73,8 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 }
 
 impl Journal {
-    pub(super) fn new(settings: FileSettings, open: OpenFiles) -> Self {
-        Self { settings, open, active: None, unrecorded: HashMap::new(), opened: Arc::default() }
+    pub(super) fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
+        Self { settings, open, failures, active: None, unrecorded: HashMap::new(), opened: Arc::default() }
     }
 
     /// Opens the file that stands at the path now, unless it is open.
@@ -157,8 +159,11 @@ impl Journal {
         }
         let ends = file.sync_data().and_then(|()| ends(file, length));
         let (first, last) = ends.doing("closing", path)?;
-        let closed = active.files.next(first, last)?;
-        rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed)).doing("closing", path)?;
+        let closed = active.files.next(first, last).and_then(|closed| {
+            let renamed = rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed));
+            renamed.doing("closing", path).map(|()| closed)
+        });
+        let closed = closed.inspect_err(|_| self.failures.count(Upkeep::Rotate))?;
         self.active = None;
         self.open()?;
         tracing::info!(path = %closed.display(), bytes = length, "file closed, going on in a new one");

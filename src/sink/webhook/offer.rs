@@ -80,7 +80,7 @@ impl Webhook {
                 batches(events, events.len(), largest).into_iter().rev().for_each(|part| queue.push_front(part));
                 continue;
             }
-            let Err(Refusal { error, about }) = self.post(id, content_type, body).await else {
+            let Err(Refusal { error, about }) = self.post(lane, id, content_type, body).await else {
                 arrived.extend(events.iter().map(Message::offset));
                 continue;
             };
