@@ -72,7 +72,8 @@ impl Reader {
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let mut layers = sources::defaults();
+        let variables: Vec<_> = variables.into_iter().collect();
+        let mut layers = environment::add_telemetry(sources::defaults(), &variables);
         if let Some((path, text)) = &text.0 {
             layers = layers.merge(Layer::file(path, text)?);
         }

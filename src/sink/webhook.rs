@@ -33,7 +33,7 @@ use reqwest::{Client, Request, Response};
 use super::{Delivery, LaneRef, Sink, SinkError, Undelivered};
 use crate::http;
 use crate::metrics::Metrics;
-use crate::telemetry::trace::traceparent;
+use crate::telemetry::trace::RequestSpan;
 
 mod answer;
 mod batch;
@@ -110,9 +110,6 @@ impl Webhook {
             .header("webhook-id", id)
             .header("webhook-timestamp", timestamp)
             .body(body);
-        if let Some(traceparent) = traceparent() {
-            request = request.header("traceparent", traceparent);
-        }
         if let Some(signature) = signature {
             request = request.header("webhook-signature", signature);
         }
@@ -131,17 +128,33 @@ impl Webhook {
     /// endpoint that has never answered does not close idle connections: it refuses ours.
     async fn send(&self, lane: &LaneRef, request: Request) -> reqwest::Result<Response> {
         let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
-        let answer = self.execute(&self.client, lane, request).await;
+        let answer = self.execute(&self.client, lane, request, 0).await;
         match (answer, again) {
-            (Err(error), Some(again)) if answer::is_broken_off(&error) => self.execute(&self.fresh, lane, again).await,
+            (Err(error), Some(again)) if answer::is_broken_off(&error) => {
+                self.execute(&self.fresh, lane, again, 1).await
+            }
             (answer, _) => answer,
         }
     }
 
-    /// Sends a request once, and counts it.
-    async fn execute(&self, client: &Client, lane: &LaneRef, request: Request) -> reqwest::Result<Response> {
+    /// Sends a request, after so many attempts, and counts it.
+    async fn execute(
+        &self,
+        client: &Client,
+        lane: &LaneRef,
+        mut request: Request,
+        resends: u32,
+    ) -> reqwest::Result<Response> {
+        let span = RequestSpan::begin("POST", &self.settings.url, || self.settings.shown_url(), resends);
+        if let Some(traceparent) = span.traceparent().and_then(|traceparent| traceparent.try_into().ok()) {
+            request.headers_mut().insert("traceparent", traceparent);
+        }
         let began = Instant::now();
         let answer = client.execute(request).await;
+        match &answer {
+            Ok(answer) => span.answered(answer.status().as_u16()),
+            Err(error) => span.failed(answer::kind(error)),
+        }
         let status = answer.as_ref().ok().map(Response::status);
         self.metrics.webhook_asked(&lane.channel.name, &lane.sink, began.elapsed(), status);
         answer

@@ -7,6 +7,7 @@
 //! ├── poll                 until the range was read
 //! ├── verify               until each event had its verdict
 //! ├── deliver              one a sink: sink, events; an event for each attempt, with what was offered, taken, and the error
+//! │   └── POST             one a request of a webhook: see [`RequestSpan`]
 //! └── record               one a commit of a sink's cursor: sink, offset
 //! ```
 //!
@@ -29,9 +30,11 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProv
 use crate::record::ChannelRef;
 
 mod export;
+mod request;
 
 pub use export::{Export, Otlp, SetupError};
 pub use opentelemetry::trace::TraceId;
+pub use request::RequestSpan;
 
 /// Starts traces. By default they have ids alone, and nothing is exported.
 #[derive(Clone, Debug)]
@@ -60,7 +63,9 @@ impl Traces {
 
     fn start(&self, name: &'static str, channel: &ChannelRef, since: SystemTime) -> Trace {
         let batch = SpanBuilder::from_name(name).with_start_time(since);
-        let batch = Context::new().with_span(batch.start_with_context(&self.0, &Context::new()));
+        let batch = batch.start_with_context(&self.0, &Context::new());
+        // With the tracer, for requests within it.
+        let batch = Context::new().with_value(self.0.clone()).with_span(batch);
         let trace = Trace { tracer: self.0.clone(), batch, since };
         trace.note(|| vec![("channel", channel.name.to_string()), ("channel_id", channel.id.to_string())]);
         trace
@@ -135,19 +140,10 @@ impl Part {
         part.set_status(error.map_or(Status::Ok, |error| Status::error(error.to_string())));
     }
 
-    /// Runs `doing` as the current span: see [`traceparent`].
+    /// Runs `doing` as the current span, which a [`RequestSpan`] is a part of.
     pub async fn around<T>(&self, doing: impl Future<Output = T>) -> T {
         doing.with_context(self.0.clone()).await
     }
-}
-
-/// The `traceparent` header of the current span (W3C Trace Context); `None` where traces are not exported.
-pub fn traceparent() -> Option<String> {
-    Context::map_current(|current| {
-        let span = current.span();
-        let at = span.span_context();
-        at.is_sampled().then(|| format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
-    })
 }
 
 #[cfg(test)]

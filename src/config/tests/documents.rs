@@ -112,6 +112,7 @@ fn the_documented_defaults_are_those_of_the_code() {
         "ca_file",
         "client_",
         "otlp_headers",
+        "otlp_ca_file",
         "proxy",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));

@@ -64,6 +64,15 @@ pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
     Err(Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, about })
 }
 
+/// A word for why there was no answer.
+pub(super) fn kind(error: &reqwest::Error) -> &'static str {
+    match error {
+        error if error.is_timeout() => "timeout",
+        error if error.is_connect() => "connect",
+        _ => "broken_off",
+    }
+}
+
 /// Whether the connection was there, and ended before the answer.
 pub(super) fn is_broken_off(error: &reqwest::Error) -> bool {
     error.is_request() && !error.is_connect() && !error.is_timeout() && find::<rustls::Error>(error).is_none()
