@@ -103,8 +103,11 @@ impl Config {
         let reader = Reader::open(&text, variables)?;
         let config = Self::read(&reader.root());
         reader.note_unknown();
-        let files = reader.files.take();
-        reader.finish(config).map(|config| Loaded { text, config, files })
+        let (files, mut notes) = (reader.files.take(), reader.notes.take());
+        let mut config = reader.finish(config)?;
+        notes.extend(unused(&config.channels, &config.sinks));
+        config.notes = notes;
+        Ok(Loaded { text, config, files })
     }
 
     fn read(root: &Section<'_>) -> Result<Self, Reported> {
@@ -126,9 +129,9 @@ impl Config {
             otlp: otlp?,
             memory: memory?,
             shutdown_grace: shutdown_grace?,
-            notes: unused(&channels, &sinks),
             channels,
             sinks,
+            notes: Vec::new(),
         })
     }
 }

@@ -64,26 +64,25 @@ pub fn client_for(url: &Url) -> Result<ClientBuilder, rustls::Error> {
     Ok(client_with(tls(url, &Connection::default(), Arc::default())?))
 }
 
-/// A client for `url` by these settings, and whether the server asked it for a certificate, in any connection until then. A
-/// server that refuses a certificate often just closes the connection: this then tells why.
+/// A client for `url` by these settings. `asked` becomes true where the server asks it for a certificate: a server that
+/// refuses a certificate often just closes the connection, and this then tells why.
 ///
 /// # Errors
 /// If the certificates or the proxy cannot be used, or the address is one that may not be reached.
 pub fn client_by(
     url: &Url,
     connection: &Connection,
-) -> Result<(ClientBuilder, Arc<AtomicBool>), Box<dyn Error + Send + Sync>> {
+    asked: Arc<AtomicBool>,
+) -> Result<ClientBuilder, Box<dyn Error + Send + Sync>> {
     if connection.public_only {
         check_public(url)?;
     }
-    let asked = Arc::<AtomicBool>::default();
-    let mut client = client_with(tls(url, connection, asked.clone())?);
+    let mut client = client_with(tls(url, connection, asked)?);
     if connection.public_only {
         // A proxy of the environment would look the name up by itself.
         client = client.no_proxy().dns_resolver(Arc::new(PublicOnly));
     }
-    let client = connection.proxy.apply(client).map_err(reqwest::Error::without_url)?;
-    Ok((client, asked))
+    Ok(connection.proxy.apply(client).map_err(reqwest::Error::without_url)?)
 }
 
 fn client_with(tls: ClientConfig) -> ClientBuilder {

@@ -41,7 +41,7 @@
 //! | [`metrics`] | what is counted, by which name | event, record |
 //! | [`api`] | the client of the service: pages, errors by what to do next | event, http, memory, secret, tasks |
 //! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, tasks, telemetry |
-//! | [`sink`] | the trait, and one file or folder a sink | event, http, record, retry, tasks, telemetry |
+//! | [`sink`] | the trait, and one file or folder a sink | event, http, metrics, record, retry, tasks, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, memory, metrics, record, retry, sink, tasks, telemetry, verify |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |
 //! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | channel, event, ledger, liveness, metrics, record, tasks, telemetry, verify, version |

@@ -27,11 +27,17 @@ use prometheus::{
 };
 
 mod counted;
+mod of_sinks;
 
 pub use counted::{ChannelMetrics, Endpoint, Sort};
+pub use of_sinks::{Upkeep, UpkeepFailures};
 
 /// From half a millisecond, which a file takes, to the half minute that is a request's default timeout.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// From a tenth of a second, which a batch in a hurry takes, to a day, after which nobody waits for an event any more.
+const AGES: [f64; 15] =
+    [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 
 /// Everything that this process counts. Clones share it.
 #[derive(Clone, Debug)]
@@ -47,6 +53,12 @@ pub struct Metrics {
     delivery_duration: HistogramVec,
     delivered: IntCounterVec,
     dead_letters: IntCounterVec,
+    delivered_age: HistogramVec,
+    delivered_after: HistogramVec,
+    verification_duration: HistogramVec,
+    webhook_requests: IntCounterVec,
+    webhook_duration: HistogramVec,
+    upkeep_failures: IntCounterVec,
     reload_successful: IntGauge,
     reloaded_at: IntGauge,
     /// Spans that the collector of traces did not take.
@@ -70,6 +82,12 @@ impl Default for Metrics {
             delivery_duration: histograms("channeld_delivery_duration_seconds"),
             delivered: counters("channeld_events_delivered_total"),
             dead_letters: counters("channeld_dead_letters_total"),
+            delivered_age: register(&registry, HistogramVec::new(ages(AGE), &labels(AGE))),
+            delivered_after: register(&registry, HistogramVec::new(ages(AFTER), &labels(AFTER))),
+            verification_duration: histograms("channeld_verification_duration_seconds"),
+            webhook_requests: counters("channeld_webhook_requests_total"),
+            webhook_duration: histograms("channeld_webhook_request_duration_seconds"),
+            upkeep_failures: counters("channeld_file_upkeep_failures_total"),
             reload_successful: gauge("channeld_config_last_reload_successful"),
             reloaded_at: gauge("channeld_config_last_reload_success_timestamp_seconds"),
             spans_lost: register(&registry, IntCounter::with_opts(described("channeld_trace_spans_lost_total"))),
@@ -108,6 +126,9 @@ pub(crate) fn gauge(name: &str) -> IntGaugeVec {
     IntGaugeVec::new(described(name), &labels(name)).expect(WELL_FORMED)
 }
 
+const AGE: &str = "channeld_delivered_event_age_seconds";
+const AFTER: &str = "channeld_delivered_after_reading_seconds";
+
 const WELL_FORMED: &str = "names, labels and buckets are constants that the tests have seen accepted";
 
 /// The cells of a metric's row in the table: its name, type, labels and help.
@@ -129,6 +150,10 @@ fn labels(name: &str) -> Vec<&'static str> {
 
 fn buckets(name: &str) -> HistogramOpts {
     HistogramOpts::from(described(name)).buckets(SECONDS.to_vec())
+}
+
+fn ages(name: &str) -> HistogramOpts {
+    HistogramOpts::from(described(name)).buckets(AGES.to_vec())
 }
 
 fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {

@@ -40,9 +40,9 @@ mod webhook;
 #[doc = include_str!("sink/webhook/receivers.md")]
 pub mod receivers {}
 
-pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, Rotation};
+pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
 pub use stdout::Stdout;
-pub use webhook::{Dispatch, SigningKeys, Webhook, WebhookSettings};
+pub use webhook::{Dispatch, SigningKeys, Webhook, WebhookSettings, has_token};
 
 /// Somewhere events go.
 ///

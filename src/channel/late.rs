@@ -15,14 +15,14 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::deliver::batch::Outcome;
+use crate::channel::deliver::batch::{LateRecord, Outcome};
 use crate::channel::machine::Machine;
 use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
@@ -108,9 +108,10 @@ pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
     loop {
         let offset = next_due(shared).await;
         let reporter = &reporter;
+        let since = SystemTime::now();
         let asking = async |read_plan: Arc<ReadPlan>| (ask(shared, &read_plan, offset, reporter).await, read_plan);
         let (answer, read_plan) = shared.by_plan(asking).await;
-        take(shared, &read_plan, offset, answer?).await?;
+        take(shared, &read_plan, offset, answer?, since).await?;
     }
 }
 
@@ -156,12 +157,13 @@ async fn ask(
     read_plan.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await
 }
 
-/// Deals with the answer about an event.
+/// Deals with the answer about an event, which was asked for at `since`.
 async fn take(
     shared: &RunContext,
     read_plan: &ReadPlan,
     offset: Offset,
     answer: Option<Outcome>,
+    since: SystemTime,
 ) -> Result<(), ChannelError> {
     let RunContext { late, hub, .. } = shared;
     let (settled, last_read) = match answer {
@@ -184,7 +186,9 @@ async fn take(
     let Some(facts) = shared.look(|ledger| ledger.late().get(&offset).cloned()) else { return Ok(()) };
     let changes = match settled {
         Some(Outcome::Deliver(record)) => {
-            if !hub.offer_late(&Arc::new(record)) {
+            let trace = shared.channel.parts.traces.begin_late(&shared.channel.identity, since);
+            trace.note(|| vec![("offset", offset.get())]);
+            if !hub.offer_late(&LateRecord { record: Arc::new(record), trace }) {
                 late.insert([offset]);
             }
             return Ok(());

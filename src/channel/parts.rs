@@ -7,6 +7,7 @@ use crate::channel::machine::{Machine, Processors, ThisMachine};
 use crate::channel::verify::recent::RecentEvents;
 use crate::ledger::Ledgers;
 use crate::metrics::Metrics;
+use crate::sink::OpenFiles;
 use crate::telemetry::trace::Traces;
 
 /// The parts that exist once in a process.
@@ -22,6 +23,8 @@ pub struct SharedParts {
     pub traces: Traces,
     /// Recent events, by which duplicates and contradictions are found.
     pub recent: Arc<RecentEvents>,
+    /// The files that sinks have open.
+    pub open_files: OpenFiles,
     pub(super) machine: Arc<dyn Machine>,
 }
 
@@ -35,6 +38,7 @@ impl SharedParts {
     /// On that machine, without traces.
     pub(super) fn on(machine: Arc<dyn Machine>, ledgers: Arc<Ledgers>) -> Self {
         let (handles, recent) = (Arc::default(), Arc::default());
-        Self { ledgers, handles, metrics: Metrics::default(), traces: Traces::default(), recent, machine }
+        let (metrics, traces, open_files) = (Metrics::default(), Traces::default(), OpenFiles::default());
+        Self { ledgers, handles, metrics, traces, recent, open_files, machine }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **No effects.** Only the configuration and its secrets and certificates are read. With `--connect`, the service and the
+//! * **No effects.** Only the configuration and its secrets and certificates are read, and the state directory is looked at. With `--connect`, the service and the
 //!   sinks are contacted; nothing is delivered or recorded.
 //! * **No secrets** in the output.
 
@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 use super::Exit;
 use crate::channel::Start;
 use crate::config::{Channel, Config, ConfigError, Sink};
+use crate::ledger::store::Sled;
+use crate::telemetry::Chain;
 
 mod connect;
 
@@ -21,7 +23,8 @@ use connect::Asked;
 
 /// Check the configuration without starting anything.
 ///
-/// Prints what would run, or every problem there is, and exits with 78 if there is one. With --connect, the service is
+/// Prints what would run, what to look at though it is not wrong, or every problem there is, and exits with 78 if there is
+/// one. The state directory is looked at as this user would find or make it. With --connect, the service is
 /// asked with the key, the newest events of each channel are read and verified, and each sink is looked at without giving
 /// it anything: exits with 69 where one of them fails.
 #[derive(Debug, clap::Args)]
@@ -36,10 +39,14 @@ pub(super) struct Args {
 
 /// Loads the configuration and prints the result: problems to standard error, the rest to standard output.
 pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
-    let loaded = Config::load(file);
-    let asked = match &loaded {
-        Ok(config) if args.connect => Some(connect::ask(config).await),
-        _ => None,
+    let mut loaded = Config::load(file);
+    let asked = match &mut loaded {
+        Ok(config) => {
+            let state = Sled::examine(&config.state_path);
+            config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
+            if args.connect { Some(connect::ask(config, state).await) } else { None }
+        }
+        Err(_) => None,
     };
     let (mut out, mut errors) = (anstream::stdout().lock(), anstream::stderr().lock());
     match print(&loaded, asked.as_deref(), args.json, &mut out, &mut errors) {

@@ -35,9 +35,13 @@ impl Api {
                 api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
             })
         };
+        let base_url = api.required("base_url", base_url);
+        if let Ok(url) = &base_url {
+            api.note_plaintext("base_url", url, "the API key");
+        }
         all!(Self {
             client: all!(api::Settings {
-                base_url: api.required("base_url", base_url),
+                base_url: base_url,
                 api_key: api.secret("api_key", check_key).and_then(api_key).map(Secret::new),
                 connect_timeout: api.required("connect_timeout", positive_duration),
                 request_timeout: api.required("request_timeout", positive_duration),

@@ -7,11 +7,11 @@ use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
 
 use super::channel::{self, Channel};
-use super::files::Text;
+use super::files::{Text, read_pem};
 use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section, all};
 use super::values::{http_url, path, size_in, word};
-use crate::http;
+use crate::http::{self, Authorities};
 use crate::telemetry::Log;
 use crate::telemetry::trace::Otlp;
 
@@ -101,8 +101,12 @@ pub(super) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
         address => http_url(address).map(Some),
     });
     let headers = log.secret("otlp_headers", headers);
-    let (endpoint, headers) = (endpoint?, headers?.unwrap_or_default());
-    Ok(endpoint.map(|endpoint| Otlp { endpoint, headers }))
+    let authorities = log.file("otlp_ca_file", |path| read_pem(path, Authorities::from_pem));
+    let (endpoint, headers, authorities) = (endpoint?, headers?.unwrap_or_default(), authorities?);
+    if let Some(endpoint) = &endpoint {
+        log.note_plaintext("otlp_endpoint", endpoint, "what traces say");
+    }
+    Ok(endpoint.map(|endpoint| Otlp { endpoint, headers, authorities }))
 }
 
 /// As in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value`, with commas between.

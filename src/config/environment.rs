@@ -17,6 +17,22 @@ use super::sources::{Layer, merged};
 /// How the place of a value that was set by a variable begins.
 pub(super) const ENVIRONMENT: &str = "environment variable ";
 
+/// Variables of OpenTelemetry's own, and the keys that they set where nothing else does.
+const TELEMETRY: [(&str, &str); 2] =
+    [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp_ca_file")];
+
+/// Puts what OpenTelemetry's own variables say over the defaults.
+pub(super) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)]) -> Figment {
+    let set = |name: &str| variables.iter().find(|(variable, _)| *variable == *name)?.1.clone().into_string().ok();
+    TELEMETRY.iter().fold(defaults, |layers, (variable, key)| match set(variable) {
+        Some(text) if !text.is_empty() => {
+            let key = Key::default().at("log").at(key);
+            layers.merge(Layer::value(format!("{ENVIRONMENT}{variable}"), &key, text))
+        }
+        _ => layers,
+    })
+}
+
 /// Puts the variables over the layers, in the order of their names. Gives what is wrong with them too.
 pub(super) fn add(
     mut layers: Figment,

@@ -7,9 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::problem::ConfigError;
+use crate::http::PemError;
 
 /// The largest configuration file, in bytes. A thousand channels with filters of their own need less.
 const TEXT_LIMIT: usize = 1024 * 1024;
+
+/// The largest file of certificates, in bytes. A system's whole list of authorities is about a fifth of this.
+const CERTIFICATES_LIMIT: usize = 1024 * 1024;
 
 /// The largest file of a secret, in bytes.
 const SECRET_LIMIT: usize = 64 * 1024;
@@ -59,6 +63,11 @@ fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().map(stamp)
 }
 
+/// Whether every user of this machine may read a file.
+pub(super) fn is_open_to_all(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0)
+}
+
 /// Reads a file of at most `bound` bytes, a multiple of 1024, as text. The error continues the sentence "the file …".
 pub(super) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
@@ -80,4 +89,15 @@ pub(super) fn read_secret(path: &str) -> Result<String, String> {
         "" => Err(format!("{shown} is empty; put the secret into it")),
         text => Ok(text.to_owned()),
     }
+}
+
+/// What a file of certificates holds.
+pub(super) fn read_pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
+    let text = read_up_to(Path::new(path), CERTIFICATES_LIMIT);
+    let text = text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))?;
+    explain_pem(parse(&text))
+}
+
+pub(super) fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
+    parsed.map_err(|error| format!("the file {error}"))
 }

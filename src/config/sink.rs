@@ -10,9 +10,10 @@ use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantNames};
 use super::filter;
 use super::section::{Reported, Section, all};
 use super::values::{positive_duration, word};
+use crate::metrics::Metrics;
 use crate::record::{Filter, Format, Shape};
 use crate::retry::RetryPolicy;
-use crate::sink::{self, File, FileSettings, SinkError, Stdout, Webhook, WebhookSettings};
+use crate::sink::{self, File, FileSettings, OpenFiles, SinkError, Stdout, Webhook, WebhookSettings};
 
 mod file;
 mod webhook;
@@ -49,15 +50,15 @@ pub enum SinkSettings {
 }
 
 impl SinkSettings {
-    /// Makes the sink. Nothing is opened or sent yet.
+    /// Makes the sink of this name, one of those whose files are `open`. Nothing is opened or sent yet.
     ///
     /// # Errors
     /// If it cannot be made on this machine.
-    pub fn build(&self) -> Result<Arc<dyn sink::Sink>, SinkError> {
+    pub fn build(&self, name: &str, open: &OpenFiles, metrics: &Metrics) -> Result<Arc<dyn sink::Sink>, SinkError> {
         Ok(match self {
             Self::Stdout => Arc::new(Stdout::new()?),
-            Self::File(settings) => Arc::new(File::new(settings.clone())),
-            Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone())?),
+            Self::File(settings) => Arc::new(File::new(settings.clone(), open.clone(), metrics.upkeep_failures(name))),
+            Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone())?.counted_by(metrics.clone())),
         })
     }
 

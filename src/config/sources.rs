@@ -18,6 +18,9 @@ use super::problem::ConfigError;
 /// The documented keys with their defaults.
 pub(crate) const DEFAULTS: &str = include_str!("../../config/default.toml");
 
+/// What the origin of a value in the operator's file begins with.
+pub(super) const FILE: &str = "file ";
+
 /// Values, and where they were set: `file /etc/channeld.toml`.
 pub(super) struct Layer {
     origin: String,
@@ -36,7 +39,7 @@ impl Layer {
             let message = error.message().replace('\n', ", ");
             ConfigError::of_file(path, format!("{line}not TOML: {message}; correct the file"))
         })?;
-        Ok(Self { origin: format!("file {}", path.display()), values })
+        Ok(Self { origin: format!("{FILE}{}", path.display()), values })
     }
 
     /// One value, of a variable or a flag.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
 
@@ -37,6 +38,7 @@ fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let directory = TempDir::new().expect("a temporary directory");
     let file = directory.path().join("channeld.toml");
     fs::write(&file, text).expect("a file in it");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its own");
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     Config::of(Text::read(Some(&file))?, variables).map(|loaded| loaded.config)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use jiff::fmt::friendly::SpanParser;
 use strum::VariantNames;
-use url::Url;
+use url::{Host, Url};
 
 use super::section::{Reported, Section, all};
 use crate::retry::RetryPolicy;
@@ -62,6 +62,16 @@ pub(super) fn http_url(text: &str) -> Result<Url, String> {
         return Err("must not have a fragment; remove the # and what follows".to_owned());
     }
     Ok(url)
+}
+
+/// Whether an address is this machine's own.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
+        None => false,
+    }
 }
 
 /// A whole number in a range.

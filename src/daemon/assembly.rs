@@ -43,7 +43,10 @@ pub(super) fn assemble(
         let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
         let failed =
             |error: SinkError| AssemblyError { what: format!("sink {name} could not be set up"), source: error.into() };
-        let sink = kept.map_or_else(|| settings.build().map_err(failed), |outlet| Ok(outlet.sink.clone()))?;
+        let sink = kept.map_or_else(
+            || settings.build(name, &parts.open_files, &parts.metrics).map_err(failed),
+            |outlet| Ok(outlet.sink.clone()),
+        )?;
         let (shape, filter) = (*shape, filter.clone().map(Arc::new));
         let outlet = Outlet { shape, filter, gives_up_after: *give_up_after, ..Outlet::new(name, sink, *retry) };
         sinks.insert(name.clone(), outlet);

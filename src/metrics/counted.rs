@@ -1,7 +1,7 @@
 //! What the parts of a channel count with.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use strum::{IntoStaticStr, VariantArray};
 
@@ -64,6 +64,7 @@ impl Metrics {
         }
         self.unknown_signers.with_label_values(&[name]);
         self.panics.with_label_values(&[name]);
+        self.verification_duration.with_label_values(&[name]);
         ChannelMetrics { metrics: self.clone(), channel: channel.name.clone() }
     }
 }
@@ -108,14 +109,43 @@ impl ChannelMetrics {
         metrics.delivery_duration.with_label_values(&labels);
         metrics.delivered.with_label_values(&labels);
         metrics.dead_letters.with_label_values(&labels);
+        metrics.delivered_age.with_label_values(&labels);
+        metrics.delivered_after.with_label_values(&labels);
     }
 
-    /// Events were offered to a sink, which took so many of them: all, or as many as before the error of that kind.
+    /// Events were offered to a sink, which took so many of them: all, or as many as before the error of that kind, which
+    /// is that of one more.
     pub fn offered(&self, sink: &str, took: Duration, events: usize, error: Option<&'static str>) {
         let (metrics, labels) = (&self.metrics, [&*self.channel, sink]);
         metrics.delivery_duration.with_label_values(&labels).observe(took.as_secs_f64());
         metrics.delivered.with_label_values(&labels).inc_by(events as u64);
-        metrics.deliveries.with_label_values(&[&*self.channel, sink, error.unwrap_or(OK)]).inc();
+        metrics.deliveries.with_label_values(&[&*self.channel, sink, OK]).inc_by(events as u64);
+        if let Some(error) = error {
+            metrics.deliveries.with_label_values(&[&*self.channel, sink, error]).inc();
+        }
+    }
+
+    /// A sink took events that were read at `read` and happened at these times, in Unix seconds.
+    pub fn delivered(&self, sink: &str, read: Option<SystemTime>, times: impl Iterator<Item = Option<i64>>) {
+        let labels = [&*self.channel, sink];
+        let (ages, after) = (&self.metrics.delivered_age, &self.metrics.delivered_after);
+        let (ages, after) = (ages.with_label_values(&labels), after.with_label_values(&labels));
+        let now = SystemTime::now();
+        // Clocks differ, and are set back.
+        let since = |then| now.duration_since(then).unwrap_or_default().as_secs_f64();
+        for time in times {
+            if let Some(time) = time.and_then(|time| u64::try_from(time).ok()) {
+                ages.observe(since(SystemTime::UNIX_EPOCH + Duration::from_secs(time)));
+            }
+            if let Some(read) = read {
+                after.observe(since(read));
+            }
+        }
+    }
+
+    /// The signatures of a range were checked.
+    pub fn checked(&self, took: Duration) {
+        self.metrics.verification_duration.with_label_values(&[&*self.channel]).observe(took.as_secs_f64());
     }
 
     /// A sink gave an event up.

@@ -45,7 +45,10 @@ fn is_configured(metric: &Metric, configured: &BTreeMap<&str, &ChannelStatus>) -
     let has_sink = |channel: &&ChannelStatus| {
         label("sink").is_none_or(|sink| channel.lanes.iter().any(|lane| *lane.sink == *sink))
     };
-    label("channel").is_none_or(|channel| configured.get(channel).is_some_and(has_sink))
+    match label("channel") {
+        Some(channel) => configured.get(channel).is_some_and(has_sink),
+        None => label("sink").is_none() || configured.values().any(has_sink),
+    }
 }
 
 fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {

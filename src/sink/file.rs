@@ -42,6 +42,7 @@ use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Delivery, Held, Recorded, Sink, SinkError, Undelivered, blocking};
+use crate::metrics::UpkeepFailures;
 
 mod closed;
 mod compression;
@@ -49,7 +50,9 @@ mod index;
 mod journal;
 mod lines;
 mod name;
+mod open_files;
 mod opening;
+mod place;
 mod read_back;
 mod settings;
 mod tail;
@@ -57,6 +60,8 @@ mod upkeep;
 
 pub use compression::Compression;
 pub use name::ClosedName;
+pub use open_files::OpenFiles;
+pub use place::Place;
 pub use settings::{Access, FileSettings, Keep, Rotation};
 
 use journal::Journal;
@@ -73,8 +78,10 @@ pub struct File {
 impl File {
     /// The file, opened when it is first used, and created in a directory that exists. Until it can be opened, each use of
     /// it is a [`SinkError::Io`].
-    pub fn new(settings: FileSettings) -> Self {
-        let journal = Arc::new(Mutex::new(Journal::new(settings.clone())));
+    /// It refuses to be opened where its files would be mixed up with others among `open`.
+    /// `failures` counts what fails in the upkeep of its files.
+    pub fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
+        let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open, failures)));
         Self { journal, settings, upkeep: OnceLock::new() }
     }
 

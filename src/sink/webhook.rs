@@ -22,26 +22,28 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Request, Response};
 
-use super::{Delivery, Sink, SinkError, Undelivered};
+use super::{Delivery, LaneRef, Sink, SinkError, Undelivered};
 use crate::http;
-use crate::telemetry::trace::traceparent;
+use crate::metrics::Metrics;
+use crate::telemetry::trace::RequestSpan;
 
 mod answer;
+mod batch;
 mod offer;
 mod settings;
 mod signature;
 
 use answer::Refusal;
 
-pub use settings::{Dispatch, WebhookSettings};
+pub use settings::{Dispatch, WebhookSettings, has_token};
 pub use signature::SigningKeys;
 
 /// Events offered at once, for each request at a time: after each offer it is recorded what has arrived.
@@ -50,11 +52,16 @@ const AT_ONCE: usize = 8;
 /// Posts events to a URL.
 pub struct Webhook {
     client: Client,
+    /// As `client`, with a connection for each request.
+    fresh: Client,
     settings: WebhookSettings,
     /// Whether the endpoint has asked for a client certificate.
     asked: Arc<AtomicBool>,
     /// Whether there was an answer: then the endpoint accepts our connections.
     answered: AtomicBool,
+    /// The largest body of a batch, in bytes: as configured, or half of what the endpoint has refused for its size.
+    largest: AtomicUsize,
+    metrics: Metrics,
 }
 
 impl Webhook {
@@ -67,13 +74,33 @@ impl Webhook {
             doing: "setting up a webhook's client".to_owned(),
             source: io::Error::other(answer::root_cause(error)),
         };
-        let (client, asked) = http::client_by(&settings.url, &settings.connection).map_err(|error| failed(&*error))?;
-        let client = client.timeout(settings.timeout).no_gzip().default_headers(settings.headers.clone());
-        let client = client.build().map_err(|error| failed(&error.without_url()))?;
-        Ok(Self { client, settings, asked, answered: AtomicBool::new(false) })
+        let asked = Arc::<AtomicBool>::default();
+        let build = |idle| {
+            let client = http::client_by(&settings.url, &settings.connection, asked.clone());
+            let client = client.map_err(|error| failed(&*error))?.timeout(settings.timeout).no_gzip();
+            let client = client.default_headers(settings.headers.clone()).pool_max_idle_per_host(idle);
+            client.build().map_err(|error| failed(&error.without_url()))
+        };
+        let (client, fresh) = (build(usize::MAX)?, build(0)?);
+        let largest = AtomicUsize::new(settings.dispatch.batch_bytes().unwrap_or(usize::MAX));
+        Ok(Self {
+            client,
+            fresh,
+            settings,
+            asked,
+            answered: AtomicBool::new(false),
+            largest,
+            metrics: Metrics::default(),
+        })
     }
 
-    async fn post(&self, id: String, content_type: &'static str, body: Bytes) -> Result<(), Refusal> {
+    /// Counts its requests with these metrics.
+    #[must_use]
+    pub fn counted_by(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    async fn post(&self, lane: &LaneRef, id: String, content_type: &'static str, body: Bytes) -> Result<(), Refusal> {
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let signature = self.settings.keys.sign(&id, timestamp, &body);
         let mut request = self
@@ -83,17 +110,54 @@ impl Webhook {
             .header("webhook-id", id)
             .header("webhook-timestamp", timestamp)
             .body(body);
-        if let Some(traceparent) = traceparent() {
-            request = request.header("traceparent", traceparent);
-        }
         if let Some(signature) = signature {
             request = request.header("webhook-signature", signature);
         }
-        let response = request.send().await.map_err(|error| self.no_answer(error))?;
+        let request = request.build().map_err(|error| self.no_answer(error))?;
+        let response = self.send(lane, request).await.map_err(|error| self.no_answer(error))?;
         self.answered.store(true, Ordering::Relaxed);
         let outcome = answer::outcome(&response);
         answer::drain(response).await;
         outcome
+    }
+
+    /// Sends a request; where its connection ends without an answer, once more at once, by a fresh connection.
+    ///
+    /// Endpoints close connections that were idle, and the request may have crossed that. Nobody can tell whether the
+    /// endpoint had read it before: then it comes twice, with the same id, as after any delivery without an answer. An
+    /// endpoint that has never answered does not close idle connections: it refuses ours.
+    async fn send(&self, lane: &LaneRef, request: Request) -> reqwest::Result<Response> {
+        let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
+        let answer = self.execute(&self.client, lane, request, 0).await;
+        match (answer, again) {
+            (Err(error), Some(again)) if answer::is_broken_off(&error) => {
+                self.execute(&self.fresh, lane, again, 1).await
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    /// Sends a request, after so many attempts, and counts it.
+    async fn execute(
+        &self,
+        client: &Client,
+        lane: &LaneRef,
+        mut request: Request,
+        resends: u32,
+    ) -> reqwest::Result<Response> {
+        let span = RequestSpan::begin("POST", &self.settings.url, || self.settings.shown_url(), resends);
+        if let Some(traceparent) = span.traceparent().and_then(|traceparent| traceparent.try_into().ok()) {
+            request.headers_mut().insert("traceparent", traceparent);
+        }
+        let began = Instant::now();
+        let answer = client.execute(request).await;
+        match &answer {
+            Ok(answer) => span.answered(answer.status().as_u16()),
+            Err(error) => span.failed(answer::kind(error)),
+        }
+        let status = answer.as_ref().ok().map(Response::status);
+        self.metrics.webhook_asked(&lane.channel.name, &lane.sink, began.elapsed(), status);
+        answer
     }
 
     fn no_answer(&self, error: reqwest::Error) -> Refusal {
@@ -142,7 +206,7 @@ impl Sink for Webhook {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        self.offer(delivery.messages).await
+        self.offer(delivery).await
     }
 }
 

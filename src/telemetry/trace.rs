@@ -7,10 +7,12 @@
 //! ├── poll                 until the range was read
 //! ├── verify               until each event had its verdict
 //! ├── deliver              one a sink: sink, events; an event for each attempt, with what was offered, taken, and the error
+//! │   └── POST             one a request of a webhook: see [`RequestSpan`]
 //! └── record               one a commit of a sink's cursor: sink, offset
 //! ```
 //!
-//! An event with a late proof is delivered by itself, without a trace.
+//! An event whose proof comes late is delivered by itself: its span is named `late`, and has one `deliver` and one `record` a
+//! sink.
 //!
 //! # Invariants
 //!
@@ -28,9 +30,11 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProv
 use crate::record::ChannelRef;
 
 mod export;
+mod request;
 
 pub use export::{Export, Otlp, SetupError};
 pub use opentelemetry::trace::TraceId;
+pub use request::RequestSpan;
 
 /// Starts traces. By default they have ids alone, and nothing is exported.
 #[derive(Clone, Debug)]
@@ -49,9 +53,20 @@ impl Traces {
 
     /// Starts the trace of a batch, at the time of its request.
     pub fn begin(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
-        let batch = SpanBuilder::from_name("batch").with_start_time(since);
-        let batch = Context::new().with_span(batch.start_with_context(&self.0, &Context::new()));
-        let trace = Trace { tracer: self.0.clone(), batch };
+        self.start("batch", channel, since)
+    }
+
+    /// Starts the trace of a late event, at the time at which its proof was asked for.
+    pub fn begin_late(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
+        self.start("late", channel, since)
+    }
+
+    fn start(&self, name: &'static str, channel: &ChannelRef, since: SystemTime) -> Trace {
+        let batch = SpanBuilder::from_name(name).with_start_time(since);
+        let batch = batch.start_with_context(&self.0, &Context::new());
+        // With the tracer, for requests within it.
+        let batch = Context::new().with_value(self.0.clone()).with_span(batch);
+        let trace = Trace { tracer: self.0.clone(), batch, since };
         trace.note(|| vec![("channel", channel.name.to_string()), ("channel_id", channel.id.to_string())]);
         trace
     }
@@ -62,12 +77,18 @@ impl Traces {
 pub struct Trace {
     tracer: SdkTracer,
     batch: Context,
+    since: SystemTime,
 }
 
 impl Trace {
     /// Its id by W3C Trace Context.
     pub fn id(&self) -> TraceId {
         self.batch.span().span_context().trace_id()
+    }
+
+    /// When it began.
+    pub fn since(&self) -> SystemTime {
+        self.since
     }
 
     /// Sets attributes of the batch. They are computed only where traces are exported.
@@ -119,19 +140,10 @@ impl Part {
         part.set_status(error.map_or(Status::Ok, |error| Status::error(error.to_string())));
     }
 
-    /// Runs `doing` as the current span: see [`traceparent`].
+    /// Runs `doing` as the current span, which a [`RequestSpan`] is a part of.
     pub async fn around<T>(&self, doing: impl Future<Output = T>) -> T {
         doing.with_context(self.0.clone()).await
     }
-}
-
-/// The `traceparent` header of the current span (W3C Trace Context); `None` where traces are not exported.
-pub fn traceparent() -> Option<String> {
-    Context::map_current(|current| {
-        let span = current.span();
-        let at = span.span_context();
-        at.is_sampled().then(|| format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
-    })
 }
 
 #[cfg(test)]

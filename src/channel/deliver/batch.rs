@@ -32,9 +32,16 @@ pub(crate) enum Work {
     /// The next range.
     Batch(Arc<Batch>),
     /// An event that was proved after the lane had passed it.
-    Late(Arc<Record>),
+    Late(LateRecord),
     /// The lane has fallen behind, and reads for itself. Never in a queue.
     CatchUp,
+}
+
+/// An event that was proved late, and its trace.
+#[derive(Clone, Debug)]
+pub(crate) struct LateRecord {
+    pub(crate) record: Arc<Record>,
+    pub(crate) trace: Trace,
 }
 
 /// A range, with everything that its record needs.

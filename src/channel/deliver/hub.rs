@@ -19,9 +19,9 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
 use crate::channel::QUEUE_BATCHES;
-use crate::channel::deliver::batch::{Batch, Work};
+use crate::channel::deliver::batch::{Batch, LateRecord, Work};
 use crate::event::Offset;
-use crate::record::{ChannelRef, Record};
+use crate::record::ChannelRef;
 use crate::tasks::lock;
 
 /// How long the other lanes wait for one whose queue is full.
@@ -131,9 +131,9 @@ impl Hub {
 
     /// Offers a late event to the attached lanes; `true` where each had room. A detached lane asks for what it is owed when
     /// it rejoins.
-    pub(crate) fn offer_late(&self, record: &Arc<Record>) -> bool {
+    pub(crate) fn offer_late(&self, late: &LateRecord) -> bool {
         let mut inner = lock(&self.inner);
-        inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(record.clone())).is_err()).count() == 0
+        inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
     }
 
     /// Attaches a lane if it has caught up; whether it had.

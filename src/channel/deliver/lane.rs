@@ -16,15 +16,16 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::debug;
 
 use crate::channel::ChannelError;
 use crate::channel::context::RunContext;
-use crate::channel::deliver::batch::{Batch, Work};
+use crate::channel::deliver::batch::{Batch, LateRecord, Work};
 use crate::channel::deliver::hub::LaneInput;
 use crate::channel::settings::Outlet;
 use crate::event::Offset;
@@ -33,9 +34,10 @@ use crate::record::{Message, Record};
 use crate::retry::Retry;
 use crate::sink::{Delivery, Held, LaneRef, Recorded, Undelivered};
 use crate::telemetry::Chain;
-use crate::telemetry::trace::{Part, TraceId};
+use crate::telemetry::trace::{Part, Trace, TraceId};
 
 mod catch_up;
+mod late;
 mod record;
 mod refusal;
 
@@ -60,8 +62,8 @@ pub(crate) struct Lane {
     held: BTreeSet<Offset>,
     /// The sink holds everything up to here, though it is not recorded. It is not offered again.
     held_through: Option<Offset>,
-    /// The trace of the events in hand.
-    trace: Option<TraceId>,
+    /// The trace of the events in hand, and when it began. Its spans end without waiting for the next events.
+    trace: Option<(TraceId, SystemTime)>,
     /// The delivery of the events in hand, as a part of their trace.
     delivery: Part,
 }
@@ -110,7 +112,7 @@ impl Lane {
                         self.late(&late, stop).await?;
                     }
                 }
-                Some(Work::Late(record)) => self.late(&record, stop).await?,
+                Some(Work::Late(late)) => self.late(&late, stop).await?,
                 Some(Work::CatchUp) => self.catch_up(stop).await?,
                 None => return Ok(()),
             }
@@ -124,7 +126,7 @@ impl Lane {
         &mut self,
         mut batch: Arc<Batch>,
         stop: &CancellationToken,
-    ) -> Result<(Arc<Batch>, Option<Arc<Record>>), Halt> {
+    ) -> Result<(Arc<Batch>, Option<LateRecord>), Halt> {
         let linger = self.outlet.sink.linger();
         let until = Instant::now() + linger;
         let mut offered = self.fresh(&batch).count();
@@ -184,7 +186,7 @@ impl Lane {
         while !waiting.is_empty() {
             self.goes_on(stop).await?;
             let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
-            self.trace = offered.first().map(|message| batch.trace_at(message.offset()).id());
+            self.trace = offered.first().map(|message| of_trace(batch.trace_at(message.offset())));
             let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
             let through = if count == waiting.len() { batch.through } else { last };
             let Err(Undelivered { delivered, beyond, error }) = self.offer(offered, through).await else {
@@ -228,11 +230,16 @@ impl Lane {
         let epoch = self.shared.owned.claim.lease.epoch;
         let delivery = Delivery { lane: &self.identity, epoch, through, messages };
         let answer = self.delivery.around(self.outlet.sink.deliver(&delivery)).await;
-        let (taken, error) = match &answer {
-            Ok(()) => (messages.len(), None),
-            Err(Undelivered { delivered, beyond, error }) => (delivered + beyond.len(), Some(error.kind())),
+        let (took, no_more) = (began.elapsed(), BTreeSet::new());
+        let (first, beyond, error) = match &answer {
+            Ok(()) => (messages.len(), &no_more, None),
+            Err(Undelivered { delivered, beyond, error }) => (*delivered, beyond, Some(error.kind())),
         };
-        self.shared.channel.metrics.offered(&self.outlet.name, began.elapsed(), taken, error);
+        let (metrics, taken) = (&self.shared.channel.metrics, first + beyond.len());
+        metrics.offered(&self.outlet.name, took, taken, error);
+        let beyond = messages[first..].iter().filter(|message| beyond.contains(&message.offset()));
+        let times = messages[..first].iter().chain(beyond).map(|message| message.record().time);
+        metrics.delivered(&self.outlet.name, self.trace.map(|(_, since)| since), times);
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));
@@ -263,38 +270,11 @@ impl Lane {
         self.outlet.filter.as_ref().is_none_or(|filter| filter.takes(record.facts()))
     }
 
-    /// Delivers a late event, if this lane is owed it. A lane that read the event with its proof is not.
-    async fn late(&mut self, record: &Arc<Record>, stop: &CancellationToken) -> Result<(), Halt> {
-        let offset = record.offset;
-        if !self.shared.look(|ledger| ledger.owes(&self.identity.sink, offset)) {
-            return Ok(());
-        }
-        if !self.has_passed(offset) || !self.held.is_empty() {
-            // An operator has put the cursor back: the event comes with its batch or, where the service no longer has it,
-            // later. Or the sink holds events that are not recorded, and nothing may be delivered behind them yet.
-            self.shared.late.insert([offset]);
-            return Ok(());
-        }
-        self.trace = None;
-        if !self.takes(record) {
-            return Ok(self.settle(offset, Some(record), None).await?);
-        }
-        self.goes_on(stop).await?;
-        let message = [Message::new(record, self.outlet.shape)];
-        let through = self.through.unwrap_or(offset);
-        while let Err(Undelivered { error, .. }) = self.offer(&message, through).await {
-            if let Some(letter) = self.dead_letter(&message[0], &error) {
-                return Ok(self.settle(offset, None, Some(letter)).await?);
-            }
-            self.refused(error, stop).await?;
-        }
-        self.accepted();
-        self.settle(offset, Some(record), None).await?;
-        info!(channel = %self.identity.channel.name, sink = %self.identity.sink, offset = offset.get(), "late event delivered");
-        Ok(())
-    }
-
     fn has_passed(&self, offset: Offset) -> bool {
         self.through.is_some_and(|through| offset <= through)
     }
+}
+
+fn of_trace(trace: &Trace) -> (TraceId, SystemTime) {
+    (trace.id(), trace.since())
 }

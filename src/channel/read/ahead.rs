@@ -16,7 +16,7 @@
 
 use std::ops::Range as Span;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -118,7 +118,12 @@ async fn read_on(
         let range = range.map(|range| {
             let (last, more) = (range.events.last().map(|event| event.offset), range.more);
             let read_plan = read_plan.clone();
-            let checking = tokio::spawn(async move { read_plan.check(range.events).await });
+            let checking = tokio::spawn(async move {
+                let began = Instant::now();
+                let checked = read_plan.check(range.events).await;
+                read_plan.channel.metrics.checked(began.elapsed());
+                checked
+            });
             ReadRange { last, more, early, took, checking: AbortOnDropHandle::new(checking) }
         });
         let above = leads_to(&range);

@@ -15,6 +15,9 @@ use crate::api::{ApiError, Page};
 use crate::cli::shown::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
+use crate::ledger::StateError;
+use crate::metrics::Metrics;
+use crate::sink::OpenFiles;
 use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict};
 
@@ -48,8 +51,8 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Asks the service, then each channel, then each sink that one uses.
-pub(super) async fn ask(config: &Config) -> Vec<Asked> {
+/// Asks the service, then each channel, then each sink that one uses. `state` is shown where it cannot be used.
+pub(super) async fn ask(config: &Config, state: Result<String, StateError>) -> Vec<Asked> {
     let url = config.api.client.base_url.as_str();
     let client = match assembly::client(config) {
         Ok(client) => client,
@@ -68,13 +71,15 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
     asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
     let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
     let sinks = stream::iter(used).map(async |(name, sink)| {
-        let probed = match sink.settings.build() {
+        let probed = match sink.settings.build(name, &OpenFiles::default(), &Metrics::default()) {
             Ok(sink) => sink.probe().await,
             Err(error) => Err(error),
         };
         Asked::new("sink", name, probed.map_err(|error| Chain(&error).to_string()))
     });
     asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    let path = config.state_path.display().to_string();
+    asked.extend(state.err().map(|error| Asked::new("state", &path, Err(Chain(&error).to_string()))));
     asked
 }
 

@@ -10,7 +10,7 @@ use nix::unistd::{Group, User};
 use super::{Sink, SinkSettings};
 use crate::config::section::{Reading, Reported, Section, all};
 use crate::config::values::{path, positive_duration, size};
-use crate::sink::{Access, ClosedName, Compression, FileSettings, Keep, Rotation};
+use crate::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation};
 
 pub(super) mod shown;
 
@@ -29,7 +29,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
         rotation: read_rotation(sink, path.as_deref().ok()),
     })?;
     if let Some(link) = settings.latest_link() {
-        if settings.takes(link) {
+        if settings.takes(&Place::of_link(link)) {
             sink.wrong("latest_link", "must be another path than that of the file, and of no closed file");
         } else if link.file_name().is_none() {
             sink.wrong("latest_link", "must end with a name");
@@ -101,21 +101,23 @@ pub(super) fn check_conflicts(sinks: &Section<'_>, name: &str, sink: &Sink, othe
     }
 }
 
-/// Which key of `file` is wrong beside the file `other`, whose table is `at`, and why.
+/// Which key of `file` is wrong beside the file `other`, whose table is `at`, and why. Files are compared by where their
+/// paths lead, which links may change until they are opened.
 fn conflict(file: &FileSettings, other: &FileSettings, at: &str) -> Option<(&'static str, String)> {
-    if file.path == other.path {
+    let (place, other_place) = (Place::of(&file.path), Place::of(&other.path));
+    if place.is(&other_place) {
         return Some(("path", format!("is the file of {at} too; give each sink a file of its own")));
     }
-    let same_directory = file.path.parent() == other.path.parent();
-    let overlap = same_directory && file.closed_name().overlaps(&other.closed_name());
-    let (link, other_link) = (file.latest_link(), other.latest_link());
-    if overlap || file.takes(&other.path) || other.takes(&file.path) {
+    let overlap = place.is_beside(&other_place) && file.closed_name().overlaps(&other.closed_name());
+    let (link, other_link) = (file.latest_link().map(Place::of_link), other.latest_link().map(Place::of_link));
+    let same_link = link.as_ref().zip(other_link.as_ref()).is_some_and(|(link, other)| link.is(other));
+    if overlap || file.takes(&other_place) || other.takes(&place) {
         // The key to change is one that the operator has set.
         let key = if file.closed_name() == ClosedName::beside(&file.path) { "path" } else { "rotated_name" };
         Some((key, format!("would be mixed up with files of {at}; give closed files another rotated_name")))
-    } else if link.is_some_and(|link| other_link == Some(link) || other.takes(link)) {
+    } else if same_link || link.is_some_and(|link| other.takes(&link)) {
         Some(("latest_link", format!("is in the way of {at}; name another path")))
-    } else if other_link.is_some_and(|link| file.takes(link)) {
+    } else if other_link.is_some_and(|link| file.takes(&link)) {
         Some(("path", format!("is in the way of {at}.latest_link")))
     } else {
         None

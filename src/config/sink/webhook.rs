@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use url::Url;
 
 use crate::config::section::{Reported, Section, all};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
-use crate::sink::{Dispatch, SigningKeys, WebhookSettings};
+use crate::sink::{Dispatch, SigningKeys, WebhookSettings, has_token};
 
 mod connection;
 mod headers;
@@ -32,14 +33,30 @@ const WAIT_LIMIT: Duration = Duration::from_secs(5 * 60);
 const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
+    let url = read_url(sink);
     all!(WebhookSettings {
-        url: sink.required("url", http_url),
+        url: url,
+        secret_url: Ok(sink.is_set("url_file")),
         keys: sink.secret("secret", SigningKeys::parse).map(Option::unwrap_or_default),
         headers: headers::read(sink),
         connection: connection::read(sink, url.as_ref().ok()),
         dispatch: read_dispatch(sink),
         timeout: sink.or("timeout", positive_duration, TIMEOUT),
     })
+}
+
+/// `url`, or what `url_file` holds.
+fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
+    const KEYS: [&str; 2] = ["url", "url_file"];
+    let key = sink.either(KEYS[0], KEYS[1])?.ok_or_else(|| sink.missing(KEYS[0]))?;
+    let url = if key == KEYS[0] { sink.optional(key, http_url) } else { sink.secret_file(key, http_url) };
+    let url = url?.ok_or_else(|| sink.missing(key))?;
+    sink.note_plaintext(key, &url, "every event");
+    if key == KEYS[0] && has_token(&url) {
+        sink.note_secret(key);
+        sink.note(key, "it seems to have a token in it, which is shown as …; keep it in a file, by url_file");
+    }
+    Ok(url)
 }
 
 /// How events go into requests: one each, several at a time, or in batches.

@@ -44,9 +44,12 @@ fn documented() -> String {
 /// Puts secrets where the text says, below a temporary directory.
 fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     let directory = TempDir::new().expect("a temporary directory");
-    fs::write(directory.path().join("api-key"), "k\n").expect("a file");
     let secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n";
-    fs::write(directory.path().join("ledger-secret"), secret).expect("a file");
+    for (name, text) in [("api-key", "k\n"), ("ledger-secret", secret)] {
+        let path = directory.path().join(name);
+        fs::write(&path, text).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its own");
+    }
     load(&text.replace(CREDENTIALS, &directory.path().display().to_string()), &[])
 }
 
@@ -91,6 +94,7 @@ fn the_documented_defaults_are_those_of_the_code() {
         "api_key = ",
         "workflow_owner = ",
         "secret = ",
+        "url_file = ",
         "valid_signers = [\"0x…",
         "filter",
         "NAME-file = ",
@@ -108,6 +112,7 @@ fn the_documented_defaults_are_those_of_the_code() {
         "ca_file",
         "client_",
         "otlp_headers",
+        "otlp_ca_file",
         "proxy",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));

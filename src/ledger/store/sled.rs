@@ -59,6 +59,14 @@ impl Sled {
         Ok(Self { database, mirror, lost, directory: Arc::new(directory) })
     }
 
+    /// What [`open`](Self::open) would find at `path`, or make, in words. Nothing is made or opened.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn examine(path: &Path) -> Result<String, StateError> {
+        Directory::examine(path)
+    }
+
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, StateError> + Send + 'static,

@@ -33,11 +33,13 @@ use tokio::sync::Notify;
 
 use super::closed::ClosedFiles;
 use super::lines::ends;
+use super::open_files::{Claim, OpenFiles};
 use super::opening::{self, Doing, if_there, rename_new, sync_directory};
 use super::read_back::{Snapshot, Unrecorded};
 use super::settings::{FileSettings, Rotation};
 use super::tail::{Tail, release};
 use crate::event::ChannelId;
+use crate::metrics::{Upkeep, UpkeepFailures};
 use crate::record::Message;
 use crate::sink::SinkError;
 
@@ -47,6 +49,8 @@ const LINE_BREAK: &[u8] = b"\n";
 #[derive(Debug)]
 pub(super) struct Journal {
     settings: FileSettings,
+    open: OpenFiles,
+    pub(super) failures: UpkeepFailures,
     active: Option<Active>,
     /// What files hold though it is not recorded: passed over when it is offered.
     unrecorded: HashMap<ChannelId, Unrecorded>,
@@ -60,6 +64,7 @@ struct Active {
     tail: Tail<fs::File>,
     identity: (u64, u64),
     files: ClosedFiles,
+    _claim: Claim,
 }
 
 /// A file's device and its number there: which file it is, whatever its name.
@@ -68,8 +73,8 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 }
 
 impl Journal {
-    pub(super) fn new(settings: FileSettings) -> Self {
-        Self { settings, active: None, unrecorded: HashMap::new(), opened: Arc::default() }
+    pub(super) fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
+        Self { settings, open, failures, active: None, unrecorded: HashMap::new(), opened: Arc::default() }
     }
 
     /// Opens the file that stands at the path now, unless it is open.
@@ -91,7 +96,7 @@ impl Journal {
         match &mut self.active {
             Some(active) => Ok(active),
             none => {
-                let active = Active::open(&self.settings)?;
+                let active = Active::open(&self.settings, &self.open)?;
                 self.opened.notify_one();
                 Ok(none.insert(active))
             }
@@ -154,8 +159,11 @@ impl Journal {
         }
         let ends = file.sync_data().and_then(|()| ends(file, length));
         let (first, last) = ends.doing("closing", path)?;
-        let closed = active.files.next(first, last)?;
-        rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed)).doing("closing", path)?;
+        let closed = active.files.next(first, last).and_then(|closed| {
+            let renamed = rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed));
+            renamed.doing("closing", path).map(|()| closed)
+        });
+        let closed = closed.inspect_err(|_| self.failures.count(Upkeep::Rotate))?;
         self.active = None;
         self.open()?;
         tracing::info!(path = %closed.display(), bytes = length, "file closed, going on in a new one");
@@ -170,11 +178,13 @@ fn holds(unrecorded: &Unrecorded, message: &Message) -> bool {
 }
 
 impl Active {
-    fn open(settings: &FileSettings) -> Result<Self, SinkError> {
+    fn open(settings: &FileSettings, open: &OpenFiles) -> Result<Self, SinkError> {
         let file = opening::open(&settings.path, settings.access)?;
         let active = fs::canonicalize(&settings.path).doing("looking at", &settings.path)?;
         let identity = identity(&file.metadata().doing("looking at", &settings.path)?);
-        Ok(Self { tail: Tail::new(file), identity, files: ClosedFiles { active, name: settings.closed_name() } })
+        let files = ClosedFiles { active, name: settings.closed_name() };
+        let claim = open.claim(&files).doing("opening", &settings.path)?;
+        Ok(Self { tail: Tail::new(file), identity, files, _claim: claim })
     }
 
     fn append(&mut self, lines: &[&[u8]]) -> io::Result<()> {

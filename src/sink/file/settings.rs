@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::compression::Compression;
 use super::name::ClosedName;
+use super::place::Place;
 
 /// A file that events are appended to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +31,11 @@ impl FileSettings {
         self.rotation.as_ref()?.latest_link.as_deref()
     }
 
-    /// Whether something else at `path` would be in the way of the file, or taken for a closed one.
-    pub fn takes(&self, path: &Path) -> bool {
+    /// Whether something else at this place would be in the way of the file, or taken for a closed one.
+    pub fn takes(&self, other: &Place) -> bool {
         let claims = |name: &OsStr| self.closed_name().claims(&name.to_string_lossy());
-        path == self.path || (path.parent() == self.path.parent() && path.file_name().is_some_and(claims))
+        let place = Place::of(&self.path);
+        other.is(&place) || (other.is_beside(&place) && other.name().is_some_and(claims))
     }
 }
 

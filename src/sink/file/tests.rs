@@ -19,7 +19,7 @@ impl FileSettings {
 async fn channels_share_a_file_and_each_keeps_its_order() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let sink = Arc::new(File::new(FileSettings::at(&path)));
+    let sink = Arc::new(File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default()));
 
     let mut lanes = JoinSet::new();
     for number in 1..=4 {
@@ -49,7 +49,7 @@ async fn a_delivery_that_was_not_awaited_is_found_at_the_next_resume() {
     let path = directory.path().join("events.jsonl");
     let (ours, batch) = (channel(1), records(&channel(1), 1..100));
     let recorded = Recorded { lane: lane(&ours), epoch: 1, through: Some(offset(0)), owed: BTreeSet::new() };
-    let sink = File::new(FileSettings::at(&path));
+    let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
 
     {
         let delivery = std::pin::pin!(deliver(&sink, &ours, &batch));
@@ -65,7 +65,7 @@ async fn a_delivery_that_was_not_awaited_is_found_at_the_next_resume() {
 async fn a_refused_batch_counts_as_wholly_undelivered() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let sink = File::new(FileSettings::at(&path));
+    let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
     std::fs::create_dir(&path).unwrap();
 
     let refused = deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap_err();

@@ -35,6 +35,7 @@ use super::index::Index;
 use super::journal::Journal;
 use super::opening::{Doing, if_there, lock};
 use super::settings::{Keep, Rotation};
+use crate::metrics::{Upkeep as Task, UpkeepFailures};
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::SinkError;
 use crate::telemetry::Chain;
@@ -54,13 +55,13 @@ pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation
     let mut upkeep = Upkeep { rotation, stop, reported: HashSet::new() };
     while let Some(journal) = journal.upgrade() {
         let mut journal = journal.lock_owned().await;
-        let opened = Arc::clone(&journal.opened);
+        let (opened, failures) = (Arc::clone(&journal.opened), journal.failures.clone());
         let done;
         (upkeep, done) = blocking(move || {
             let files = journal.close_by_the_clock();
             // Deliveries go on from here.
             drop(journal);
-            let done = files.and_then(|files| files.map_or(Ok(()), |files| upkeep.run(&files)));
+            let done = files.and_then(|files| files.map_or(Ok(()), |files| upkeep.run(&files, &failures)));
             (upkeep, done)
         })
         .await;
@@ -97,17 +98,21 @@ impl Upkeep {
     ///
     /// # Errors
     /// The first thing that failed. Everything else has been done.
-    pub(super) fn run(&mut self, files: &ClosedFiles) -> Result<(), SinkError> {
+    pub(super) fn run(&mut self, files: &ClosedFiles, failures: &UpkeepFailures) -> Result<(), SinkError> {
         let done = [
-            remove_unfinished(files),
-            self.link(files),
+            (Task::Other, remove_unfinished(files)),
+            (Task::Other, self.link(files)),
             // Before anything is compressed, which takes room.
-            self.delete(files),
-            Index::update(files, &self.stop),
-            self.compress_all(files),
-            self.delete(files),
+            (Task::Delete, self.delete(files)),
+            (Task::Other, Index::update(files, &self.stop)),
+            (Task::Compress, self.compress_all(files)),
+            (Task::Delete, self.delete(files)),
         ];
-        if self.stop.is_cancelled() { Ok(()) } else { done.into_iter().collect() }
+        if self.stop.is_cancelled() {
+            return Ok(());
+        }
+        let count = |(task, done): (Task, Result<_, _>)| done.inspect_err(|_| failures.count(task));
+        done.map(count).into_iter().collect()
     }
 
     /// Lets the link lead to the file closed last: to its compressed form, once there is one.

@@ -19,8 +19,20 @@ pub(super) const DRAINING: Duration = Duration::from_secs(1);
 /// Why a request did not do what it was for.
 pub(super) struct Refusal {
     pub(super) error: SinkError,
-    /// Whether it concerns the endpoint, which asks for a pause or cannot be reached, and not only what was posted.
-    pub(super) of_endpoint: bool,
+    pub(super) about: About,
+}
+
+/// What a refusal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// The endpoint, which asks for a pause or cannot be reached: nothing more is posted now.
+    Endpoint,
+    /// The request, as its address or our credentials: each one like it is refused.
+    Request,
+    /// What was posted: one of its events, perhaps. The others may be taken.
+    Content,
+    /// The size of what was posted: a part of it may be taken.
+    Size,
 }
 
 /// What an answer means.
@@ -31,16 +43,39 @@ pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
     }
     if status == StatusCode::GONE {
         let message = "answered 410: it wants no more events, and is sent none until it is resumed (channeld resume)";
-        return Err(Refusal { error: SinkError::Gone(message.to_owned()), of_endpoint: true });
+        return Err(Refusal { error: SinkError::Gone(message.to_owned()), about: About::Endpoint });
     }
     let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     let retry_after = http::retry_after(response.headers());
-    let of_endpoint = retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
+    let about = match status {
+        _ if retry_after.is_some() => About::Endpoint,
+        StatusCode::TOO_MANY_REQUESTS => About::Endpoint,
+        StatusCode::PAYLOAD_TOO_LARGE => About::Size,
+        StatusCode::BAD_REQUEST
+        | StatusCode::CONFLICT
+        | StatusCode::UNSUPPORTED_MEDIA_TYPE
+        | StatusCode::UNPROCESSABLE_ENTITY => About::Content,
+        _ => About::Request,
+    };
     // Others are about the event, or our credentials.
     let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     let needs_attention = !(status.is_server_error() || temporary.contains(&status));
     let message = format!("answered {}{hint}", status.as_u16());
-    Err(Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, of_endpoint })
+    Err(Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, about })
+}
+
+/// A word for why there was no answer.
+pub(super) fn kind(error: &reqwest::Error) -> &'static str {
+    match error {
+        error if error.is_timeout() => "timeout",
+        error if error.is_connect() => "connect",
+        _ => "broken_off",
+    }
+}
+
+/// Whether the connection was there, and ended before the answer.
+pub(super) fn is_broken_off(error: &reqwest::Error) -> bool {
+    error.is_request() && !error.is_connect() && !error.is_timeout() && find::<rustls::Error>(error).is_none()
 }
 
 /// Why there was no answer. `suspicion` is what may be behind it where the other side ends the connection.
@@ -59,7 +94,7 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
     if let Some(suspicion) = suspicion {
         message = format!("{message}; {suspicion}");
     }
-    Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, of_endpoint: true }
+    Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, about: About::Endpoint }
 }
 
 /// The first of that type among an error and its sources. What an I/O error wraps is not its source.

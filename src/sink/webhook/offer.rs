@@ -11,42 +11,40 @@
 //! * **A refusal of one event concerns its queue alone.** After one that concerns the endpoint itself no further request
 //!   is begun.
 //! * **What arrived is not posted again,** even when it stands behind an event that was refused.
-//! * **A batch's id depends on its events alone.** Its `webhook-id` is a UUID made of their ids in their order: the same at
-//!   each attempt and after a restart. After a crash other events may form a batch, because that depends on what there is
-//!   to send: a consumer that must not act twice goes by the ids of the events.
-//! * **Batches are bounded,** by a number of events and by the size of the body. An event that is larger is sent alone.
+//! * **Only the refused event is blamed.** A batch that is refused for its content or its size is offered in halves at once,
+//!   until one event remains.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
-use uuid::Uuid;
+use tracing::{debug, warn};
 
 use super::Webhook;
-use super::answer::Refusal;
+use super::answer::{About, Refusal};
+use super::batch::{array, batch_id, batches};
 use super::settings::Dispatch;
 use crate::event::Offset;
 use crate::record::{Field, Message};
-use crate::sink::{SinkError, Undelivered};
-
-/// The ids of batches are made in this namespace (RFC 9562, version 5).
-const NAMESPACE: Uuid = Uuid::from_u128(0x5b0f_91a6_2f0e_4f0a_9d38_6c1f_4a57_e2d1);
+use crate::sink::{Delivery, LaneRef, SinkError, Undelivered};
 
 /// The events of each request.
-type Queue<'a> = Vec<&'a [Message]>;
+pub(super) type Queue<'a> = Vec<&'a [Message]>;
 
 impl Webhook {
-    pub(super) async fn offer(&self, messages: &[Message]) -> Result<(), Undelivered> {
+    pub(super) async fn offer(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let messages = delivery.messages;
         let (queues, concurrency) = match self.settings.dispatch {
             Dispatch::Single { concurrency: 1 } => (vec![messages.chunks(1).collect()], 1),
             Dispatch::Single { concurrency } => (by_subject(messages), concurrency),
-            Dispatch::Batches { events, bytes, .. } => (vec![batches(messages, events, bytes)], 1),
+            Dispatch::Batches { events, .. } => {
+                (vec![batches(messages, events, self.largest.load(Ordering::Relaxed))], 1)
+            }
         };
         let (stop, mut arrived, mut refusals) = (AtomicBool::new(false), BTreeSet::new(), Vec::new());
-        let posting: Vec<_> = queues.into_iter().map(|queue| self.in_order(queue, &stop)).collect();
+        let posting: Vec<_> = queues.into_iter().map(|queue| self.in_order(delivery.lane, queue, &stop)).collect();
         let mut posting = stream::iter(posting).buffer_unordered(concurrency);
         while let Some((posted, refused)) = posting.next().await {
             arrived.extend(posted);
@@ -61,9 +59,14 @@ impl Webhook {
 
     /// Posts requests until one is refused, or `stop` is set. Returns what arrived; the first event of the refused request,
     /// and why.
-    async fn in_order(&self, queue: Queue<'_>, stop: &AtomicBool) -> (Vec<Offset>, Option<(Offset, SinkError)>) {
-        let mut arrived = Vec::new();
-        for events in queue {
+    async fn in_order(
+        &self,
+        lane: &LaneRef,
+        queue: Queue<'_>,
+        stop: &AtomicBool,
+    ) -> (Vec<Offset>, Option<(Offset, SinkError)>) {
+        let (mut arrived, mut queue) = (Vec::new(), VecDeque::from(queue));
+        while let Some(events) = queue.pop_front() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -71,13 +74,50 @@ impl Webhook {
                 Dispatch::Single { .. } => (events[0].key(), events[0].content_type(), events[0].body().clone()),
                 Dispatch::Batches { .. } => (batch_id(events), events[0].batch_content_type(), array(events)),
             };
-            if let Err(Refusal { error, of_endpoint }) = self.post(id, content_type, body).await {
-                stop.fetch_or(of_endpoint, Ordering::Relaxed);
-                return (arrived, Some((events[0].offset(), error)));
+            let (bytes, largest) = (body.len(), self.largest.load(Ordering::Relaxed));
+            if events.len() > 1 && bytes > largest {
+                // The endpoint has refused one since for its size.
+                batches(events, events.len(), largest).into_iter().rev().for_each(|part| queue.push_front(part));
+                continue;
             }
-            arrived.extend(events.iter().map(Message::offset));
+            let Err(Refusal { error, about }) = self.post(lane, id, content_type, body).await else {
+                arrived.extend(events.iter().map(Message::offset));
+                continue;
+            };
+            if events.len() > 1 && matches!(about, About::Content | About::Size) {
+                self.halves(lane, events.len(), bytes, about);
+                let (first, second) = events.split_at(events.len() / 2);
+                queue.push_front(second);
+                queue.push_front(first);
+                continue;
+            }
+            stop.fetch_or(about == About::Endpoint, Ordering::Relaxed);
+            let error = if about == About::Size { self.too_large(error, bytes) } else { error };
+            return (arrived, Some((events[0].offset(), error)));
         }
         (arrived, None)
+    }
+
+    /// Reports a batch that is offered in halves. After one that was too large, others are no larger than its half.
+    fn halves(&self, LaneRef { channel, sink }: &LaneRef, events: usize, bytes: usize, about: About) {
+        let channel = &channel.name;
+        if about == About::Size {
+            let (smaller, batch_bytes) = (bytes / 2, self.settings.dispatch.batch_bytes());
+            self.largest.fetch_min(smaller, Ordering::Relaxed);
+            warn!(%channel, %sink, events, bytes, smaller, batch_bytes, "endpoint refused a batch for its size: smaller ones from now on, lower batch_bytes");
+        } else {
+            debug!(%channel, %sink, events, bytes, "endpoint refused a batch for its content: offering it in halves");
+        }
+    }
+
+    /// Says how large the event was that the endpoint refused for its size.
+    fn too_large(&self, mut error: SinkError, bytes: usize) -> SinkError {
+        if let SinkError::Refused { message, .. } = &mut error {
+            let batch_bytes = self.settings.dispatch.batch_bytes();
+            let set = batch_bytes.map(|set| format!(" (batch_bytes is {set})")).unwrap_or_default();
+            *message = format!("{message}: the event alone is {bytes} bytes, more than it takes{set}");
+        }
+        error
     }
 }
 
@@ -93,35 +133,6 @@ fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
     let mut queues: Vec<_> = queues.into_values().collect();
     queues.sort_by_key(|queue| queue[0][0].offset());
     queues
-}
-
-/// As many events in each batch as it takes, and at least one.
-fn batches(mut messages: &[Message], events: usize, bytes: usize) -> Queue<'_> {
-    let mut batches = Vec::new();
-    while !messages.is_empty() {
-        // The first bracket.
-        let mut size = 1;
-        let fits = |message: &&Message| {
-            // With the comma, or the last bracket, after it.
-            size += message.body().len() + 1;
-            size <= bytes
-        };
-        let fitting = messages.iter().take(events).take_while(fits).count();
-        let (batch, rest) = messages.split_at(fitting.max(1));
-        batches.push(batch);
-        messages = rest;
-    }
-    batches
-}
-
-fn batch_id(events: &[Message]) -> String {
-    let ids: Vec<_> = events.iter().map(Message::key).collect();
-    Uuid::new_v5(&NAMESPACE, ids.join("\n").as_bytes()).to_string()
-}
-
-fn array(events: &[Message]) -> Bytes {
-    let bodies: Vec<&[u8]> = events.iter().map(|message| &**message.body()).collect();
-    Bytes::from([b"[", &*bodies.join(&b","[..]), b"]"].concat())
 }
 
 /// How much an error matters for what is done next.

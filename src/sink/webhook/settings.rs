@@ -9,11 +9,19 @@ use url::Url;
 use super::signature::SigningKeys;
 use crate::http::Connection;
 
+/// Shown in the place of what may be a secret.
+const HIDDEN: &str = "…";
+
+/// The longest part of a path that is taken for a word.
+const MAX_WORD: usize = 20;
+
 /// An endpoint that events are posted to.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// The endpoint: http or https. Its query may hold a token: show [`shown_url`](Self::shown_url) instead.
+    /// The endpoint: http or https. It may hold a token: show [`shown_url`](Self::shown_url) instead.
     pub url: Url,
+    /// Whether the operator keeps the URL secret.
+    pub secret_url: bool,
     /// What deliveries are signed with. Without keys they are not signed.
     pub keys: SigningKeys,
     /// Headers of every request, beside those that the sink makes itself. The values are not shown.
@@ -51,17 +59,43 @@ impl Default for Dispatch {
     }
 }
 
-impl WebhookSettings {
-    /// The endpoint without its query, fit for logs and people.
-    pub fn shown_url(&self) -> Url {
-        let mut url = self.url.clone();
-        url.set_query(None);
-        url
+impl Dispatch {
+    /// The largest body of a batch, in bytes.
+    pub(super) fn batch_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Single { .. } => None,
+            Self::Batches { bytes, .. } => Some(*bytes),
+        }
     }
+}
+
+impl WebhookSettings {
+    /// The endpoint without what may be a secret, for logs and people.
+    pub fn shown_url(&self) -> String {
+        let origin = self.url.origin().ascii_serialization();
+        if self.secret_url {
+            return format!("{origin}/{HIDDEN}");
+        }
+        let shown = |segment| if is_word(segment) { segment } else { HIDDEN };
+        let path: Vec<_> = self.url.path().split('/').map(shown).collect();
+        origin + &path.join("/")
+    }
+}
+
+/// Whether a part of the path is no plain word, and so perhaps a token.
+pub fn has_token(url: &Url) -> bool {
+    !url.path().split('/').all(is_word)
+}
+
+/// Whether a part of a path is a plain word or a version such as `v1`. Tokens are longer, or have digits or capitals.
+fn is_word(segment: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || b"-_.".contains(&byte);
+    let is_version = segment.strip_prefix('v').is_some_and(|number| matches!(number.parse(), Ok(0..100)));
+    is_version || segment.len() <= MAX_WORD && segment.bytes().all(is_letter)
 }
 
 impl fmt::Debug for WebhookSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookSettings").field("url", &self.shown_url().as_str()).finish_non_exhaustive()
+        f.debug_struct("WebhookSettings").field("url", &self.shown_url()).finish_non_exhaustive()
     }
 }

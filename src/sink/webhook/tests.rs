@@ -90,6 +90,7 @@ impl Drop for Server {
 fn settings(url: &Url) -> WebhookSettings {
     WebhookSettings {
         url: url.clone(),
+        secret_url: false,
         keys: SigningKeys::default(),
         headers: HeaderMap::new(),
         connection: Connection::default(),

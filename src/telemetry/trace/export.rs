@@ -11,10 +11,11 @@
 //! `stop` ends it once the queue has been exported. It may be dropped at any point: the rest is lost.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::{Context, KeyValue, Value};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -26,9 +27,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use url::Url;
+use uuid::Uuid;
 
 use super::Traces;
-use crate::http;
+use crate::http::{self, Authorities, Connection};
 
 /// Spans that wait to be exported: about ten a batch, so those of a busy minute.
 const QUEUED: usize = 8_192;
@@ -42,6 +44,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The longest wait for a collector's answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The attribute that tells one process from another.
+const INSTANCE: &str = "service.instance.id";
+
 /// Below the collector's address.
 const PATH: &str = "v1/traces";
 
@@ -52,6 +57,8 @@ pub struct Otlp {
     pub endpoint: Url,
     /// Headers of each request. The values may be secrets.
     pub headers: HeaderMap,
+    /// The authorities that TLS trusts instead of the system's.
+    pub authorities: Option<Authorities>,
 }
 
 /// Why the client of the collector could not be made.
@@ -61,6 +68,7 @@ pub type SetupError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 pub struct Export {
     exporter: SpanExporter,
+    resource: Resource,
     otlp: watch::Receiver<Otlp>,
     queue: mpsc::Receiver<SpanData>,
     lost: IntCounter,
@@ -73,11 +81,14 @@ impl Export {
     /// # Errors
     /// If the client of the collector cannot be made.
     pub fn new(otlp: watch::Receiver<Otlp>, lost: IntCounter) -> Result<(Traces, Self), SetupError> {
-        let (sender, queue) = mpsc::channel(QUEUED);
+        let ((sender, queue), resource) = (mpsc::channel(QUEUED), resource());
         let queueing = Queue { sender, lost: lost.clone(), is_full: AtomicBool::new(false) };
-        let provider = SdkTracerProvider::builder().with_resource(resource()).with_span_processor(queueing);
-        let exporter = exporter(&otlp.borrow())?;
-        Ok((Traces::sampled(provider, Sampler::AlwaysOn), Self { exporter, otlp, queue, lost, is_failing: false }))
+        let provider = SdkTracerProvider::builder().with_resource(resource.clone()).with_span_processor(queueing);
+        let exporter = exporter(&otlp.borrow(), &resource)?;
+        Ok((
+            Traces::sampled(provider, Sampler::AlwaysOn),
+            Self { exporter, resource, otlp, queue, lost, is_failing: false },
+        ))
     }
 
     /// Exports until `stop` fires, and then the rest of the queue.
@@ -103,7 +114,7 @@ impl Export {
 
     async fn export(&mut self, spans: Vec<SpanData>) {
         let count = u64::try_from(spans.len()).unwrap_or(u64::MAX);
-        self.follow_headers();
+        self.follow_settings();
         let error = match timeout(TIMEOUT, self.exporter.export(spans)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
@@ -124,25 +135,36 @@ impl Export {
         }
     }
 
-    /// Uses changed headers from this export on.
-    fn follow_headers(&mut self) {
+    /// Uses changed headers and authorities from this export on.
+    fn follow_settings(&mut self) {
         if !self.otlp.has_changed().unwrap_or(false) {
             return;
         }
-        match exporter(&self.otlp.borrow_and_update()) {
+        match exporter(&self.otlp.borrow_and_update(), &self.resource) {
             Ok(exporter) => self.exporter = exporter,
-            Err(error) => warn!(%error, "traces go on with the headers from before"),
+            Err(error) => warn!(%error, "traces go on with the headers and authorities from before"),
         }
     }
 }
 
+/// What spans say of this process: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` come first.
 fn resource() -> Resource {
+    let found = Resource::builder().build();
+    let known = |key: &'static str| found.get(&key.into());
+    let named = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty()).map(Value::from);
+    // The SDK's name where nobody has given one.
+    let is_given = |name: &Value| !name.as_str().starts_with("unknown_service");
+    let name = named.or_else(|| known("service.name").filter(is_given)).unwrap_or_else(|| "channeld".into());
+    let instance = known(INSTANCE).unwrap_or_else(|| Uuid::new_v4().to_string().into());
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    Resource::builder().with_service_name("channeld").with_attribute(version).build()
+    let resource = Resource::builder().with_service_name(name).with_attribute(version);
+    resource.with_attribute(KeyValue::new(INSTANCE, instance)).build()
 }
 
-fn exporter(otlp: &Otlp) -> Result<SpanExporter, SetupError> {
-    let client = http::client_for(&otlp.endpoint)?.timeout(TIMEOUT).default_headers(otlp.headers.clone());
+fn exporter(otlp: &Otlp, resource: &Resource) -> Result<SpanExporter, SetupError> {
+    let connection = Connection { authorities: otlp.authorities.clone(), ..Connection::default() };
+    let client = http::client_by(&otlp.endpoint, &connection, Arc::default())?;
+    let client = client.timeout(TIMEOUT).default_headers(otlp.headers.clone());
     let mut exporter = SpanExporter::builder()
         .with_http()
         .with_http_client(client.build()?)
@@ -150,7 +172,7 @@ fn exporter(otlp: &Otlp) -> Result<SpanExporter, SetupError> {
         .with_endpoint(format!("{}/{PATH}", otlp.endpoint.as_str().trim_end_matches('/')))
         .with_timeout(TIMEOUT)
         .build()?;
-    exporter.set_resource(&resource());
+    exporter.set_resource(resource);
     Ok(exporter)
 }
 

@@ -86,3 +86,102 @@ async fn a_wrong_configuration_is_not_tried_out() {
     let shown: Value = serde_json::from_slice(&told.out).unwrap();
     assert_eq!((told.code, &shown["valid"], &shown["asked"]), (Some(78), &json!(false), &Value::Null));
 }
+
+/// What `check` prints beside what would run.
+async fn notes(setup: &Setup) -> Vec<String> {
+    let told = setup.tell(&["check", "--json"]).await;
+    let shown: Value = serde_json::from_slice(&told.out).unwrap_or_else(|_| panic!("{told:?}"));
+    shown["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap().to_owned()).collect()
+}
+
+fn set_mode(path: &std::path::Path, mode: u32) {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+}
+
+#[tokio::test]
+async fn plain_http_beyond_this_machine_and_secrets_that_every_user_can_read_are_noted() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    setup.write();
+    assert_eq!(notes(&setup).await, [""; 0]);
+
+    setup.set("api.base_url", "http://service.internal/v1");
+    setup.set("sinks.hook.url", "http://ledger.internal/hooks");
+    setup.remove("sinks.hook.secret");
+    let secret = setup.path("secret");
+    std::fs::write(&secret, "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=\n").unwrap();
+    set_mode(&secret, 0o644);
+    setup.set("sinks.hook.secret_file", secret.display().to_string());
+    set_mode(&setup.write(), 0o644);
+    let noted = notes(&setup).await;
+    let expected = [
+        ("api.base_url: plain http", "the API key"),
+        ("api.api_key: every user can read", "channeld.toml"),
+        ("sinks.hook.url: plain http", "use https"),
+        ("sinks.hook.secret_file: every user can read", "chmod o-r"),
+    ];
+    assert_eq!(noted.len(), expected.len(), "{noted:?}");
+    for (key, words) in expected {
+        assert!(noted.iter().any(|note| note.starts_with(key) && note.contains(words)), "{key}: {noted:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_in_the_path_of_a_webhook_is_shown_nowhere_and_its_url_may_stand_in_a_file() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    setup.set("sinks.hook.url", "https://chat.internal/api/v2/hooks/T024BE7LD/xK29aTokenOfATest?token=aTokenOfATest");
+    setup.keep_secret("aTokenOfATest");
+    setup.keep_secret("T024BE7LD");
+    setup.write();
+    let told = setup.tell(&["check"]).await;
+    let text = String::from_utf8(told.out).unwrap();
+    assert!(text.contains("webhook https://chat.internal/api/v2/hooks/…/… ("), "{text}");
+    assert!(text.contains("note: sinks.hook.url: it seems to have a token in it"), "{text}");
+
+    let file = setup.path("url");
+    let write = |url: String| std::fs::write(&file, url + "\n").unwrap();
+    write(format!("{}?token=1", receiver.url()));
+    set_mode(&file, 0o600);
+    setup.remove("sinks.hook.url");
+    setup.set("sinks.hook.url_file", file.display().to_string());
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| receiver.received() == 10).await;
+    let text = String::from_utf8(setup.tell(&["check"]).await.out).unwrap();
+    assert!(text.contains("/… (") && !text.contains("/hook") && !text.contains("note:"), "{text}");
+
+    let other = Receiver::start().await;
+    write(other.url());
+    daemon.signal(rustix::process::Signal::HUP);
+    daemon.until_logged("configuration read again: in force").await;
+    simulator.publish(0, 5);
+    daemon.until("the rest goes to the other", |_| other.received() == 5).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_state_directory_is_looked_at_as_run_would_find_or_make_it() {
+    let simulator = service().await;
+    let mut setup = Setup::reading(&simulator);
+    let state = setup.path("state");
+    for (path, what) in [(state.clone(), ""), (state.join("not/yet/made"), "")] {
+        setup.set("state.path", path.display().to_string());
+        setup.write();
+        assert_eq!(notes(&setup).await, [what; 0]);
+    }
+    assert!(!state.exists(), "nothing was made");
+    std::fs::create_dir(&state).unwrap();
+    set_mode(&state, 0o750);
+    std::fs::write(setup.path("a-file"), "").unwrap();
+    for (path, words) in [("state", "has mode 0750"), ("a-file", "no directory"), ("a-file/state", "Not a directory")] {
+        setup.set("state.path", setup.path(path).display().to_string());
+        setup.write();
+        let noted = notes(&setup).await;
+        assert!(noted.len() == 1 && noted[0].contains(words) && noted[0].starts_with("state.path: "), "{noted:?}");
+        let (code, asked) = connect(&setup).await;
+        let said = asked.iter().find(|(what, ok, _)| what.starts_with("state ") && !ok).unwrap();
+        assert!(code == Some(69) && said.2.contains(words), "{asked:?}");
+    }
+}

@@ -101,3 +101,43 @@ async fn a_valid_configuration_is_summed_up_and_nothing_is_started() {
     assert_eq!((code, &object["valid"]), (Some(0), &true.into()));
     assert!(!setup.path("state").exists() && !setup.path("events.jsonl").exists());
 }
+
+#[tokio::test]
+async fn two_sinks_whose_files_meet_are_refused_however_their_paths_are_spelled() {
+    let mut setup = setup();
+    let (logs, link) = (setup.path("logs"), setup.path("link"));
+    std::fs::create_dir(&logs).unwrap();
+    std::os::unix::fs::symlink(&logs, &link).unwrap();
+    std::fs::write(logs.join("a.jsonl"), "").unwrap();
+    std::fs::hard_link(logs.join("a.jsonl"), logs.join("second-name")).unwrap();
+    std::os::unix::fs::symlink(logs.join("a.jsonl"), setup.path("link-to-file")).unwrap();
+    setup.set("sinks.a.type", "file");
+    setup.set("sinks.a.path", logs.join("a.jsonl").display().to_string());
+    setup.set("sinks.a.rotate_size", "1MiB");
+    setup.set("sinks.a.rotated_name", "closed-{time}.jsonl");
+    setup.set("sinks.a.keep_files", 1);
+    setup.set("sinks.b.type", "file");
+    let paths = ["logs/../link/a.jsonl", "logs/second-name", "link-to-file", "logs/./a.jsonl"];
+    for path in paths {
+        setup.set("sinks.b.path", setup.path(path).display().to_string());
+        for command in ["check", "run"] {
+            let (code, _, errors) = run(&[command], &setup).await;
+            assert_eq!(code, Some(78), "{command}: {path}: {errors}");
+            assert!(
+                errors.contains("sinks.b.path") && errors.contains("is the file of sinks.a too"),
+                "{command}: {path}: {errors}"
+            );
+        }
+    }
+    // Another file, whose closed ones are taken for those of the first by their names.
+    setup.set("sinks.b.path", link.join("b.jsonl").display().to_string());
+    setup.set("sinks.b.rotate_size", "1MiB");
+    setup.set("sinks.b.rotated_name", "closed-{time}.jsonl");
+    for command in ["check", "run"] {
+        let (code, _, errors) = run(&[command], &setup).await;
+        assert_eq!(code, Some(78), "{command}: {errors}");
+        assert!(errors.contains("would be mixed up with files of sinks.a"), "{errors}");
+    }
+    setup.set("sinks.b.rotated_name", "others-{time}.jsonl");
+    assert_eq!(run(&["check"], &setup).await.0, Some(0));
+}

@@ -82,6 +82,13 @@ async fn what_happened_is_what_is_counted() {
         (r#"channeld_oldest_undelivered_age_seconds{channel="c0"}"#, 0.0),
         (r#"channeld_lane_state{channel="c0",sink="file",state="ok"}"#, 1.0),
         (r#"channeld_lane_state{channel="c0",sink="file",state="blocked"}"#, 0.0),
+        (r#"channeld_deliveries_total{channel="c0",outcome="ok",sink="hook"}"#, 5.0),
+        (r#"channeld_webhook_requests_total{channel="c0",code="204",sink="hook"}"#, 5.0),
+        (r#"channeld_webhook_requests_total{channel="c0",code="503",sink="hook"}"#, 2.0),
+        (r#"channeld_webhook_request_duration_seconds_count{channel="c0",sink="hook"}"#, 7.0),
+        (r#"channeld_delivered_event_age_seconds_count{channel="c0",sink="hook"}"#, 5.0),
+        (r#"channeld_delivered_after_reading_seconds_count{channel="c0",sink="file"}"#, 5.0),
+        (r#"channeld_file_upkeep_failures_total{sink="file",task="compress"}"#, 0.0),
         ("channeld_ready", 1.0),
         ("channeld_live", 1.0),
     ] {
@@ -89,6 +96,12 @@ async fn what_happened_is_what_is_counted() {
     }
     let strangers = value(&scrape, r#"channeld_unknown_signer_signatures_total{channel="c0"}"#).unwrap();
     assert!(strangers >= 4.0, "{strangers}");
+    let checked = value(&scrape, r#"channeld_verification_duration_seconds_count{channel="c0"}"#).unwrap();
+    assert!(checked >= 1.0, "{checked}");
+    // The service's times are whole seconds, and the events were made just now.
+    let age = value(&scrape, r#"channeld_delivered_event_age_seconds_sum{channel="c0",sink="file"}"#).unwrap();
+    let after = value(&scrape, r#"channeld_delivered_after_reading_seconds_sum{channel="c0",sink="file"}"#).unwrap();
+    assert!((0.0..600.0).contains(&age) && (0.0..600.0).contains(&after), "{age} {after}");
     let polls = value(&scrape, r#"channeld_api_requests_total{channel="c0",endpoint="poll",outcome="ok"}"#).unwrap();
     assert!(polls >= 2.0 && value(&scrape, "channeld_state_commit_duration_seconds_count").unwrap() >= 2.0);
     daemon.stop().await;
@@ -227,5 +240,20 @@ async fn a_prometheus_that_scrapes_the_daemon_knows_what_was_delivered() {
     ] {
         prometheus.until(query, expected).await;
     }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_to_closed_files_is_counted_while_events_go_on() {
+    let simulator = Simulator::start(Options { events: 40, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator).with_admin().with("api.page_limit", 10);
+    let setup = setup.with("sinks.file.rotate_size", "16KiB").with("sinks.file.latest_link", "/nowhere/at/all");
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    until(&admin, &mut daemon, r#"channeld_events_delivered_total{channel="c0",sink="file"}"#, 40.0).await;
+    let failures = r#"channeld_file_upkeep_failures_total{sink="file",task="other"}"#;
+    let counted = |answer: &Answered| value(&answer.text, failures).is_some_and(|failures| failures >= 1.0);
+    let scrape = admin.until(&mut daemon, "/metrics", "a failure", counted).await.text;
+    assert_eq!(value(&scrape, r#"channeld_file_upkeep_failures_total{sink="file",task="rotate"}"#), Some(0.0));
     daemon.stop().await;
 }

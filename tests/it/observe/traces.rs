@@ -1,11 +1,12 @@
 //! A batch can be followed from the service to each sink in the traces, and delivery never waits for them.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{EventSpec, Options, Simulator, Tampering};
+use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use rustix::process::Signal;
 
-use crate::support::{Admin, Collector, Manner, Receiver, Reply, Setup, Span, deliverable};
+use crate::support::{Admin, Authority, Collector, Manner, Receiver, Reply, Setup, Span, deliverable};
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, ..Options::default() }).await.unwrap()
@@ -38,11 +39,13 @@ async fn each_batch_is_a_trace_from_the_service_to_each_sink() {
     assert_eq!(batch.attributes["channel_id"], simulator.announcement().channels[0].to_string());
     let about = ["service.name", "service.version"].map(|name| batch.resource[name].as_str());
     assert_eq!(about, ["channeld", env!("CARGO_PKG_VERSION")]);
+    let instances: BTreeSet<_> = spans.iter().map(|span| &span.resource["service.instance.id"]).collect();
+    assert_eq!(instances.len(), 1);
 
     for (name, times) in [("poll", 1), ("verify", 1), ("deliver", 2)] {
         assert_eq!(named(&spans, name).len(), times, "{name}: {spans:?}");
     }
-    let parts = spans.iter().filter(|span| span.name != "batch");
+    let parts = spans.iter().filter(|span| span.name != "batch" && span.name != "POST");
     for part in parts {
         assert_eq!((&part.trace, &part.parent), (&batch.trace, &batch.id), "{part:?}");
         assert!(part.nanoseconds <= batch.nanoseconds, "{part:?} in {batch:?}");
@@ -58,8 +61,16 @@ async fn each_batch_is_a_trace_from_the_service_to_each_sink() {
         assert_eq!(last.max().unwrap(), "5", "{sink}");
     }
 
-    let expected = format!("00-{}-{}-01", batch.trace, delivered("hook").id);
-    assert!(receiver.posts().iter().all(|post| post.headers["traceparent"] == expected.as_str()), "{expected}");
+    let requests = named(&spans, "POST");
+    assert!(requests.iter().all(|request| request.is_client && request.parent == delivered("hook").id), "{requests:?}");
+    let statuses: Vec<_> = requests.iter().map(|request| &*request.attributes["http.response.status_code"]).collect();
+    assert_eq!(statuses, ["503", "204", "204", "204", "204"]);
+    let facts = ["http.request.method", "server.address", "url.full"].map(|fact| &*requests[1].attributes[fact]);
+    assert_eq!(facts, ["POST", "127.0.0.1", receiver.url().as_str()], "without the token in the query");
+    assert_eq!((&*requests[0].attributes["error.type"], requests[1].attributes.get("error.type")), ("503", None));
+    let told = receiver.posts().into_iter().map(|post| post.headers["traceparent"].to_str().unwrap().to_owned());
+    let expected = requests[1..].iter().map(|request| format!("00-{}-{}-01", request.trace, request.id));
+    assert_eq!(told.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     let told = &collector.headers()[0];
     assert!(told["x-tenant"] == "treasury" && told["authorization"] == "Bearer of-the-collector", "{told:?}");
 }
@@ -141,4 +152,65 @@ async fn pages_that_are_delivered_together_are_linked_from_that_delivery() {
     assert!(batches.len() >= 3 && together.links == batches.len() - 1, "{spans:?}");
     let first = batches.iter().find(|batch| batch.attributes["first_offset"] == "1").unwrap();
     assert_eq!(together.parent, first.id);
+}
+
+#[tokio::test]
+async fn a_late_event_is_a_trace_that_its_webhook_request_names() {
+    let (simulator, collector) = (service(0).await, Collector::start(Manner::Takes).await);
+    simulator.publish_one(0, EventSpec::Late(Kind::QueryCompleted));
+    simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("log.otlp_endpoint", collector.url());
+    let mut daemon = setup.start();
+    daemon.until("the other arrives", |_| receiver.received() == 1 && setup.lines() == 1).await;
+    simulator.prove(0, 1);
+    daemon.until("the late one arrives", |_| receiver.received() == 2 && setup.lines() == 2).await;
+    daemon.stop().await;
+    let spans = collector.spans();
+    let [late] = named(&spans, "late")[..] else { panic!("{spans:?}") };
+    assert_eq!((&*late.attributes["offset"], &*late.attributes["channel"]), ("1", "c0"));
+    let parts = |name| named(&spans, name).into_iter().filter(|span| span.parent == late.id).count();
+    assert_eq!((parts("deliver"), parts("record")), (2, 2));
+    let traceparent = receiver.posts()[1].headers["traceparent"].to_str().unwrap().to_owned();
+    assert!(traceparent.contains(&late.trace), "{traceparent}: {late:?}");
+}
+
+#[tokio::test]
+async fn the_variables_of_opentelemetry_count_where_no_key_is_set() {
+    let (simulator, collector) = (service(1).await, Collector::start(Manner::Takes).await);
+    let mut setup = Setup::reading(&simulator);
+    setup.set_environment("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url());
+    setup.set_environment("OTEL_SERVICE_NAME", "events-of-a-test");
+    setup.set_environment("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.name=another");
+    let mut daemon = setup.start();
+    daemon.until("a trace arrives", |_| !collector.spans().is_empty()).await;
+    daemon.stop().await;
+    let resource = &collector.spans()[0].resource;
+    let about = ["service.name", "deployment.environment.name"].map(|name| &*resource[name]);
+    assert_eq!(about, ["events-of-a-test", "test"]);
+
+    let other = Collector::start(Manner::Takes).await;
+    let setup = setup.with("log.otlp_endpoint", other.url());
+    simulator.publish(0, 1);
+    let before = collector.spans().len();
+    let mut daemon = setup.start();
+    daemon.until("a trace arrives where the key says", |_| !other.spans().is_empty()).await;
+    daemon.stop().await;
+    assert_eq!(collector.spans().len(), before);
+}
+
+#[tokio::test]
+async fn a_collector_whose_certificate_is_by_an_authority_of_the_operators_is_trusted() {
+    let (simulator, authority) = (service(1).await, Authority::new("an authority of one's own"));
+    let collector = Collector::start_tls(&authority).await;
+    let setup = Setup::reading(&simulator).with("log.otlp_endpoint", collector.url());
+    let mut daemon = setup.start();
+    daemon.until_logged("traces could not be exported: they are lost, and events go on without").await;
+    daemon.stop().await;
+    let ca = authority.write(&setup.path("ca.pem"));
+    let setup = setup.with("log.otlp_ca_file", ca);
+    simulator.publish(0, 1);
+    let mut daemon = setup.start();
+    daemon.until("a trace arrives", |_| !collector.spans().is_empty()).await;
+    daemon.stop().await;
 }

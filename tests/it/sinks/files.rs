@@ -196,3 +196,25 @@ async fn a_configuration_that_is_read_again_while_files_are_compressed_costs_not
     assert_eq!(files.offsets(), deliverable(&simulator, 0));
     assert!(log.lines("sink refused: its events wait and are offered again").is_empty(), "{}", log.0);
 }
+
+#[tokio::test]
+async fn a_file_whose_directory_became_that_of_another_sink_is_not_opened() {
+    let simulator = service(60).await;
+    let (mut setup, files) = rotating(&simulator);
+    let elsewhere = setup.path("elsewhere");
+    setup.set("sinks.other.type", "file");
+    setup.set("sinks.other.path", elsewhere.join("other.jsonl").display().to_string());
+    for (key, value) in [("rotate_size", SMALL), ("rotated_name", "events-{time}.jsonl")] {
+        setup.set(&format!("sinks.other.{key}"), value);
+    }
+    setup.set("sinks.other.keep_files", 1);
+    setup.set("channels.c0.sinks", vec!["file", "other"]);
+    // As it is read, the directory of the other is not there.
+    let mut daemon = setup.start();
+    daemon.until("all are in the one", |_| files.lines() == 60).await;
+    std::os::unix::fs::symlink(elsewhere.parent().unwrap(), &elsewhere).unwrap();
+    let refused = "its closed files would be mixed up with those of the sink that writes to";
+    daemon.until("the other is refused", |daemon| daemon.log().0.contains(refused)).await;
+    daemon.stop().await;
+    assert_eq!(files.lines(), 60, "none was deleted");
+}

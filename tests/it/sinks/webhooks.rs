@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::support::{Daemon, Delivered, LONGEST_WAIT, Receiver, Reply, Setup, deliverable, offsets, records};
 
+mod batches;
 mod reach;
+mod stale;
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()

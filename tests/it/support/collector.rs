@@ -1,6 +1,7 @@
 //! An OpenTelemetry collector: takes traces by OTLP over HTTP, and shows what it was given.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -9,10 +10,15 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::serve::Listener;
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+
+use super::tls::{Authority, TlsListener};
 
 /// How it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +41,7 @@ pub(crate) struct Span {
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) events: Vec<(String, BTreeMap<String, String>)>,
     pub(crate) links: usize,
+    pub(crate) is_client: bool,
     pub(crate) nanoseconds: u64,
     pub(crate) resource: BTreeMap<String, String>,
 }
@@ -54,10 +61,21 @@ struct Inner {
 
 impl Collector {
     pub(crate) async fn start(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        Self::serve(listener, url, manner)
+    }
+
+    /// One that has a certificate of that authority.
+    pub(crate) async fn start_tls(authority: &Authority) -> Self {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}", tcp.local_addr().unwrap().port());
+        Self::serve(TlsListener { tcp, tls: authority.open_server().into() }, url, Manner::Takes)
+    }
+
+    fn serve(listener: impl Listener<Addr = SocketAddr>, url: String, manner: Manner) -> Self {
         let inner = Inner { manner: Mutex::new(manner), spans: Mutex::default(), headers: Mutex::default() };
         let inner = Arc::new(inner);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let routes = Router::new().route("/v1/traces", post(take)).with_state(inner.clone());
         let serving = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         Self { inner, url, serving }
@@ -112,6 +130,7 @@ fn spans(request: ExportTraceServiceRequest) -> impl Iterator<Item = Span> {
             attributes: shown(span.attributes),
             events: span.events.into_iter().map(|event| (event.name, shown(event.attributes))).collect(),
             links: span.links.len(),
+            is_client: span.kind == SpanKind::Client as i32,
             nanoseconds: span.end_time_unix_nano.checked_sub(span.start_time_unix_nano).unwrap(),
             resource: resource.clone(),
         })

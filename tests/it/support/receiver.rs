@@ -66,7 +66,7 @@ pub(crate) struct Receiver {
 struct Book {
     script: VecDeque<Reply>,
     always: Option<Reply>,
-    refused: Option<Refused>,
+    refused: Option<(u16, Refused)>,
     requests: usize,
     accepted: Vec<Post>,
 }
@@ -99,7 +99,12 @@ impl Receiver {
 
     /// Refuses with 503 those requests whose body is such; with `None` no longer.
     pub(crate) fn refuse(&self, refused: Option<Refused>) {
-        self.lock().refused = refused;
+        self.lock().refused = refused.map(|refused| (503, refused));
+    }
+
+    /// Refuses so those requests whose body is such.
+    pub(crate) fn refuse_with(&self, status: u16, refused: impl Fn(&str) -> bool + Send + 'static) {
+        self.lock().refused = Some((status, Box::new(refused)));
     }
 
     /// Replies so to the next requests.
@@ -156,8 +161,9 @@ async fn receive(
     let reply = {
         let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
         book.requests += 1;
-        let refused = book.refused.as_ref().is_some_and(|refused| refused(&body));
-        let reply = if refused { Some(Reply::Refuse(503, None)) } else { book.script.pop_front().or(book.always) };
+        let refused = book.refused.as_ref().filter(|(_, refused)| refused(&body));
+        let refused = refused.map(|(status, _)| Reply::Refuse(*status, None));
+        let reply = refused.or_else(|| book.script.pop_front()).or(book.always);
         if !matches!(reply, Some(Reply::Refuse(..))) {
             assert!(headers.contains_key("webhook-signature") && headers.contains_key("webhook-timestamp"));
             book.accepted.push(Post { version, headers, body, at: Instant::now() });

@@ -13,6 +13,7 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
@@ -59,18 +60,28 @@ impl Authority {
         known.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(known), provider.clone()).build().unwrap();
         let (certificate, key) = self.make("localhost");
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_client_cert_verifier(clients)
-            .with_single_cert(
-                vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
-                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
-            )
-            .unwrap();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Arc::new(config)
+        config(clients, &certificate, &key)
     }
+
+    /// A server called `localhost` that lets everybody in.
+    pub(super) fn open_server(&self) -> Arc<ServerConfig> {
+        let (certificate, key) = self.make("localhost");
+        config(WebPkiClientVerifier::no_client_auth(), &certificate, &key)
+    }
+}
+
+fn config(clients: Arc<dyn ClientCertVerifier>, certificate: &str, key: &str) -> Arc<ServerConfig> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients)
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(config)
 }
 
 pub(super) struct TlsListener {

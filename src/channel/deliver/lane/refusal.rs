@@ -84,7 +84,7 @@ impl Lane {
     }
 
     pub(super) fn trace_id(&self) -> Option<DisplayValue<TraceId>> {
-        self.trace.map(display)
+        self.trace.map(|(id, _)| display(id))
     }
 
     pub(super) fn accepted(&mut self) {

@@ -1,26 +1,24 @@
 //! How a webhook's endpoint is reached: the authorities that TLS trusts, the client's certificate, the proxy, and the
 //! addresses that are allowed.
 
-use std::path::Path;
-
 use url::Url;
 
 use super::headers::read_basic;
-use crate::config::files::{read_secret, read_up_to};
+use crate::config::files::{explain_pem, read_pem};
 use crate::config::section::{Reading, Reported, Section};
 use crate::config::values::http_url;
-use crate::http::{self, Authorities, Connection, Identity, PemError, Proxy, certificates, private_key};
-
-/// The largest file of certificates, in bytes. A system's whole list of authorities is about a fifth of this.
-const CERTIFICATES_LIMIT: usize = 1024 * 1024;
+use crate::http::{self, Authorities, Connection, Identity, Proxy, certificates, private_key};
 
 /// `url` is the endpoint, where it could be read.
 pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
-    let authorities = sink.file("ca_file", |path| pem(path, Authorities::from_pem));
+    let authorities = sink.file("ca_file", |path| read_pem(path, Authorities::from_pem));
     let identity = read_identity(sink);
     let proxy = read_proxy(sink);
     let allow_private = sink.boolean("allow_private", true);
     let (proxy, public_only) = (proxy?, !allow_private?);
+    if let Proxy::Named { url, authorization: Some(_) } = &proxy {
+        sink.note_plaintext("proxy", url, "the proxy's password");
+    }
     if public_only && matches!(proxy, Proxy::Named { .. }) {
         let message = "cannot be set where allow_private is false: the proxy would connect, and to which address is not \
                        seen here; let the proxy refuse private addresses";
@@ -35,13 +33,13 @@ pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, 
 fn read_identity(sink: &Section<'_>) -> Reading<Identity> {
     const CHAIN: &str = "client_certificate_file";
     const KEY: &str = "client_key_file";
-    let chain = sink.file(CHAIN, |path| pem(path, certificates));
-    let key = sink.file(KEY, |path| read_secret(path).and_then(|text| explain(private_key(&text))));
+    let chain = sink.file(CHAIN, |path| read_pem(path, certificates));
+    let key = sink.secret_file(KEY, |text| explain_pem(private_key(text)));
     let chain_key = sink.key.at(CHAIN);
     match (chain?, key?) {
         (None, None) => Ok(None),
         (Some(chain), Some(key)) => {
-            let identity = explain(Identity::new(chain, key));
+            let identity = explain_pem(Identity::new(chain, key));
             identity.map(Some).map_err(|message| {
                 sink.wrong(KEY, format!("{message}; it must be the key of the first certificate in {chain_key}"))
             })
@@ -52,16 +50,6 @@ fn read_identity(sink: &Section<'_>) -> Reading<Identity> {
         }
         (None, Some(_)) => Err(sink.wrong(KEY, format!("is set without {chain_key}; set both"))),
     }
-}
-
-fn pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
-    let text = read_up_to(Path::new(path), CERTIFICATES_LIMIT);
-    let text = text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))?;
-    explain(parse(&text))
-}
-
-fn explain<T>(parsed: Result<T, PemError>) -> Result<T, String> {
-    parsed.map_err(|error| format!("the file {error}"))
 }
 
 fn read_proxy(sink: &Section<'_>) -> Result<Proxy, Reported> {

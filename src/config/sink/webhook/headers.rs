@@ -8,7 +8,6 @@
 
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::files::read_secret;
 use crate::config::section::{Reading, Reported, Section};
 use crate::http::{basic, sensitive};
 
@@ -36,7 +35,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
 fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
     let value = match table.key.name() {
         "headers" => table.quoted(key, value),
-        _ => table.file(key, |path| value(&read_secret(path)?)),
+        _ => table.secret_file(key, value),
     };
     let name = check_name(key, others).map_err(|message| table.wrong(key, message));
     Ok((name?, value?.ok_or_else(|| table.missing(key))?))

@@ -15,7 +15,7 @@ pub(in crate::config::sink) fn json(webhook: &WebhookSettings) -> Value {
         Proxy::Named { url, .. } => Some(url.as_str()),
     };
     let mut shown = json!({
-        "url": webhook.shown_url().as_str(),
+        "url": webhook.shown_url(),
         "signed": symmetric + asymmetric > 0,
         "secrets": {"v1": symmetric, "v1a": asymmetric},
         "headers": names(webhook),

@@ -10,11 +10,15 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
+
 use super::mirror;
 use crate::ledger::StateError;
 
 const DATABASE: &str = "sled";
 const LOCK: &str = "lock";
+
+const ROOT: u32 = 0;
 
 /// Opens no symbolic link.
 pub(super) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
@@ -35,18 +39,7 @@ impl Directory {
             |doing: &str, error| StateError::io(format!("{doing} the state directory {}", path.display()), error);
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| failed("creating", error))?;
         let metadata = fs::metadata(path).map_err(|error| failed("reading", error))?;
-        check_owner(path, &metadata)?;
-        let mode = metadata.permissions().mode() & 0o777;
-        if mode.trailing_zeros() < 6 {
-            let remedy = format!("run `chmod 700 {}`", path.display());
-            return Err(unsafe_to_use(
-                path,
-                &format!("has mode {mode:04o}, and others must not reach into it: {remedy}"),
-            ));
-        }
-        for name in [LOCK, DATABASE, mirror::NAME, mirror::NEXT] {
-            check_contents(&path.join(name))?;
-        }
+        check_all(path, &metadata, this_user())?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW);
         let mut lock = options.open(path.join(LOCK)).map_err(|error| failed("writing to", error))?;
@@ -57,6 +50,33 @@ impl Directory {
         }
         lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(|e| failed("writing to", e))?;
         Ok(Self { path: path.to_owned(), id: (metadata.dev(), metadata.ino()), _lock: lock })
+    }
+
+    /// What `lock` would find, or make: in words, or what is wrong. Nothing is made. To root, the directory is as it would
+    /// be to its owner.
+    pub(super) fn examine(path: &Path) -> Result<String, StateError> {
+        let failed = |error| StateError::io(format!("reading the state directory {}", path.display()), error);
+        match fs::metadata(path) {
+            Ok(metadata) => {
+                let (owner, ours) = (metadata.uid(), this_user());
+                check_all(path, &metadata, if ours == ROOT { owner } else { ours })?;
+                Ok(format!("it is there, and belongs to user {owner}"))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let absolute = std::path::absolute(path).map_err(failed)?;
+                let parent = absolute.ancestors().find(|parent| parent.exists()).unwrap_or(Path::new("/"));
+                let may = rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK);
+                if !parent.is_dir() || may.is_err() {
+                    let parent = parent.display();
+                    return Err(unsafe_to_use(
+                        path,
+                        &format!("cannot be made: this user may make nothing in {parent}"),
+                    ));
+                }
+                Ok(format!("it will be made in {}", parent.display()))
+            }
+            Err(error) => Err(failed(error)),
+        }
     }
 
     pub(super) fn database(&self) -> PathBuf {
@@ -80,8 +100,26 @@ fn unsafe_to_use(path: &Path, problem: &str) -> StateError {
     StateError::Unusable(format!("the state directory {} {problem}", path.display()))
 }
 
-fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), StateError> {
-    let (owner, ours) = (metadata.uid(), rustix::process::geteuid().as_raw());
+fn this_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Checks the directory, and what is in it.
+fn check_all(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateError> {
+    if !metadata.is_dir() {
+        return Err(unsafe_to_use(path, "is no directory: name another path, or move it away"));
+    }
+    check_owner(path, metadata, ours)?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode.trailing_zeros() < 6 {
+        let remedy = format!("run `chmod 700 {}`", path.display());
+        return Err(unsafe_to_use(path, &format!("has mode {mode:04o}, and others must not reach into it: {remedy}")));
+    }
+    [LOCK, DATABASE, mirror::NAME, mirror::NEXT].iter().try_for_each(|name| check_contents(&path.join(name), ours))
+}
+
+fn check_owner(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateError> {
+    let owner = metadata.uid();
     if owner == ours {
         return Ok(());
     }
@@ -89,7 +127,7 @@ fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), StateError> {
 }
 
 /// Checks a file of ours, or a directory and what is in it, where there is one.
-fn check_contents(path: &Path) -> Result<(), StateError> {
+fn check_contents(path: &Path, ours: u32) -> Result<(), StateError> {
     let failed = |error| StateError::io(format!("reading {}", path.display()), error);
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -102,10 +140,10 @@ fn check_contents(path: &Path) -> Result<(), StateError> {
             "is a symbolic link, which channeld does not make: look who did, and remove it",
         ));
     }
-    check_owner(path, &metadata)?;
+    check_owner(path, &metadata, ours)?;
     if metadata.is_dir() {
         for entry in fs::read_dir(path).map_err(failed)? {
-            check_contents(&entry.map_err(failed)?.path())?;
+            check_contents(&entry.map_err(failed)?.path(), ours)?;
         }
     }
     Ok(())

@@ -50,7 +50,7 @@ impl Place {
 }
 
 fn open(path: &Path) -> Result<Journal, SinkError> {
-    let mut journal = Journal::new(FileSettings::at(path));
+    let mut journal = Journal::new(FileSettings::at(path), OpenFiles::default(), UpkeepFailures::default());
     journal.open().map(|()| journal)
 }
 

@@ -27,7 +27,7 @@ impl Place {
     }
 
     fn open_with(&self, rotation: Rotation) -> Journal {
-        let mut journal = Journal::new(self.settings(rotation));
+        let mut journal = Journal::new(self.settings(rotation), OpenFiles::default(), UpkeepFailures::default());
         journal.open().unwrap();
         journal
     }
@@ -42,7 +42,8 @@ impl Place {
     }
 
     fn look_after(&self, rotation: Rotation) -> Result<(), SinkError> {
-        Upkeep { rotation, stop: CancellationToken::new(), reported: HashSet::new() }.run(&self.files())
+        Upkeep { rotation, stop: CancellationToken::new(), reported: HashSet::new() }
+            .run(&self.files(), &UpkeepFailures::default())
     }
 
     /// Everything that is there, each closed file once.

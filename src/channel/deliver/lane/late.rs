@@ -1,0 +1,50 @@
+//! An event whose proof came after the lane had passed it.
+
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::channel::deliver::batch::LateRecord;
+use crate::channel::deliver::lane::{Halt, Lane, of_trace};
+use crate::record::Message;
+use crate::sink::Undelivered;
+use crate::telemetry::trace::Part;
+
+impl Lane {
+    /// Delivers a late event, if this lane is owed it. A lane that read the event with its proof is not.
+    pub(super) async fn late(&mut self, late: &LateRecord, stop: &CancellationToken) -> Result<(), Halt> {
+        let LateRecord { record, trace } = late;
+        let offset = record.offset;
+        if !self.shared.look(|ledger| ledger.owes(&self.identity.sink, offset)) {
+            return Ok(());
+        }
+        if !self.has_passed(offset) || !self.held.is_empty() {
+            // An operator has put the cursor back: the event comes with its batch or, where the service no longer has it,
+            // later. Or the sink holds events that are not recorded, and nothing may be delivered behind them yet.
+            self.shared.late.insert([offset]);
+            return Ok(());
+        }
+        if !self.takes(record) {
+            return Ok(self.settle(offset, Some(record), None).await?);
+        }
+        self.goes_on(stop).await?;
+        self.trace = Some(of_trace(trace));
+        self.delivery = trace.part("deliver");
+        self.delivery.note("sink", self.outlet.name.to_string());
+        let message = [Message::new(record, self.outlet.shape)];
+        let through = self.through.unwrap_or(offset);
+        while let Err(Undelivered { error, .. }) = self.offer(&message, through).await {
+            if let Some(letter) = self.dead_letter(&message[0], &error) {
+                self.delivery = Part::default();
+                return Ok(self.settle(offset, None, Some(letter)).await?);
+            }
+            self.refused(error, stop).await?;
+        }
+        self.accepted();
+        self.delivery = Part::default();
+        let recording = trace.part("record");
+        recording.note("sink", self.outlet.name.to_string());
+        self.settle(offset, Some(record), None).await?;
+        info!(channel = %self.identity.channel.name, sink = %self.identity.sink, trace_id = self.trace_id(), offset = offset.get(), "late event delivered");
+        Ok(())
+    }
+}

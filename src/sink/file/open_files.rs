@@ -1,0 +1,55 @@
+//! The files that the sinks of this process have open.
+//!
+//! Links may change between the reading of the configuration and the opening of a file. So the files are compared once more
+//! when one is opened.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::closed::ClosedFiles;
+use super::place::Place;
+
+/// The files that are open. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct OpenFiles(Arc<Mutex<Vec<Arc<ClosedFiles>>>>);
+
+/// A file that counts as open until this is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    files: Arc<ClosedFiles>,
+    open: OpenFiles,
+}
+
+impl OpenFiles {
+    /// Refuses a file where its closed files, or itself, would be taken for those of one that is open, or the other way
+    /// round.
+    pub(super) fn claim(&self, files: &ClosedFiles) -> io::Result<Claim> {
+        let mut open = self.lock();
+        if let Some(other) = open.iter().find(|other| mixes(files, other)) {
+            let other = other.active.display();
+            let message = format!("its closed files would be mixed up with those of the sink that writes to {other}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let files = Arc::new(files.clone());
+        open.push(files.clone());
+        Ok(Claim { files, open: self.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<ClosedFiles>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.open.lock().retain(|other| !Arc::ptr_eq(other, &self.files));
+    }
+}
+
+fn mixes(one: &ClosedFiles, other: &ClosedFiles) -> bool {
+    let claims =
+        |one: &ClosedFiles, other: &Place| other.name().is_some_and(|name| one.name.claims(&name.to_string_lossy()));
+    let (place, other_place) = (Place::of(&one.active), Place::of(&other.active));
+    let overlap = one.name.overlaps(&other.name) || claims(one, &other_place) || claims(other, &place);
+    place.is(&other_place) || (place.is_beside(&other_place) && overlap)
+}

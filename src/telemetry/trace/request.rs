@@ -1,0 +1,63 @@
+//! The span of an HTTP request, by OpenTelemetry's conventions for HTTP clients.
+
+use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::SdkTracer;
+use url::Url;
+
+/// A request within the current span. It ends when it is dropped.
+#[derive(Debug, Default)]
+#[must_use = "it ends when it is dropped"]
+pub struct RequestSpan(Option<Context>);
+
+impl RequestSpan {
+    /// Begins where traces are exported. `shown` is the address without secrets; `resends` how often the request was sent
+    /// before.
+    pub fn begin(method: &'static str, url: &Url, shown: impl FnOnce() -> String, resends: u32) -> Self {
+        let current = Context::current();
+        let Some(tracer) = current.get::<SdkTracer>().filter(|_| current.span().is_recording()) else {
+            return Self(None);
+        };
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", method),
+            KeyValue::new("server.address", url.host_str().unwrap_or_default().to_owned()),
+            KeyValue::new("server.port", i64::from(url.port_or_known_default().unwrap_or_default())),
+            KeyValue::new("url.full", shown()),
+        ];
+        if resends > 0 {
+            attributes.push(KeyValue::new("http.request.resend_count", i64::from(resends)));
+        }
+        let span = SpanBuilder::from_name(method).with_kind(SpanKind::Client).with_attributes(attributes);
+        let span = span.start_with_context(tracer, &current);
+        Self(Some(current.with_span(span)))
+    }
+
+    /// Its `traceparent` header (W3C Trace Context); `None` where traces are not exported.
+    pub fn traceparent(&self) -> Option<String> {
+        let span = self.0.as_ref()?.span();
+        let at = span.span_context();
+        Some(format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
+    }
+
+    /// It was answered.
+    pub fn answered(&self, status: u16) {
+        self.note(KeyValue::new("http.response.status_code", i64::from(status)));
+        if status >= 400 {
+            self.failed(&status.to_string());
+        }
+    }
+
+    /// It failed; `kind` is a word or a status.
+    pub fn failed(&self, kind: &str) {
+        self.note(KeyValue::new("error.type", kind.to_owned()));
+        if let Some(context) = &self.0 {
+            context.span().set_status(Status::error(""));
+        }
+    }
+
+    fn note(&self, attribute: KeyValue) {
+        if let Some(context) = &self.0 {
+            context.span().set_attribute(attribute);
+        }
+    }
+}

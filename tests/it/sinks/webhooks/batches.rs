@@ -1,0 +1,96 @@
+//! A batch that the endpoint refuses costs no event that it would take.
+
+use super::{Receiver, Setup, service, webhook_only};
+use crate::support::{deliverable, offsets, records};
+
+/// The largest body that Express takes by its default, in bytes.
+const EXPRESS: usize = 100 * 1024;
+
+const HALVED: &str = "endpoint refused a batch for its content: offering it in halves";
+const TOO_LARGE: &str = "endpoint refused a batch for its size: smaller ones from now on, lower batch_bytes";
+
+/// Batches of ten, of which the first event is given up after a second of refusals.
+async fn giving_up_soon(receiver: &Receiver) -> (channeld::simulator::Simulator, Setup) {
+    let simulator = service(30).await;
+    let setup = webhook_only(&simulator, receiver).with("sinks.hook.batch_events", 10);
+    let setup = setup.with("sinks.hook.give_up_after", "1s");
+    (simulator, setup)
+}
+
+#[tokio::test]
+async fn of_a_refused_batch_the_refused_event_alone_becomes_a_dead_letter() {
+    let receiver = Receiver::start().await;
+    let (simulator, setup) = giving_up_soon(&receiver).await;
+    let event: serde_json::Value = serde_json::from_str(&records(&simulator, 0).await[&14]).unwrap();
+    let poison = event["event_id"].as_str().unwrap().to_owned();
+    receiver.refuse_with(422, move |body| body.contains(&poison));
+    let mut daemon = setup.start();
+    daemon.until("the others arrive", |_| offsets(&receiver.delivered()).len() >= 29).await;
+    let log = daemon.stop().await;
+
+    let expected: Vec<_> = deliverable(&simulator, 0).into_iter().filter(|offset| *offset != 14).collect();
+    assert_eq!(offsets(&receiver.delivered()), expected, "in order, each once");
+    let letters = setup.tell(&["dead-letters", "list", "--json"]).await;
+    assert_eq!((letters.each("offset"), letters.each("reason")), (vec![14.into()], vec!["answered 422".into()]));
+    assert!(!log.lines(HALVED).is_empty());
+}
+
+#[tokio::test]
+async fn a_batch_that_is_too_large_for_the_endpoint_goes_in_parts_and_no_event_is_given_up() {
+    let receiver = Receiver::start().await;
+    let (simulator, setup) = giving_up_soon(&receiver).await;
+    let largest = records(&simulator, 0).await.into_values().map(|raw| raw.len()).max().unwrap();
+    // Every event alone, and few batches.
+    let limit = 2 * largest + 1024;
+    receiver.refuse_with(413, move |body| body.len() > limit);
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| offsets(&receiver.delivered()).len() >= 30).await;
+    let log = daemon.stop().await;
+
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0), "in order, each once");
+    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
+    let refused = receiver.requests() - receiver.received();
+    assert!(refused <= 4, "what is too large is known from then on: {refused} requests refused");
+    let said = &log.lines(TOO_LARGE)[0];
+    assert_eq!((&said["sink"], &said["batch_bytes"]), (&"hook".into(), &(1024 * 1024).into()), "{said}");
+}
+
+#[tokio::test]
+async fn one_event_that_is_too_large_is_refused_with_its_size_and_what_batch_bytes_is() {
+    let receiver = Receiver::start().await;
+    let (_simulator, setup) = giving_up_soon(&receiver).await;
+    receiver.refuse_with(413, |_| true);
+    let mut daemon = setup.start();
+    daemon.until("it is given up", |daemon| daemon.log().0.contains("it is a dead letter now")).await;
+    daemon.stop().await;
+    let letters = setup.tell(&["dead-letters", "list", "--json"]).await;
+    let reason = letters.each("reason")[0].as_str().unwrap().to_owned();
+    assert!(
+        reason.starts_with("answered 413: the event alone is ") && reason.contains("(batch_bytes is 1048576)"),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn the_recipe_of_the_runbook_for_many_events_a_request_works_with_the_default_limit_of_express() {
+    let runbook = include_str!("../../../../deploy/RUNBOOK.md");
+    let recipe = runbook.split("\n## ").find(|section| section.starts_with("ChanneldLagging\n")).unwrap();
+    let value = |key: &str| {
+        let (_, rest) = recipe.split_once(&format!("`{key} = ")).unwrap_or_else(|| panic!("no {key} in: {recipe}"));
+        rest.split_once('`').unwrap().0.trim_matches('"').to_owned()
+    };
+    let simulator = service(400).await;
+    let receiver = Receiver::start().await;
+    receiver.refuse_with(413, |body| body.len() > EXPRESS);
+    let events: usize = value("batch_events").parse().unwrap();
+    let setup = webhook_only(&simulator, &receiver)
+        .with("sinks.hook.batch_events", events)
+        .with("sinks.hook.batch_bytes", value("batch_bytes"));
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| offsets(&receiver.delivered()).len() >= 400).await;
+    daemon.stop().await;
+
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
+    assert_eq!(receiver.requests(), receiver.received(), "none was refused");
+    assert!(receiver.requests() < 400 / 10, "{} requests", receiver.requests());
+}
