@@ -188,7 +188,7 @@ impl Simulator {
 
     /// The channel misbehaves from now on, or behaves: what it does with events changes those that it has.
     pub fn misbehave(&self, channel: usize, how: Option<Misbehaviour>) {
-        self.channel(channel).misbehave(how);
+        self.channel(channel).state_mut().log.misbehave(how);
     }
 
     /// The next requests, of whatever route but the health check, are answered with a fault. Faults come in the order

@@ -89,12 +89,6 @@ impl Channel {
         Facts::of(self.seed, self.number, &self.roster, entry)
     }
 
-    pub(super) fn misbehave(&self, how: Option<Misbehaviour>) {
-        let mut state = self.state_mut();
-        state.log.misbehave(how);
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
     pub(super) fn select(&self, asked: Asked, condition: &impl Condition) -> Selection {
         let log = &self.state().log;
         let limit = log.misbehaviour.and_then(Misbehaviour::padding).map_or(asked.limit, Padding::limit);
@@ -168,7 +162,7 @@ impl Channel {
     fn placed(&self, entries: Vec<Entry>) -> Vec<Placed> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let mut place = |entry: Entry| {
-            let cell = entry.own_cell.clone().unwrap_or_else(|| memory.cell(entry.drawn));
+            let cell = entry.own_cell.clone().unwrap_or_else(|| memory.cell((entry.drawn, entry.misbehaviour)));
             Placed { entry, cell }
         };
         entries.into_iter().map(&mut place).collect()

@@ -49,12 +49,18 @@ pub(super) struct Entry {
     pub(super) spec: EventSpec,
     /// Whether the proof is being withheld.
     pub(super) withheld: bool,
-    pub(super) padding: Option<&'static Padding>,
+    /// How its channel misbehaves.
+    pub(super) misbehaviour: Option<Misbehaviour>,
     /// Its record's own place, for an event that a test asked for; the rest share the channel's memory.
     pub(super) own_cell: Option<Cell>,
 }
 
 impl Entry {
+    /// What makes it large or deep.
+    pub(super) fn padding(&self) -> Option<&'static Padding> {
+        self.misbehaviour.and_then(Misbehaviour::padding)
+    }
+
     /// The event that payload and proof are taken from, as it was when it was honest.
     pub(super) fn of_original(original: &Original) -> Self {
         let &Original { index, timestamp, kind, .. } = original;
@@ -65,7 +71,7 @@ impl Entry {
             timestamp,
             spec: EventSpec::Honest(kind),
             withheld: false,
-            padding: None,
+            misbehaviour: None,
             own_cell: None,
         }
     }
@@ -85,7 +91,7 @@ pub(super) struct Log {
     backlog_begin_ms: i64,
     /// How often the service has gone back in time.
     gone_back: u64,
-    /// Where that was to, as far as nothing before has gone since, and the how manieth time it was.
+    /// From which index on other events stand than before, and after which of those times. In ascending order.
     histories: Vec<(u64, u64)>,
     live_ms: Vec<i64>,
     asked_for: HashMap<u64, (EventSpec, Cell)>,
@@ -196,7 +202,7 @@ impl Log {
             timestamp: self.timestamp(index),
             spec: self.spec(index),
             withheld: self.withheld(index, now_ms),
-            padding: self.misbehaviour.and_then(Misbehaviour::padding),
+            misbehaviour: self.misbehaviour,
             own_cell: self.asked_for.get(&index).map(|(_, cell)| Arc::clone(cell)),
         }
     }

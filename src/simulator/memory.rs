@@ -4,14 +4,18 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::log::Cell;
+use super::misbehaviour::Misbehaviour;
 
 /// Keeps so many records over all channels unless they are prepared, about 2.7 kB each. The oldest made go first.
 pub(super) const KEPT_RECORDS: usize = 200_000;
 
+/// What a record follows from: an event's number, and how its channel misbehaves.
+pub(super) type Drawn = (u64, Option<Misbehaviour>);
+
 /// Where the records of one channel are.
 pub(super) struct Memory {
-    cells: HashMap<u64, Cell>,
-    order: VecDeque<u64>,
+    cells: HashMap<Drawn, Cell>,
+    order: VecDeque<Drawn>,
     bound: usize,
 }
 
@@ -20,14 +24,9 @@ impl Memory {
         Self { cells: HashMap::new(), order: VecDeque::new(), bound }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.cells.clear();
-        self.order.clear();
-    }
-
     /// The place of an event's record, empty until somebody makes it.
-    pub(super) fn cell(&mut self, index: u64) -> Cell {
-        if let Some(cell) = self.cells.get(&index) {
+    pub(super) fn cell(&mut self, drawn: Drawn) -> Cell {
+        if let Some(cell) = self.cells.get(&drawn) {
             return Arc::clone(cell);
         }
         if self.cells.len() >= self.bound
@@ -35,8 +34,8 @@ impl Memory {
         {
             self.cells.remove(&oldest);
         }
-        self.order.push_back(index);
-        Arc::clone(self.cells.entry(index).or_default())
+        self.order.push_back(drawn);
+        Arc::clone(self.cells.entry(drawn).or_default())
     }
 }
 
@@ -47,11 +46,11 @@ mod tests {
     #[test]
     fn the_same_place_for_the_same_event_and_never_more_than_the_bound() {
         let mut memory = Memory::new(2);
-        let first = memory.cell(1);
-        assert!(Arc::ptr_eq(&first, &memory.cell(1)));
-        memory.cell(2);
-        memory.cell(3);
+        let first = memory.cell((1, None));
+        assert!(Arc::ptr_eq(&first, &memory.cell((1, None))));
+        memory.cell((2, None));
+        memory.cell((3, None));
         assert_eq!((memory.cells.len(), memory.order.len()), (2, 2));
-        assert!(!Arc::ptr_eq(&first, &memory.cell(1)));
+        assert!(!Arc::ptr_eq(&first, &memory.cell((1, None))));
     }
 }

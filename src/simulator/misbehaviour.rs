@@ -17,7 +17,7 @@ use super::padding::{DEEP, LARGE, MEDIUM, Padding, SMALL};
 const ABSURD_RETRY_AFTER: &str = "31536000";
 
 /// How a channel misbehaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 #[expect(clippy::doc_markdown, reason = "these texts are a command's help, where the names stand as they are")]
 pub enum Misbehaviour {
     /// Requests are not answered

@@ -85,7 +85,7 @@ fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &
     }
     let signed = shown.as_ref().map(|text| &text.shown);
     let mut payload = payload::of(&facts, signed);
-    let padding = entry.padding.map(|padding| {
+    let padding = entry.padding().map(|padding| {
         if let Some(signed) = signed {
             let at = payload.find(&signed.text).expect("the payload has its signed text");
             return (at, padding.signed.clone());
@@ -126,7 +126,7 @@ fn signed_text(seed: u64, channel: u64, entry: &Entry, facts: &Facts<'_>) -> Sig
             Kind::QueryCompleted => verifiable_result(facts, &mut rng),
             _ => verifiable_event(facts, &mut rng),
         };
-        Signed::of(json, entry.padding)
+        Signed::of(json, entry.padding())
     };
     let honest = content(Purpose::Content);
     let hash = honest.hash;
