@@ -66,6 +66,8 @@ impl Default for Bounds {
 pub struct ChannelMemory {
     all: Arc<Memory>,
     held: Mutex<Held>,
+    /// Fires when this channel has given back memory.
+    freed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,27 +111,21 @@ impl Memory {
     pub fn used(&self) -> usize {
         lock(&self.bounds).used
     }
-
-    async fn until(&self, mut holds: impl FnMut() -> bool) {
-        loop {
-            let freed = self.freed.notified();
-            if holds() {
-                return;
-            }
-            freed.await;
-        }
-    }
 }
 
 impl ChannelMemory {
     /// The memory of a channel that holds nothing.
     pub fn of(all: &Arc<Memory>) -> Arc<Self> {
-        Arc::new(Self { all: all.clone(), held: Mutex::default() })
+        Arc::new(Self { all: all.clone(), ..Self::default() })
     }
 
     /// A reservation of nothing, which can grow as far as memory is free.
     pub fn free(self: &Arc<Self>) -> Reserved {
-        Reserved { of: self.clone(), held: Held::default(), limit: Limit::Free }
+        self.nothing(Limit::Free)
+    }
+
+    fn nothing(self: &Arc<Self>, limit: Limit) -> Reserved {
+        Reserved { of: self.clone(), held: Held::default(), limit }
     }
 
     /// Waits for a reservation of so many bytes, or of the [largest](Self::largest) body.
@@ -138,23 +134,27 @@ impl ChannelMemory {
     ///
     /// At any point: nothing is held.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reserved {
-        let mut reserved = self.free();
-        if reserved.grow(bytes) {
-            return reserved;
+        let (mut free, mut awaited) = (self.free(), self.nothing(Limit::Awaited));
+        let in_turn = async {
+            // Until the channel holds nothing in common, which a sink that refuses can delay for long: others go first.
+            until(&self.freed, || lock(&self.held).common == 0).await;
+            let _turn = self.all.turn.lock().await;
+            let _awaited = Awaited::begin(&self.all);
+            until(&self.all.freed, || awaited.grow(bytes.min(self.largest()))).await;
+        };
+        // While others are in front, what is free of the floor may do.
+        tokio::select! {
+            biased;
+            () = until(&self.freed, || free.grow(bytes)) => return free,
+            () = in_turn => {}
         }
-        // Until the channel holds nothing in common, which a sink that refuses can delay for long: others go first.
-        self.all.until(|| lock(&self.held).common == 0).await;
-        let _turn = self.all.turn.lock().await;
-        let _awaited = Awaited::begin(&self.all);
-        reserved.limit = Limit::Awaited;
-        self.all.until(|| reserved.grow(bytes.min(self.largest()))).await;
-        reserved.limit = Limit::Free;
-        reserved
+        awaited.limit = Limit::Free;
+        awaited
     }
 
     /// A reservation of so many bytes, free or not. It grows alike.
     pub fn exceed(self: &Arc<Self>, bytes: usize) -> Reserved {
-        let mut reserved = Reserved { of: self.clone(), held: Held::default(), limit: Limit::None };
+        let mut reserved = self.nothing(Limit::None);
         reserved.grow(bytes);
         reserved
     }
@@ -231,9 +231,21 @@ impl Drop for Reserved {
         held.floor -= self.held.floor;
         held.common -= self.held.common;
         drop((bounds, held));
+        self.of.freed.notify_waiters();
         if self.held.common > 0 {
             self.of.all.freed.notify_waiters();
         }
+    }
+}
+
+/// Waits until something holds, which can come true whenever memory was freed.
+async fn until(freed: &Notify, mut holds: impl FnMut() -> bool) {
+    loop {
+        let freed = freed.notified();
+        if holds() {
+            return;
+        }
+        freed.await;
     }
 }
 

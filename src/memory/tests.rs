@@ -71,6 +71,21 @@ async fn a_channel_whose_own_events_are_in_the_way_holds_up_no_other() {
 }
 
 #[tokio::test]
+async fn a_channel_goes_on_with_its_floor_though_others_wait_in_front_of_it() {
+    let memory = Arc::<Memory>::default();
+    memory.share_among(800, 4);
+    let channels = [(); 4].map(|()| ChannelMemory::of(&memory));
+    let _holder = channels[0].reserve(50 + 200).await;
+    let mut waits = Box::pin(channels[1].reserve(50 + 100));
+    assert!(waits.as_mut().now_or_never().is_none());
+    let in_hand = channels[2].exceed(50);
+    let mut next = Box::pin(channels[2].reserve(50));
+    assert!(next.as_mut().now_or_never().is_none());
+    drop(in_hand);
+    assert_eq!(next.await.bytes(), 50);
+}
+
+#[tokio::test]
 async fn a_wait_that_is_given_up_ends() {
     let (_, [first, second]) = two();
     let holder = first.reserve(100 + 150).await;

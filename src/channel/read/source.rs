@@ -63,7 +63,12 @@ impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
         let asked = Instant::now();
         let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
-        let page = page.inspect_err(|_| self.handle.board().not_answered(asked))?;
+        let page = page.inspect_err(|error| {
+            // An answer that there is no memory for is one all the same.
+            if !matches!(error, ApiError::TooLong { .. }) {
+                self.handle.board().not_answered(asked);
+            }
+        })?;
         self.handle.board().polled(page.events.iter().map(|event| event.offset));
         Ok(page)
     }
