@@ -117,7 +117,8 @@ impl Client {
         Ok(page::read(body).await?)
     }
 
-    /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200.
+    /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200. It is read only as far as memory is free,
+    /// but for a single event.
     ///
     /// # Errors
     /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`], a filter that the service refuses [`ApiError::Refused`].
@@ -130,7 +131,11 @@ impl Client {
     ) -> Result<Page, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "events", "search"]);
         let request = request.query(&filter.query()).query(&(("limit", limit), ("offset", offset)));
-        let body = self.send_until_whole(&self.authorized(request), ApiError::ChannelGone).await?;
+        let request = self.authorized(request);
+        let body = match limit {
+            1 => self.send_beyond(&request, ApiError::ChannelGone).await?,
+            _ => self.send(request, ApiError::ChannelGone, self.memory.free()).await?,
+        };
         Ok(page::read(body).await?)
     }
 

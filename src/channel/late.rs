@@ -28,7 +28,7 @@ use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
 use crate::channel::verify::{PROOF_RETRY, StageContext};
 use crate::event::{Offset, RawEvent};
-use crate::ledger::{Change, Key, LATE, Late, Ledger, QUARANTINE, Room};
+use crate::ledger::{Change, Key, LATE, Late, QUARANTINE, Room};
 use crate::retry::Retry;
 use crate::tasks::lock;
 
@@ -83,17 +83,21 @@ impl LateQueue {
     }
 }
 
-/// Waits while as many events wait for their proof as may. Events on their way to the lanes take no room: a lane that is
-/// behind settles them once it has caught up, and reads until then.
-pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
-    let is_full = |ledger: &Ledger| {
+/// Whether as many events wait for their proof as may. Events on their way to the lanes take no room: a lane that is behind
+/// settles them once it has caught up, and reads until then.
+pub(super) fn is_full(shared: &RunContext) -> bool {
+    shared.look(|ledger| {
         let waiting = lock(&shared.late.waiting);
         let sizes = waiting.keys().filter_map(|offset| ledger.late().get(offset)).map(|late| late.bytes);
         ledger.late_room().is_full(LATE) && Room { events: waiting.len() as u64, bytes: sizes.sum() }.is_full(LATE)
-    };
+    })
+}
+
+/// Waits while as many events wait for their proof as may.
+pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
     loop {
         let removed = shared.late.removed.notified();
-        if !shared.look(is_full) {
+        if !is_full(shared) {
             return;
         }
         reporter.says(Activity::TooManyLate);

@@ -8,8 +8,10 @@
 //! * **An unconfirmed offset does not move the position.** An event that the service does not confirm is quarantined.
 //!   Reading goes on above it only where a confirmed event is above it: in the same range, or above the range and seen
 //!   before the range was read once more. An event that came below in the meantime would then be in the range.
-//! * **No rejected event is dropped for want of room.** While the quarantine is full, neither a rejected event nor anything
-//!   after it is handed on. What is in hand already still goes in, so the quarantine may exceed its bounds by a few pages.
+//! * **No rejected event is dropped for want of room.** While the quarantine is full, no range with a rejected event is
+//!   handed on: it is read again when there is room. What is in hand already still goes in, so the quarantine may exceed its
+//!   bounds by a few pages.
+//! * **What waits for long holds no memory** but that of one range, and of the queues of lanes.
 //!
 //! # Cancellation
 //!
@@ -105,8 +107,12 @@ impl Intake {
                 }
                 continue;
             }
-            if self.waiting.iter().any(Outcome::is_rejected) {
+            if self.waiting.iter().any(Outcome::is_rejected)
+                && self.shared.look(Ledger::quarantine_room).is_full(QUARANTINE)
+            {
+                self.forget();
                 self.room().await;
+                continue;
             }
             if let Some(batch) = self.sort().await? {
                 self.reporter.says(Activity::Delivering);
@@ -150,12 +156,16 @@ impl Intake {
         }
     }
 
+    /// Gives back the memory of what is not handed on. It is read again.
+    pub(crate) fn forget(&mut self) {
+        self.ahead.forget();
+        (self.waiting, self.trace, self.held) = (Vec::new(), None, None);
+        (self.above, self.caught_up) = (self.position, false);
+    }
+
     /// Waits until the quarantine has room.
     async fn room(&self) {
         let taken = self.shared.look(Ledger::quarantine_room);
-        if !taken.is_full(QUARANTINE) {
-            return;
-        }
         self.reporter.says(Activity::QuarantineFull);
         let (channel, events, bytes) = (&self.shared.channel.identity.name, taken.events, taken.bytes);
         error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; look at them with `channeld quarantine list`, then retry or drop them");

@@ -107,10 +107,16 @@ impl Reader {
     /// [`ReadError`]: ask again later, nothing has been read.
     pub(crate) async fn next(&mut self, last: Option<Offset>) -> Result<Range, ReadError> {
         if let Some(walk) = &mut self.walk {
-            if let Some(events) = walk.next(&*self.source, self.limit).await? {
+            let next = walk.next(&*self.source, self.limit).await;
+            if let Ok(Some(events)) = next {
                 return Ok(Range { events, more: true });
             }
-            self.walk = None;
+            let has_ended = next.is_ok();
+            if has_ended || matches!(next, Err(ReadError::Api(ApiError::TooLong { .. }))) {
+                // What it holds back takes memory, which others may wait for too: it begins anew.
+                self.walk = None;
+            }
+            next?;
             self.shows_newest = false;
         }
         let early = last.map_or(Offset::ZERO, |last| last.before().unwrap_or(last));
@@ -119,9 +125,10 @@ impl Reader {
         if !closed && from != early {
             (range, closed) = self.page(early, last).await?;
         }
-        if let Some(lowest) = range.events.first().filter(|_| !closed) {
-            self.walk = Some(Walk::begin(&*self.source, last, lowest.offset).await?);
+        if let Some(lowest) = range.events.first().filter(|_| !closed).map(|lowest| lowest.offset) {
+            // Before more is asked for, the page's memory is given back.
             range = Range { events: Vec::new(), more: true };
+            self.walk = Some(Walk::begin(&*self.source, last, lowest).await?);
         }
         self.behind = range.more;
         Ok(range)

@@ -50,7 +50,7 @@ impl Walk {
     /// The next events of the range, ascending, at least one and at most `limit`; `None` at its end.
     ///
     /// # Errors
-    /// [`ReadError`]: ask again later.
+    /// [`ReadError`]: ask again later, and begin anew where there is no memory for the events of one second.
     pub(crate) async fn next(&mut self, source: &dyn Source, limit: u16) -> Result<Option<Vec<RawEvent>>, ReadError> {
         loop {
             let ready = self.windows.take(limit);
@@ -63,10 +63,7 @@ impl Walk {
             // At the end of time polling has shown an event that search does not.
             let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
             let page = match source.created(Some(window.after), window.through, SEARCH_LIMIT).await {
-                Err(ApiError::TooLong { .. }) => {
-                    self.windows.too_long(window).map_err(|_| self.in_doubt())?;
-                    continue;
-                }
+                Err(ApiError::TooLong { .. }) if self.windows.too_long(window).is_ok() => continue,
                 page => page?,
             };
             let in_range = |offset| Some(offset) > self.above && offset <= self.top;
