@@ -116,7 +116,8 @@ impl Webhook {
         let request = request.build().map_err(|error| self.no_answer(error))?;
         let response = self.send(lane, request).await.map_err(|error| self.no_answer(error))?;
         self.answered.store(true, Ordering::Relaxed);
-        let outcome = answer::outcome(&response);
+        let suspicion = self.suspicion().filter(|_| self.settings.connection.identity.is_none());
+        let outcome = answer::outcome(&response, suspicion);
         answer::drain(response).await;
         outcome
     }
@@ -162,12 +163,28 @@ impl Webhook {
 
     fn no_answer(&self, error: reqwest::Error) -> Refusal {
         // Why the endpoint may refuse our connections, until it has answered once.
-        let is_suspicious = self.asked.load(Ordering::Relaxed) && !self.answered.load(Ordering::Relaxed);
-        let suspicion = is_suspicious.then_some(match self.settings.connection.identity {
+        let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
+        answer::none(error, self.settings.timeout, suspicion)
+    }
+
+    /// What may be wrong where the endpoint has asked for a client certificate.
+    fn suspicion(&self) -> Option<&'static str> {
+        self.asked.load(Ordering::Relaxed).then_some(match self.settings.connection.identity {
             Some(_) => "it asks for a client certificate, and may not accept this one",
             None => "it asks for a client certificate, and client_certificate_file is not set",
-        });
-        answer::none(error, self.settings.timeout, suspicion)
+        })
+    }
+
+    /// Whether a refusal is about a client certificate: the endpoint has asked for one, or speaks of one.
+    async fn certificate_is_missing(&self) -> Option<&'static str> {
+        match self.suspicion() {
+            Some(suspicion) => Some(suspicion),
+            None => self
+                .refusal()
+                .await
+                .filter(|said| said.to_lowercase().contains("certificate"))
+                .map(|_| "it speaks of a certificate: does it ask for a client's? Then set client_certificate_file"),
+        }
     }
 }
 
@@ -198,11 +215,30 @@ impl Sink for Webhook {
         let asked = self.client.head(self.settings.url.clone()).send().await;
         let response = asked.map_err(|error| self.no_answer(error).error)?;
         let status = response.status().as_u16();
-        if matches!(status, 401 | 403 | 407) {
-            let message = format!("it can be reached, and answers {status} to HEAD: does it know who we are?");
+        let why = match status {
+            401 | 403 | 407 => Some("does it know who we are?"),
+            // As nginx answers, whose own numbers the others are.
+            400 | 495 | 496 => self.certificate_is_missing().await,
+            _ => None,
+        };
+        if let Some(why) = why {
+            let message = format!("it can be reached, and answers {status} to HEAD: {why}");
             return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
         }
         Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
+    }
+
+    /// Sends a GET request, which by its definition changes nothing.
+    async fn refusal(&self) -> Option<String> {
+        let response = self.client.get(self.settings.url.clone()).send().await.ok()?;
+        if !(response.status().is_client_error() || response.status().is_server_error()) {
+            return None;
+        }
+        let values = self.settings.headers.values().filter_map(|value| value.to_str().ok());
+        // A header's value, and what follows the word "Bearer" or "Basic" in it.
+        let secrets: Vec<_> =
+            values.flat_map(|value| [value, value.split_once(' ').map_or("", |(_, rest)| rest)]).collect();
+        Some(http::excerpt(response, &secrets).await)
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

@@ -85,6 +85,13 @@ impl Receiver {
         Self::serve(TlsListener { tcp, tls: authority.server().into() }, url)
     }
 
+    /// One that shows the certificate of that authority as its own.
+    pub(crate) async fn start_as(authority: &Authority) -> Self {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}/hook", tcp.local_addr().unwrap().port());
+        Self::serve(TlsListener { tcp, tls: authority.own_server().into() }, url)
+    }
+
     fn serve(listener: impl Listener<Addr = SocketAddr>, url: String) -> Self {
         let book = Arc::<Mutex<Book>>::default();
         let routes = Router::new().route("/hook", post(receive)).with_state(Arc::clone(&book));

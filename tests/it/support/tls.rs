@@ -63,6 +63,11 @@ impl Authority {
         config(clients, &certificate, &key)
     }
 
+    /// A server that shows the authority's own certificate as its own.
+    pub(super) fn own_server(&self) -> Arc<ServerConfig> {
+        config(WebPkiClientVerifier::no_client_auth(), &self.pem, &self.issuer.key().serialize_pem())
+    }
+
     /// A server called `localhost` that lets everybody in.
     pub(super) fn open_server(&self) -> Arc<ServerConfig> {
         let (certificate, key) = self.make("localhost");
