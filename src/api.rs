@@ -21,11 +21,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::HeaderValue;
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use url::Url;
 use uuid::Uuid;
 
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::http;
 use crate::memory::ChannelMemory;
 use crate::secret::Secret;
 
@@ -159,6 +160,22 @@ impl Client {
         let request = self.get(&["channels", &channel.to_string(), "watchers", &id.to_string()]);
         let body = self.send(self.authorized(request), ApiError::NotFound, self.memory.exceed(0)).await?;
         Ok(Watcher::read(&body)?)
+    }
+
+    /// An excerpt of the body that an operator is given in place of the health, or of a channel's events: an error, or what is
+    /// no JSON.
+    pub async fn refusal(&self, channel: Option<ChannelId>) -> Option<String> {
+        let request = match channel {
+            None => self.get(&["health-check"]),
+            Some(channel) => {
+                let request = self.get(&["channels", &channel.to_string(), "events"]);
+                self.authorized(request.query(&[("limit", 1)]))
+            }
+        };
+        let response = request.send().await.ok()?;
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let is_answer = response.status().is_success() && kind.contains("json");
+        if is_answer { None } else { Some(http::excerpt(response, &[self.settings.api_key.expose()]).await) }
     }
 
     /// Asks whether the service is up. Needs no key, so none is sent and a wrong one goes unnoticed.

@@ -22,12 +22,16 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use url::Url;
 
+mod error;
+mod excerpt;
 mod header;
 mod proxy;
 mod public;
 mod retry_after;
 mod tls;
 
+pub use error::{explained, find};
+pub use excerpt::excerpt;
 pub use header::{basic, sensitive};
 pub use proxy::Proxy;
 pub use public::{NotPublic, check_public};

@@ -66,6 +66,11 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok("not looked at: only a delivery can tell".to_owned())
     }
 
+    /// What the other side says where it refuses to be looked at: an excerpt for an operator.
+    async fn refusal(&self) -> Option<String> {
+        None
+    }
+
     /// Opens again what another program may have moved or replaced, on SIGHUP.
     ///
     /// # Errors

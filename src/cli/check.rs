@@ -35,6 +35,9 @@ pub(super) struct Args {
     /// Ask the service, each channel and each sink too, and say yes or what to do.
     #[arg(long)]
     connect: bool,
+    /// With --connect: show what the body of an error begins with. The endpoint of a webhook is sent a GET request for it.
+    #[arg(long, requires = "connect")]
+    show_body: bool,
 }
 
 /// Loads the configuration and prints the result: problems to standard error, the rest to standard output.
@@ -44,7 +47,7 @@ pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
         Ok(config) => {
             let state = Sled::examine(&config.state_path);
             config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
-            if args.connect { Some(connect::ask(config, state).await) } else { None }
+            if args.connect { Some(connect::ask(config, state, args.show_body).await) } else { None }
         }
         Err(_) => None,
     };

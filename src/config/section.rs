@@ -9,20 +9,19 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::path::Path;
 
 use figment::Figment;
 use figment::value::{Dict, Value};
-use url::Url;
 
 use super::environment::{self, ENVIRONMENT};
-use super::files::{Files, Text, is_open_to_all, read_secret};
+use super::files::{Files, Text};
 use super::key::Key;
 use super::known::Known;
 use super::problem::{ConfigError, Problem};
-use super::sources::{self, FILE, Layer, merged};
-use super::values::is_loopback;
+use super::sources::{self, Layer, merged};
+
+mod secrets;
 
 /// There is no value, and the problem has been noted. A value that is only wrong beside others is read all the same:
 /// nothing is made of a configuration with a problem.
@@ -173,53 +172,6 @@ impl<'r> Section<'r> {
             self.reader.files.borrow_mut().note(Path::new(path));
             read(path)
         })
-    }
-
-    /// The secret in the file whose path is the value. `parse` says what is wrong with it without quoting it.
-    pub(super) fn secret_file<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
-        self.file(name, |path| {
-            let secret = read_secret(path)?;
-            if is_open_to_all(Path::new(path)) {
-                self.note(name, format!("every user can read {path}, which holds a secret: chmod o-r it"));
-            }
-            parse(&secret)
-        })
-    }
-
-    /// The secret `name`, or that in the file `name_file`. `parse` says what is wrong with it without quoting it.
-    pub(super) fn secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
-        let file = format!("{name}_file");
-        match self.either(name, &file)? {
-            None => Ok(None),
-            Some(key) if key == name => {
-                self.note_secret(name);
-                self.quoted(key, parse)
-            }
-            Some(key) => self.secret_file(key, parse),
-        }
-    }
-
-    /// Notes that a value is a secret, where it stands in a file that every user can read.
-    pub(super) fn note_secret(&self, name: &str) {
-        let origin = self.reader.origin(&self.key.at(name)).and_then(|origin| origin.strip_prefix(FILE));
-        if let Some(file) = origin.filter(|file| is_open_to_all(Path::new(file))) {
-            let message =
-                format!("every user can read {file}, which holds this secret: chmod o-r it, or set {name}_file");
-            self.note(name, message);
-        }
-    }
-
-    /// Notes something about a key that an operator should know though it is not wrong.
-    pub(super) fn note(&self, name: &str, message: impl Display) {
-        self.reader.notes.borrow_mut().push(format!("{}: {message}", self.key.at(name)));
-    }
-
-    /// Notes an address that `what` is sent to in plain text, beyond this machine.
-    pub(super) fn note_plaintext(&self, name: &str, url: &Url, what: &str) {
-        if url.scheme() == "http" && !is_loopback(url) {
-            let message = format!("plain http: {what} can be read and changed on the way; use https");
-            self.note(name, message);
-        }
     }
 
     /// `true` or `false`, as such or, from the environment, as a text.

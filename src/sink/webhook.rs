@@ -23,21 +23,19 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Request, Response};
+use reqwest::Client;
 
-use super::{Delivery, LaneRef, Sink, SinkError, Undelivered};
+use super::{Delivery, Sink, SinkError, Undelivered};
 use crate::http;
 use crate::metrics::Metrics;
-use crate::telemetry::trace::RequestSpan;
 
 mod answer;
 mod batch;
 mod offer;
+mod request;
 mod settings;
 mod signature;
 
@@ -100,74 +98,30 @@ impl Webhook {
         Self { metrics, ..self }
     }
 
-    async fn post(&self, lane: &LaneRef, id: String, content_type: &'static str, body: Bytes) -> Result<(), Refusal> {
-        let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let signature = self.settings.keys.sign(&id, timestamp, &body);
-        let mut request = self
-            .client
-            .post(self.settings.url.clone())
-            .header(CONTENT_TYPE, content_type)
-            .header("webhook-id", id)
-            .header("webhook-timestamp", timestamp)
-            .body(body);
-        if let Some(signature) = signature {
-            request = request.header("webhook-signature", signature);
-        }
-        let request = request.build().map_err(|error| self.no_answer(error))?;
-        let response = self.send(lane, request).await.map_err(|error| self.no_answer(error))?;
-        self.answered.store(true, Ordering::Relaxed);
-        let outcome = answer::outcome(&response);
-        answer::drain(response).await;
-        outcome
-    }
-
-    /// Sends a request; where its connection ends without an answer, once more at once, by a fresh connection.
-    ///
-    /// Endpoints close connections that were idle, and the request may have crossed that. Nobody can tell whether the
-    /// endpoint had read it before: then it comes twice, with the same id, as after any delivery without an answer. An
-    /// endpoint that has never answered does not close idle connections: it refuses ours.
-    async fn send(&self, lane: &LaneRef, request: Request) -> reqwest::Result<Response> {
-        let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
-        let answer = self.execute(&self.client, lane, request, 0).await;
-        match (answer, again) {
-            (Err(error), Some(again)) if answer::is_broken_off(&error) => {
-                self.execute(&self.fresh, lane, again, 1).await
-            }
-            (answer, _) => answer,
-        }
-    }
-
-    /// Sends a request, after so many attempts, and counts it.
-    async fn execute(
-        &self,
-        client: &Client,
-        lane: &LaneRef,
-        mut request: Request,
-        resends: u32,
-    ) -> reqwest::Result<Response> {
-        let span = RequestSpan::begin("POST", &self.settings.url, || self.settings.shown_url(), resends);
-        if let Some(traceparent) = span.traceparent().and_then(|traceparent| traceparent.try_into().ok()) {
-            request.headers_mut().insert("traceparent", traceparent);
-        }
-        let began = Instant::now();
-        let answer = client.execute(request).await;
-        match &answer {
-            Ok(answer) => span.answered(answer.status().as_u16()),
-            Err(error) => span.failed(answer::kind(error)),
-        }
-        let status = answer.as_ref().ok().map(Response::status);
-        self.metrics.webhook_asked(&lane.channel.name, &lane.sink, began.elapsed(), status);
-        answer
-    }
-
     fn no_answer(&self, error: reqwest::Error) -> Refusal {
         // Why the endpoint may refuse our connections, until it has answered once.
-        let is_suspicious = self.asked.load(Ordering::Relaxed) && !self.answered.load(Ordering::Relaxed);
-        let suspicion = is_suspicious.then_some(match self.settings.connection.identity {
+        let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
+        answer::none(error, self.settings.timeout, suspicion)
+    }
+
+    /// What may be wrong where the endpoint has asked for a client certificate.
+    fn suspicion(&self) -> Option<&'static str> {
+        self.asked.load(Ordering::Relaxed).then_some(match self.settings.connection.identity {
             Some(_) => "it asks for a client certificate, and may not accept this one",
             None => "it asks for a client certificate, and client_certificate_file is not set",
-        });
-        answer::none(error, self.settings.timeout, suspicion)
+        })
+    }
+
+    /// Whether a refusal is about a client certificate: the endpoint has asked for one, or speaks of one.
+    async fn certificate_is_missing(&self) -> Option<&'static str> {
+        match self.suspicion() {
+            Some(suspicion) => Some(suspicion),
+            None => self
+                .refusal()
+                .await
+                .filter(|said| said.to_lowercase().contains("certificate"))
+                .map(|_| "it speaks of a certificate: does it ask for a client's? Then set client_certificate_file"),
+        }
     }
 }
 
@@ -198,11 +152,30 @@ impl Sink for Webhook {
         let asked = self.client.head(self.settings.url.clone()).send().await;
         let response = asked.map_err(|error| self.no_answer(error).error)?;
         let status = response.status().as_u16();
-        if matches!(status, 401 | 403 | 407) {
-            let message = format!("it can be reached, and answers {status} to HEAD: does it know who we are?");
+        let why = match status {
+            401 | 403 | 407 => Some("does it know who we are?"),
+            // As nginx answers, whose own numbers the others are.
+            400 | 495 | 496 => self.certificate_is_missing().await,
+            _ => None,
+        };
+        if let Some(why) = why {
+            let message = format!("it can be reached, and answers {status} to HEAD: {why}");
             return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
         }
         Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
+    }
+
+    /// Sends a GET request, which by its definition changes nothing.
+    async fn refusal(&self) -> Option<String> {
+        let response = self.client.get(self.settings.url.clone()).send().await.ok()?;
+        if !(response.status().is_client_error() || response.status().is_server_error()) {
+            return None;
+        }
+        let values = self.settings.headers.values().filter_map(|value| value.to_str().ok());
+        // A header's value, and what follows the word "Bearer" or "Basic" in it.
+        let secrets: Vec<_> =
+            values.flat_map(|value| [value, value.split_once(' ').map_or("", |(_, rest)| rest)]).collect();
+        Some(http::excerpt(response, &secrets).await)
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

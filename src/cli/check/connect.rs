@@ -15,9 +15,10 @@ use crate::api::{ApiError, Page};
 use crate::cli::shown::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
+use crate::http;
 use crate::ledger::StateError;
 use crate::metrics::Metrics;
-use crate::sink::OpenFiles;
+use crate::sink::{OpenFiles, SinkError};
 use crate::telemetry::Chain;
 use crate::verify::{Reason, Verdict};
 
@@ -42,6 +43,13 @@ impl Asked {
         let message = answer.unwrap_or_else(|message| message);
         Self { what, name: name.to_owned(), ok, message: printable(&message) }
     }
+
+    /// Adds what the other side says, where that is asked for and it refuses.
+    async fn show(&mut self, is_asked_for: bool, refusal: impl Future<Output = Option<String>>) {
+        if is_asked_for && let Some(body) = refusal.await {
+            self.message += &printable(&format!("; the body begins: {body}"));
+        }
+    }
 }
 
 impl fmt::Display for Asked {
@@ -51,31 +59,39 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Asks the service, then each channel, then each sink that one uses. `state` is shown where it cannot be used.
-pub(super) async fn ask(config: &Config, state: Result<String, StateError>) -> Vec<Asked> {
+/// Asks the service, then each channel, then each sink that one uses. `state` is shown where it cannot be used, and what the
+/// body of an error begins with where `show_body` says so.
+pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<Asked> {
     let url = config.api.client.base_url.as_str();
     let client = match assembly::client(config) {
         Ok(client) => client,
         Err(error) => return vec![Asked::new("service", url, Err(Chain(&error).to_string()))],
     };
     let health = client.health().await.map(|()| "it is there and well".to_owned());
-    let mut asked = vec![Asked::new("service", url, health.map_err(|error| advised(&error)))];
+    let mut service = Asked::new("service", url, health.map_err(|error| advised(&error)));
+    service.show(show_body && !service.ok, client.refusal(None)).await;
+    let mut asked = vec![service];
     let channels = stream::iter(&config.channels).map(async |channel| {
         let page = client.poll(channel.channel.id, None, SAMPLE).await.map_err(|error| advised(&error));
         let answer = match page {
             Ok(page) => verify(channel, page).await,
             Err(advised) => Err(advised),
         };
-        Asked::new("channel", &channel.channel.name, answer)
+        let mut asked = Asked::new("channel", &channel.channel.name, answer);
+        asked.show(show_body && !asked.ok, client.refusal(Some(channel.channel.id))).await;
+        asked
     });
     asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
     let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
     let sinks = stream::iter(used).map(async |(name, sink)| {
-        let probed = match sink.settings.build(name, &OpenFiles::default(), &Metrics::default()) {
-            Ok(sink) => sink.probe().await,
-            Err(error) => Err(error),
+        let failed = |error: SinkError| Asked::new("sink", name, Err(Chain(&error).to_string()));
+        let sink = match sink.settings.build(name, &OpenFiles::default(), &Metrics::default()) {
+            Ok(sink) => sink,
+            Err(error) => return failed(error),
         };
-        Asked::new("sink", name, probed.map_err(|error| Chain(&error).to_string()))
+        let mut asked = sink.probe().await.map_or_else(failed, |said| Asked::new("sink", name, Ok(said)));
+        asked.show(show_body, sink.refusal()).await;
+        asked
     });
     asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
     let path = config.state_path.display().to_string();
@@ -131,5 +147,8 @@ fn advised(error: &ApiError) -> String {
         ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url, and what stands in between",
         _ => "",
     };
-    format!("{}{advice}", Chain(error))
+    match http::explained(error) {
+        Some(explained) => format!("the service could not be reached: {explained}"),
+        None => format!("{}{advice}", Chain(error)),
+    }
 }

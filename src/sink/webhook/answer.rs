@@ -1,13 +1,12 @@
 //! The outcome of a request: what an answer means, or why there was none.
 
 use std::error::Error;
-use std::io;
 use std::iter::successors;
 use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 
-use crate::http::{self, NotPublic};
+use crate::http::{self, NotPublic, explained, find};
 use crate::sink::SinkError;
 
 /// The largest body for which a connection is kept.
@@ -35,8 +34,8 @@ pub(super) enum About {
     Size,
 }
 
-/// What an answer means.
-pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
+/// What an answer means. `suspicion` is what may be behind a 400, as nginx answers without a client certificate.
+pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<(), Refusal> {
     let status = response.status();
     if status.is_success() {
         return Ok(());
@@ -60,7 +59,9 @@ pub(super) fn outcome(response: &Response) -> Result<(), Refusal> {
     // Others are about the event, or our credentials.
     let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     let needs_attention = !(status.is_server_error() || temporary.contains(&status));
-    let message = format!("answered {}{hint}", status.as_u16());
+    let suspicion = suspicion.filter(|_| status == StatusCode::BAD_REQUEST);
+    let suspicion = suspicion.map(|suspicion| format!("; {suspicion}")).unwrap_or_default();
+    let message = format!("answered {}{hint}{suspicion}", status.as_u16());
     Err(Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, about })
 }
 
@@ -89,20 +90,13 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
         format!("did not answer within {timeout:?}")
     } else {
         let doing = if error.is_connect() { "could not connect" } else { "could not send the event" };
-        format!("{doing}: {}", root_cause(&error.without_url()))
+        let error = error.without_url();
+        format!("{doing}: {}", explained(&error).map_or_else(|| root_cause(&error), str::to_owned))
     };
     if let Some(suspicion) = suspicion {
         message = format!("{message}; {suspicion}");
     }
     Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, about: About::Endpoint }
-}
-
-/// The first of that type among an error and its sources. What an I/O error wraps is not its source.
-fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
-    successors(Some(error), |&error| error.source()).find_map(|error| {
-        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        error.downcast_ref().or_else(|| wrapped?.downcast_ref())
-    })
 }
 
 /// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.

@@ -1,13 +1,13 @@
 //! `channeld check --connect` says yes, or no and what to do, and leaves nothing behind.
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use channeld::simulator::{Options, Simulator};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::support::{Receiver, Setup};
+use crate::support::{Authority, Receiver, Setup};
 
 async fn service() -> Simulator {
     Simulator::start(Options { events: 10, unsigned: 0.2, ..Options::default() }).await.unwrap()
@@ -184,4 +184,59 @@ async fn the_state_directory_is_looked_at_as_run_would_find_or_make_it() {
         let said = asked.iter().find(|(what, ok, _)| what.starts_with("state ") && !ok).unwrap();
         assert!(code == Some(69) && said.2.contains(words), "{asked:?}");
     }
+}
+
+/// An endpoint that gives every request this answer, with the headers that it was sent at its end.
+async fn endpoint(status: u16, body: &'static str) -> (String, AbortOnDropHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let answer = move |headers: HeaderMap| async move {
+        (StatusCode::from_u16(status).unwrap(), format!("{body} {:?}", headers.get("authorization")))
+    };
+    let serving = tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await.unwrap() });
+    (url, AbortOnDropHandle::new(serving))
+}
+
+#[tokio::test]
+async fn an_endpoint_that_wants_a_client_certificate_or_shows_an_authoritys_is_not_ok() {
+    let simulator = service().await;
+    let (url, _serving) = endpoint(400, "<h1>400</h1> No required SSL certificate was sent").await;
+    let authority = Authority::new("an authority of one's own");
+    let receiver = Receiver::start_as(&authority).await;
+    let with_hook = || Setup::reading(&simulator).with_webhook("hook", &receiver);
+    let of_authority = with_hook();
+    let ca = authority.write(&of_authority.path("ca.pem"));
+    let of_authority = of_authority.with("sinks.hook.ca_file", ca).with("sinks.hook.url", receiver.url());
+    for (setup, words) in [
+        (with_hook().with("sinks.hook.url", url), "answers 400 to HEAD: it speaks of a certificate"),
+        (of_authority, "could not connect: the server shows the certificate of an authority as its own"),
+    ] {
+        let (code, asked) = connect(&setup).await;
+        let (_, ok, said) = asked.iter().find(|(what, ..)| what == "sink hook").unwrap();
+        assert!(code == Some(69) && !ok && said.contains(words) && !said.contains("CaUsed"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_an_error_is_shown_on_request_without_secrets_and_in_one_line() {
+    let simulator = service().await;
+    let (url, _serving) = endpoint(502, "<html>\n\u{1b}[31mthe proxy says no\n").await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator)
+        .with_webhook("hook", &receiver)
+        .with("sinks.hook.url", url.as_str())
+        .with("sinks.hook.bearer_token", "token-of-a-test")
+        .with("api.base_url", url.as_str());
+    setup.keep_secret("token-of-a-test");
+    setup.write();
+    let told = setup.tell(&["check", "--connect"]).await;
+    assert!(!String::from_utf8(told.out).unwrap().contains("the proxy says no"));
+    let told = setup.tell(&["check", "--connect", "--show-body"]).await;
+    let said = String::from_utf8(told.out).unwrap();
+    for line in ["FAIL service ", "FAIL channel c0", "ok   sink hook"] {
+        let line = said.lines().find(|said| said.starts_with(line)).unwrap_or_else(|| panic!("{line}: {said}"));
+        assert!(line.contains("; the body begins: <html> \\u{1b}[31mthe proxy says no"), "{line}");
+    }
+    assert!(said.contains("[secret]"), "{said}");
+    assert_eq!(setup.tell(&["check", "--show-body"]).await.code, Some(64));
 }

@@ -13,6 +13,7 @@ use axum::serve::Listener;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio_rustls::rustls::ServerConfig;
 
 use super::Delivered;
 use super::tls::{Authority, TlsListener};
@@ -80,9 +81,23 @@ impl Receiver {
 
     /// One that has a certificate of that authority, and lets in clients that have one too.
     pub(crate) async fn start_tls(authority: &Authority) -> Self {
+        Self::serve_tls(authority.server()).await
+    }
+
+    /// One that asks for a certificate, and lets in clients without one.
+    pub(crate) async fn start_asking(authority: &Authority) -> Self {
+        Self::serve_tls(authority.asking_server()).await
+    }
+
+    /// One that shows the certificate of that authority as its own.
+    pub(crate) async fn start_as(authority: &Authority) -> Self {
+        Self::serve_tls(authority.own_server()).await
+    }
+
+    async fn serve_tls(tls: Arc<ServerConfig>) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}/hook", tcp.local_addr().unwrap().port());
-        Self::serve(TlsListener { tcp, tls: authority.server().into() }, url)
+        Self::serve(TlsListener { tcp, tls: tls.into() }, url)
     }
 
     fn serve(listener: impl Listener<Addr = SocketAddr>, url: String) -> Self {

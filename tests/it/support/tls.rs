@@ -12,8 +12,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{ClientCertVerifierBuilder, WebPkiClientVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
@@ -55,12 +55,25 @@ impl Authority {
 
     /// A server called `localhost` that lets in clients with a certificate of this authority.
     pub(super) fn server(&self) -> Arc<ServerConfig> {
-        let provider = Arc::new(default_provider());
+        let (certificate, key) = self.make("localhost");
+        config(self.clients().build().unwrap(), &certificate, &key)
+    }
+
+    /// A server called `localhost` that asks for a certificate, and lets in clients without one.
+    pub(super) fn asking_server(&self) -> Arc<ServerConfig> {
+        let (certificate, key) = self.make("localhost");
+        config(self.clients().allow_unauthenticated().build().unwrap(), &certificate, &key)
+    }
+
+    fn clients(&self) -> ClientCertVerifierBuilder {
         let mut known = RootCertStore::empty();
         known.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(known), provider.clone()).build().unwrap();
-        let (certificate, key) = self.make("localhost");
-        config(clients, &certificate, &key)
+        WebPkiClientVerifier::builder_with_provider(Arc::new(known), Arc::new(default_provider()))
+    }
+
+    /// A server that shows the authority's own certificate as its own.
+    pub(super) fn own_server(&self) -> Arc<ServerConfig> {
+        config(WebPkiClientVerifier::no_client_auth(), &self.pem, &self.issuer.key().serialize_pem())
     }
 
     /// A server called `localhost` that lets everybody in.

@@ -25,7 +25,8 @@ pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, 
         sink.wrong("proxy", message);
     }
     if let Some(Err(error)) = url.filter(|_| public_only).map(http::check_public) {
-        sink.wrong("url", format!("cannot be reached: {error}"));
+        let key = if sink.is_set("url") { "url" } else { "url_file" };
+        sink.wrong(key, format!("cannot be reached: {error}"));
     }
     Ok(Connection { authorities: authorities?, identity: identity?, proxy, public_only })
 }

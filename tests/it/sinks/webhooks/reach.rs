@@ -8,7 +8,7 @@ use ed25519_compact::{KeyPair, PublicKey, Seed, Signature};
 use rustix::process::Signal;
 
 use super::{service, until_lane_is, webhook_only};
-use crate::support::{Authority, ForwardProxy, Post, Receiver, Setup, deliverable, offsets};
+use crate::support::{Authority, ForwardProxy, Post, Receiver, Reply, Setup, deliverable, offsets};
 
 /// Gives a webhook an authority to trust, and a certificate of its own.
 fn introduce(setup: &mut Setup, sink: &str, authority: &Authority) {
@@ -176,5 +176,21 @@ async fn the_proxy_of_the_environment_is_used_unless_none_is_asked_for() {
     let setup = setup.with("sinks.hook.proxy", "");
     let mut daemon = setup.start();
     daemon.until("everything arrives", |_| receiver.received() == 5).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_400_of_an_endpoint_that_asks_for_a_client_certificate_names_that() {
+    let simulator = service(5).await;
+    let authority = Authority::new("an authority of one's own");
+    let receiver = Receiver::start_asking(&authority).await;
+    receiver.always(Some(Reply::Refuse(400, None)));
+    let setup = webhook_only(&simulator, &receiver);
+    let ca = authority.write(&setup.path("ca.pem"));
+    let setup = setup.with("sinks.hook.ca_file", ca);
+    let mut daemon = setup.start();
+    let lane = until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
+    let expected = "answered 400; it asks for a client certificate, and client_certificate_file is not set";
+    assert_eq!(lane["error"]["message"], expected);
     daemon.stop().await;
 }

@@ -1,0 +1,35 @@
+//! What stands behind an error of a request.
+
+use std::error::Error;
+use std::io;
+use std::iter::successors;
+
+use rustls::CertificateError;
+
+/// How the TLS library calls the certificate of an authority that a server shows as its own.
+const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
+
+/// The first of that type among an error and its sources. What I/O errors wrap, one in another, is not their source.
+pub fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+    let wrapped = |error: &'e (dyn Error + 'static)| {
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        inner.map(|inner| inner as &(dyn Error + 'static))
+    };
+    let mut each = successors(Some(error), |&error| error.source());
+    each.find_map(|error| successors(Some(error), |&error| wrapped(error)).find_map(|error| error.downcast_ref()))
+}
+
+/// An error whose own words do not say what to do, in others.
+pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    match find(error)? {
+        rustls::Error::InvalidCertificate(CertificateError::Other(other))
+            if format!("{:?}", other.0) == OF_AUTHORITY =>
+        {
+            Some(
+                "the server shows the certificate of an authority as its own, most often one that it has signed itself: \
+                 have it show one that this authority has issued, or make it without CA:TRUE",
+            )
+        }
+        _ => None,
+    }
+}

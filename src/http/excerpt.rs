@@ -1,0 +1,48 @@
+//! What an answer's body begins with, for an operator who asks for it.
+
+use std::time::Duration;
+
+use reqwest::Response;
+
+/// The longest part of a body that is read, in bytes.
+const READ: usize = 4 * 1024;
+
+/// The longest time spent on it.
+const READING: Duration = Duration::from_secs(2);
+
+/// The characters that are shown.
+const SHOWN: usize = 400;
+
+/// What stands in the place of a secret.
+const REDACTED: &str = "[secret]";
+
+/// The beginning of a body as one line: bounded, without control characters, and without these `secrets`.
+pub async fn excerpt(mut response: Response, secrets: &[&str]) -> String {
+    let mut body = Vec::new();
+    let reading = async {
+        while let Ok(Some(chunk)) = response.chunk().await {
+            body.extend_from_slice(&chunk[..chunk.len().min(READ - body.len())]);
+            if body.len() == READ {
+                break;
+            }
+        }
+    };
+    // What has come until then is shown.
+    let _ = tokio::time::timeout(READING, reading).await;
+    one_line(&String::from_utf8_lossy(&body), secrets)
+}
+
+fn one_line(text: &str, secrets: &[&str]) -> String {
+    let known = secrets.iter().filter(|secret| !secret.is_empty());
+    let text = known.fold(text.to_owned(), |text, secret| text.replace(secret, REDACTED));
+    let words: Vec<_> = text.split_whitespace().collect();
+    let escape = |c: char| if c.is_control() { c.escape_unicode().collect() } else { c.to_string() };
+    let line: String = words.join(" ").chars().map(escape).collect();
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests;
