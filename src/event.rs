@@ -24,7 +24,7 @@ pub use json::Malformed;
 pub use payload::Payload;
 pub use proof::{OcrProof, Proofs};
 
-pub(crate) use json::Object;
+pub(crate) use json::{Object, is_nested_too_deeply};
 
 /// A UUID of the service with a meaning of its own.
 macro_rules! id {
@@ -175,8 +175,9 @@ impl Event {
     ///
     /// # Errors
     /// [`Malformed`] where a field that this version knows is missing, ambiguous or of the wrong shape. Stricter than
-    /// the reference in what two readers could read differently; unknown fields and kinds are tolerated.
+    /// the reference in what two readers could read differently, or one of them not at all; unknown fields and kinds are tolerated.
     pub fn parse(json: Bytes) -> Result<Self, Malformed> {
+        json::check(&json)?;
         let record = Object::read(&json)?;
         let id = record.get::<EventId>("event_id")?;
         let headers = record.require::<Object<'_>>("headers")?;

@@ -239,6 +239,7 @@ impl Ledger {
         Summary {
             version: self.version,
             cursors: self.cursors.clone(),
+            paused: self.paused.clone(),
             late_from: self.late.keys().next().copied(),
             late: self.late.len() as u64,
             quarantined: self.quarantined.len() as u64,

@@ -59,8 +59,8 @@ pub use format::is_journal;
 
 use format::{Json, Prefixed};
 
-/// Libraries, whose own lines say again what ours say, in words of their source. `log.level` can name each of them.
-const QUIET: &str = "sled=off,hyper=off,hyper_util=off,h2=off,reqwest=off,rustls=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_http=off,opentelemetry_otlp=off";
+/// Libraries by how their names begin, whose own lines say again what ours say, in words of their source. `log.level` can name each of them.
+const QUIET: &str = "sled=off,hyper=off,h2=off,reqwest=off,rustls=off,opentelemetry=off";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

@@ -21,7 +21,11 @@ const REDACTED: &str = "[api key]";
 pub(super) fn read(status: u16, body: &[u8], key: &str) -> (Answer, bool) {
     let envelope: Value = serde_json::from_slice(body).unwrap_or_default();
     let field = |name, bound| envelope.get(name)?.as_str().and_then(|text| presentable(text, key, bound));
-    let answer = Answer { status, code: field("code", MAX_CODE), message: field("message", MAX_MESSAGE) };
+    let answer = Answer {
+        status,
+        code: field("code", MAX_CODE).or_else(|| field("type", MAX_CODE)),
+        message: field("message", MAX_MESSAGE),
+    };
     (answer, ["type", "code"].iter().any(|name| envelope.get(name).is_some_and(Value::is_string)))
 }
 

@@ -15,7 +15,7 @@ pub enum ApiError {
     #[error("there is no such thing in this channel ({0})")]
     NotFound(Answer),
     /// Any other 4xx: the same request will be refused again until the key, the settings or the service change.
-    #[error("the service refused the request ({0})")]
+    #[error("the service refused the request ({0}){advice}", advice = .0.advice())]
     Refused(Answer),
     /// 429: ask again after a wait.
     #[error("the service limits how often it may be asked (HTTP 429)")]
@@ -58,10 +58,24 @@ impl ApiError {
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The envelope's `code`, where it has one. New ones can appear.
+    /// The envelope's `code` or else its `type`, where it has one. New ones can appear.
     pub code: Option<Box<str>>,
     /// The envelope's `message`, for people: bounded, without control characters, without the key.
     pub message: Option<Box<str>>,
+}
+
+impl Answer {
+    /// What to do about a refusal.
+    fn advice(&self) -> &'static str {
+        match (self.status, self.code.as_deref()) {
+            (401, Some("ORGANIZATION_NOT_FOUND")) => {
+                "; the service does not know the organisation of this key: ask its operator"
+            }
+            (401, _) => "; check api.api_key",
+            (403, _) => "; is the key allowed to read this channel?",
+            _ => "",
+        }
+    }
 }
 
 impl fmt::Display for Answer {

@@ -320,12 +320,24 @@ async fn a_broken_connection_is_transient_wherever_it_breaks() {
         b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"events\":[",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"eve",
         b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 100\r\n\r\n\x1f\x8b\x08\x00",
-        b"SSH-2.0-OpenSSH_9.6\r\n",
     ] {
         let service = Scripted::raw(bytes).await;
         let error = service.client().poll(channel(), None, 1).await.unwrap_err();
         assert!(matches!(error, ApiError::Transient(Trouble::Network(_))), "{}", said(&error));
     }
+}
+
+#[tokio::test]
+async fn what_speaks_no_http_is_said_to() {
+    for bytes in [&b"SSH-2.0-OpenSSH_9.6\r\n"[..], b"\x15\x03\x03\x00\x02\x02\x0a"] {
+        let service = Scripted::raw(bytes).await;
+        let error = service.client().poll(channel(), None, 1).await.unwrap_err();
+        assert!(error.to_string().contains("does not speak plain HTTP"), "{}", said(&error));
+    }
+    let (client, _server) =
+        answering(400, "<html>The plain HTTP request was sent to HTTPS port").await.client_and_server();
+    let error = client.poll(channel(), None, 1).await.unwrap_err();
+    assert!(error.to_string().contains("should api.base_url begin with https://?"), "{error}");
 }
 
 #[tokio::test]

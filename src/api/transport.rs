@@ -29,6 +29,15 @@ const KEPT_CONNECTIONS: usize = 16;
 const NOT_THE_SERVICE: &str =
     "HTTP 404, and not from the service itself: is api.base_url right, with the version at its end (such as /v1)?";
 
+/// A 400 that something else answers, such as a port that wants TLS.
+const NOT_HTTP: &str = "not from the service itself: should api.base_url begin with https://?";
+
+const NO_TLS: &str =
+    "what answers there does not speak TLS: should api.base_url begin with http://, or is its port another?";
+
+const TLS: &str =
+    "what answers there does not speak plain HTTP: should api.base_url begin with https://, or is its port another?";
+
 /// After so many bytes of a body other tasks have a turn: they are decompressed in less than a millisecond.
 const GIVE_WAY: usize = 256 << 10;
 
@@ -118,7 +127,10 @@ impl Client {
         }
         // The status counts though the body cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE, self.memory.exceed(0)).await.unwrap_or_default();
-        let (answer, is_envelope) = envelope::read(status, &said, self.settings.api_key.expose());
+        let (mut answer, is_envelope) = envelope::read(status, &said, self.settings.api_key.expose());
+        if status == 400 && !is_envelope && self.settings.base_url.scheme() == "http" {
+            answer.message.get_or_insert_with(|| NOT_HTTP.into());
+        }
         Err(match status {
             404 if is_envelope => missing(answer),
             404 => BadAnswer(NOT_THE_SERVICE.into()).into(),
@@ -179,9 +191,20 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
 /// Classifies a request without a whole answer.
 fn broken(error: reqwest::Error) -> ApiError {
     // The operator knows the address, and it would hide the cause in a long line.
+    let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     let error = error.without_url();
-    if is_not_gzip(&error) {
+    let is_invalid = |cause: &io::Error| cause.kind() == io::ErrorKind::InvalidData;
+    if error.is_decode() && caused_by(&error, is_invalid) {
         return BadAnswer("the answer could not be decompressed".into()).into();
+    }
+    let is_no_tls = |cause: &rustls::Error| {
+        matches!(cause, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
+    };
+    if caused_by(&error, is_no_tls) {
+        return BadAnswer(NO_TLS.into()).into();
+    }
+    if is_plain && caused_by(&error, hyper::Error::is_parse) {
+        return BadAnswer(TLS.into()).into();
     }
     ApiError::Transient(if error.is_timeout() {
         Trouble::Timeout
@@ -192,9 +215,13 @@ fn broken(error: reqwest::Error) -> ApiError {
     })
 }
 
-/// Whether the decoder, and not the network, is the cause.
-fn is_not_gzip(error: &reqwest::Error) -> bool {
-    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
-    error.is_decode()
-        && causes.any(|cause| cause.downcast_ref().map(io::Error::kind) == Some(io::ErrorKind::InvalidData))
+/// Whether one of the causes is such.
+fn caused_by<E: Error + 'static>(error: &reqwest::Error, is_such: impl Fn(&E) -> bool) -> bool {
+    // What an error of the system holds is no source of it.
+    let mut causes =
+        std::iter::successors(error.source(), |&cause| match cause.downcast_ref().and_then(io::Error::get_ref) {
+            Some(within) => Some(within),
+            None => cause.source(),
+        });
+    causes.any(|cause| cause.downcast_ref().is_some_and(&is_such))
 }

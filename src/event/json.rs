@@ -7,15 +7,22 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Deeper nesting than this is refused, as the reference refuses it. It also protects a sink's consumer.
-const MAX_DEPTH: usize = 10_000;
+/// Deeper nesting than this is refused, where the reference refuses 10,000 levels. Many readers take 128, and a record, a
+/// CloudEvents event and a batch come around an event.
+pub(super) const MAX_DEPTH: usize = 120;
 
 /// Why a record is not a well-formed event. Says where, never what stood there: bodies are not logged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Not a JSON object at all, or nested too deeply.
+    /// Not a JSON object at all.
     #[error("the record is not a JSON object")]
     NotAnObject,
+    /// Not every reader could read it.
+    #[error("the record is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// Not every reader could read it.
+    #[error("the record has one half of a surrogate pair (such as \\ud800), which is no character")]
+    HalfSurrogate,
     /// A field that every event has is missing.
     #[error("`{0}` is missing")]
     Missing(&'static str),
@@ -32,10 +39,10 @@ pub enum Malformed {
 pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Object<'a> {
-    /// Reads a text as one object.
+    /// Reads a text as one object. No depth is too much: members are found without reading their values.
     pub(crate) fn read(json: &'a [u8]) -> Result<Self, Malformed> {
-        let text = std::str::from_utf8(json).ok().filter(|_| !nested_too_deeply(json));
-        serde_json::from_str(text.ok_or(Malformed::NotAnObject)?).map_err(|_| Malformed::NotAnObject)
+        let text = std::str::from_utf8(json).map_err(|_| Malformed::NotAnObject)?;
+        serde_json::from_str(text).map_err(|_| Malformed::NotAnObject)
     }
 
     /// The member of that name; `null` counts as absent, as it does in the reference.
@@ -97,8 +104,6 @@ impl<'de> Visitor<'de> for Members {
 }
 
 /// The last members of these names: the ones that most readers take. `None` where the text is no object.
-///
-/// No depth is too much: members are found without reading their values.
 pub(super) fn last<'a, const N: usize>(json: &'a str, names: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
     let Object(members) = serde_json::from_str(json).ok()?;
     let last = |name| members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value);
@@ -123,9 +128,18 @@ fn folds_to(key: &str, name: &str) -> bool {
     key.len() >= name.len() && key.chars().map(fold).eq(name.chars())
 }
 
-/// Whether the text nests deeper than [`MAX_DEPTH`]. Only a text longer than that can.
-fn nested_too_deeply(json: &[u8]) -> bool {
-    if json.len() <= MAX_DEPTH {
+/// Checks that every reader can read a record that holds this text: Python, Node and jq among them.
+pub(super) fn check(json: &[u8]) -> Result<(), Malformed> {
+    if is_nested_too_deeply(json) {
+        return Err(Malformed::TooDeep);
+    }
+    if has_half_surrogate(json) { Err(Malformed::HalfSurrogate) } else { Ok(()) }
+}
+
+/// Whether the text nests deeper than [`MAX_DEPTH`].
+pub(crate) fn is_nested_too_deeply(json: &[u8]) -> bool {
+    // Few texts have so many brackets, wherever they stand.
+    if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= MAX_DEPTH {
         return false;
     }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -143,6 +157,30 @@ fn nested_too_deeply(json: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// Whether an escape stands for one half of a surrogate pair without the other.
+fn has_half_surrogate(json: &[u8]) -> bool {
+    // Found faster than by `position`, where there is none, as in most events.
+    let mut rest = if json.contains(&b'\\') { json } else { b"" };
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        let unit = escaped_unit(&rest[at..]);
+        let length = match unit {
+            Some(0xD800..=0xDBFF) if !matches!(escaped_unit(&rest[at + 6..]), Some(0xDC00..=0xDFFF)) => return true,
+            Some(0xD800..=0xDBFF) => 12,
+            Some(0xDC00..=0xDFFF) => return true,
+            Some(_) => 6,
+            None => 2,
+        };
+        rest = rest.get(at + length..).unwrap_or_default();
+    }
+    false
+}
+
+/// The UTF-16 unit of the escape `\uXXXX` that the text begins with.
+fn escaped_unit(text: &[u8]) -> Option<u16> {
+    let digits = text.strip_prefix(b"\\u")?.get(..4)?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]

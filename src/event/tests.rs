@@ -20,7 +20,28 @@ fn what_is_nested_too_deeply_to_be_an_event_is_located_all_the_same() {
     let (open, close) = ("[".repeat(20_000), "]".repeat(20_000));
     let json = Bytes::from(format!(r#"{{"headers":{{"type":"a","offset":4}},"payload":{open}{close}}}"#));
     assert_eq!(RawEvent::locate(json.clone()).map(|raw| raw.offset.get()), Some(4));
-    assert_eq!(Event::parse(json).map(|_| ()), Err(Malformed::NotAnObject));
+    assert_eq!(Event::parse(json).map(|_| ()), Err(Malformed::TooDeep));
+}
+
+#[test]
+fn what_not_every_reader_could_read_is_malformed_wherever_it_stands() {
+    let parsed = |extra: &str| {
+        let json = format!(r#"{{"x":{extra},"headers":{{"type":"wallet.status","offset":1}},"payload":{{}}}}"#);
+        Event::parse(json.into()).map(|_| ())
+    };
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert_eq!(parsed(&nested(json::MAX_DEPTH - 1)), Ok(()));
+    assert_eq!(parsed(&nested(json::MAX_DEPTH)), Err(Malformed::TooDeep));
+    for good in
+        [r#""\ud83d\ude00""#, r#""\\ud800""#, r#""\uD83D\uDE00\u0041\n""#, r#"{"\ud83d\ude00":1}"#, r#""\ud7ff\ue000""#]
+    {
+        assert_eq!(parsed(good), Ok(()), "{good}");
+    }
+    for half in
+        [r#""\ud800""#, r#""\ud83d\ud83d\ude00""#, r#""\ude00""#, r#""a\uD800b""#, r#"{"\udfff":1}"#, r#""\\\udbff""#]
+    {
+        assert_eq!(parsed(half), Err(Malformed::HalfSurrogate), "{half}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Blocker, GivenUp, Pause, Quarantined, encode};
+use super::entry::{Blocker, GivenUp, Pause, Paused, Quarantined, encode};
 use super::proof::Proof;
 use super::{Changes, Cursor, Key, SinkName};
 use crate::event::{EventId, Offset};
@@ -62,7 +62,7 @@ pub enum Change {
     DropQuarantined(Offset),
     /// In strict ordering, everything waits for this event now.
     Block(Blocker),
-    /// An operator pauses or resumes, or a pause is over: see [`Paused::set`](super::Paused::set).
+    /// An operator pauses or resumes, or a pause is over: see [`Paused::set`].
     Pause {
         /// The lane's sink; `None`: the channel.
         sink: Option<SinkName>,
@@ -149,6 +149,9 @@ pub struct Summary {
     /// Grows by one with each commit.
     #[serde(default)]
     pub version: u64,
+    /// What an operator has paused: it must not go on by itself because the store is damaged.
+    #[serde(default, skip_serializing_if = "Paused::is_empty")]
+    pub paused: Paused,
     /// The lowest offset that a lane is owed: with cursors below it, no late event is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_from: Option<Offset>,

@@ -224,6 +224,11 @@ fn offset_and_sink(bytes: &[u8]) -> Option<(Offset, SinkName)> {
 }
 
 impl Paused {
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Pauses a sink or, without one, the channel; with `None`, resumes it. Paused again, it has been since the first time.
     pub fn set(&mut self, sink: Option<SinkName>, pause: Option<Pause>) {
         let since =

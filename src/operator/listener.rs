@@ -52,8 +52,15 @@ impl Listener {
             .max_blocking_threads(1)
             .thread_name("admin-report")
             .build()?;
-        let listener = listen(address, &runtime)?;
-        let address = listener.local_addr()?;
+        let listening = listen(address, &runtime).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) = match listening {
+            Ok(listening) => listening,
+            Err(error) => {
+                // Where it is dropped, it would wait, which an async caller must not.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let serve = move || {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{ChannelRef, rfc3339};
-use crate::event::{ChannelId, Event, EventId, Offset, RawEvent};
+use crate::event::{ChannelId, Event, EventId, Offset, RawEvent, is_nested_too_deeply};
 use crate::verify::Proof;
 
 pub(super) const VERIFIED: &str = "verified";
@@ -111,9 +111,10 @@ fn member(json: &mut Vec<u8>, name: &str, append: impl FnOnce(&mut Vec<u8>) -> O
     Some(start..json.len())
 }
 
-/// The JSON inside a signed text, on one line; `None` where the text is not base64 of JSON.
+/// The JSON inside a signed text, on one line; `None` where the text is not base64 of JSON, or of JSON too deep.
 pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
-    let mut decoded = STANDARD.decode(signed).ok()?;
+    // What its readers could not read stands in the event alone.
+    let mut decoded = STANDARD.decode(signed).ok().filter(|decoded| !is_nested_too_deeply(decoded))?;
     // Checked before line breaks are replaced: a line break inside a text makes it invalid, and must not be repaired.
     let length = serde_json::from_slice::<&RawValue>(&decoded).ok()?.get().len();
     let space = decoded.len() - decoded.trim_ascii_start().len();

@@ -40,7 +40,8 @@ pub(super) fn router(backend: Arc<Backend>) -> Router {
         .route("/channels/{channel}/events/search/{event}", gated(event, Route::Event, &backend))
         .route("/channels/{channel}/watchers/{watcher}", gated(watcher, Route::Watcher, &backend))
         .route("/health-check", gated(health, Route::Health, &backend));
-    let nowhere = || async { Refusal::not_found("ROUTE_NOT_FOUND", "no such path") };
+    // As a gateway answers, without the envelope.
+    let nowhere = || async { (StatusCode::NOT_FOUND, "404 page not found\n") };
     Router::new().nest(BASE, routes).fallback(nowhere).with_state(backend)
 }
 

@@ -141,9 +141,9 @@ fn advice_on(reason: &Reason) -> Option<String> {
 /// An error of the service, and what to do about it.
 fn advised(error: &ApiError) -> String {
     let advice = match error {
-        ApiError::Refused(answer) if answer.status == 401 => "; check api.api_key",
-        ApiError::Refused(answer) if answer.status == 403 => "; is the key allowed to read this channel?",
         ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",
+        // Some say themselves what may be wrong with it.
+        ApiError::Malformed(answer) if answer.0.ends_with('?') => "",
         ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url, and what stands in between",
         _ => "",
     };

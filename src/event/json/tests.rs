@@ -46,6 +46,6 @@ fn a_text_is_the_same_with_its_escapes_and_without() {
 #[test]
 fn brackets_in_strings_do_not_nest() {
     let text = format!(r#"{{"a":"\"{}"}}"#, "[".repeat(2 * MAX_DEPTH));
-    assert!(!nested_too_deeply(text.as_bytes()));
-    assert!(nested_too_deeply("[".repeat(MAX_DEPTH + 1).as_bytes()));
+    assert!(!is_nested_too_deeply(text.as_bytes()));
+    assert!(is_nested_too_deeply("[".repeat(MAX_DEPTH + 1).as_bytes()));
 }

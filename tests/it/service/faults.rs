@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use channeld::simulator::{Fault, Options, Route, Simulator};
 
-use crate::support::{Setup, deliverable};
+use crate::support::{Authority, Daemon, Receiver, Setup, deliverable};
 
 const HEALS: &str = "failed: trying again, said once until it changes";
 const SOMEBODY_MUST_ACT: &str = "failed: an operator must act; trying again meanwhile";
@@ -93,6 +93,38 @@ async fn a_wrong_key_is_said_once_and_never_printed() {
     let said = log.at("ERROR");
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0]["error"].as_str().unwrap().contains("HTTP 401"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_address_or_key_is_said_in_the_same_words_by_run_and_by_check() {
+    let simulator = service(1).await;
+    let (plain, tls) = (Receiver::start().await, Receiver::start_tls(&Authority::new("tests")).await);
+    let base = simulator.announcement().base_url.clone();
+    let good = || Setup::reading(&simulator);
+    let at = |url: &str| good().with("api.base_url", url);
+    for (setup, words) in [
+        (at(base.trim_end_matches("/v1")), "is api.base_url right, with the version at its end (such as /v1)?"),
+        (at(&plain.url().replace("/hook", "/v1")), "is api.base_url right, with the version at its end (such as /v1)?"),
+        (
+            at(&base.replace("http:", "https:")),
+            "what answers there does not speak TLS: should api.base_url begin with http://",
+        ),
+        (at(&tls.url().replace("https:", "http:")), "should api.base_url begin with https://"),
+        (good().with("api.api_key", "another"), "missing or wrong API key); check api.api_key"),
+    ] {
+        let mut daemon = setup.start();
+        let said = |said: &str| said.contains(words) && !said.contains("check api.base_url");
+        let is_logged = |daemon: &Daemon| {
+            let lines = [daemon.log().lines(HEALS), daemon.log().lines(SOMEBODY_MUST_ACT)].concat();
+            lines.first().is_some_and(|line| said(line["error"].as_str().unwrap()))
+        };
+        daemon.until(words, is_logged).await;
+        daemon.stop().await;
+        let told = setup.tell(&["check", "--connect", "--json"]).await;
+        let shown: serde_json::Value = serde_json::from_slice(&told.out).unwrap();
+        let of_channel = shown["asked"].as_array().unwrap().iter().find(|asked| asked["what"] == "channel").unwrap();
+        assert!(told.code == Some(69) && said(of_channel["message"].as_str().unwrap()), "{words}: {shown:#}");
+    }
 }
 
 #[tokio::test]

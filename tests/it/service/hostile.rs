@@ -64,6 +64,31 @@ async fn an_answer_without_end_is_refused_in_bounded_memory() {
 }
 
 #[tokio::test]
+async fn what_readers_of_json_cannot_read_is_quarantined_as_such_and_costs_no_memory() {
+    let with = |offset: i64, extra: &str| notice(offset).replacen('{', &format!(r#"{{"extra":{extra},"#), 1);
+    let deep = with(1, &format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)));
+    let page = format!(r#"{{"events":[{},{},{deep}],"has_more":false}}"#, notice(3), with(2, r#""\ud800""#));
+    let service = Scripted::answering(move |asked| match asked.offset {
+        Some(3..) => self::page(&[], false).into_response(),
+        _ => page.clone().into_response(),
+    })
+    .await;
+    let setup = reading(&service);
+    let mut daemon = setup.start();
+    daemon.until("the good one arrives", |_| setup.lines() == 1).await;
+    daemon.until_logged("batch recorded").await;
+    assert!(most_memory_kb(&daemon) < 64 * 1024, "{} kB", most_memory_kb(&daemon));
+    let kept = setup.tell(&["quarantine", "list", "--json"]).await;
+    assert_eq!((kept.each("offset"), kept.each("reason")), (vec![1.into(), 2.into()], vec!["malformed".into(); 2]));
+    let details = kept.each("detail");
+    assert!(
+        details[0].as_str().unwrap().contains("nested deeper") && details[1].as_str().unwrap().contains("surrogate")
+    );
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), [3]);
+}
+
+#[tokio::test]
 async fn pages_that_lead_nowhere_are_no_busy_loop_and_repeat_nothing() {
     for how in [Misbehaviour::EmptyPages, Misbehaviour::SamePage, Misbehaviour::Backwards] {
         let simulator = service(1, 3).await;

@@ -22,7 +22,6 @@ async fn what_is_not_there_or_not_allowed_is_refused_with_the_envelope() {
         (format!("/channels/{own}/events/search/{absent}"), missing("EVENT_NOT_FOUND")),
         (format!("/channels/{other}/events/search/{id}"), missing("EVENT_NOT_FOUND")),
         (format!("/channels/{own}/watchers/{absent}"), missing("WATCHER_NOT_FOUND")),
-        ("/channels".to_owned(), missing("ROUTE_NOT_FOUND")),
         ("/channels/7/events".to_owned(), invalid()),
         (format!("/channels/{own}/events/search/7"), invalid()),
         (format!("/channels/{own}/events?limit=201"), invalid()),

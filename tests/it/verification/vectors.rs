@@ -17,7 +17,7 @@ const VERDICTS: &str = include_str!("../../vectors/verdicts.json");
 const RECORDED: &str = include_str!("../../vectors/recorded.json");
 
 /// The cases that the reference accepts out of laxity and this verifier rejects, each with its reason.
-const STRICTER: [(&str, &str); 35] = [
+const STRICTER: [(&str, &str); 40] = [
     ("badsig/raw-65-ascii-chars-recoverable-unknown/before-threshold", NO_PREFIX),
     ("context/text-no-prefix-signed-over-ascii-text", NO_PREFIX),
     ("context/text-one-char-0-signed-over-ascii", NO_PREFIX),
@@ -28,6 +28,11 @@ const STRICTER: [(&str, &str); 35] = [
     ("event/duplicate-headers-null-last", TWICE),
     ("event/duplicate-payload-good-last", TWICE),
     ("event/invalid-utf8-in-unrelated-key", NOT_UTF8),
+    ("event/unknown-field-deep-200", TOO_DEEP),
+    ("event/unknown-field-deep-5000", TOO_DEEP),
+    ("event/unknown-field-lone-surrogate", HALF_A_PAIR),
+    ("event/unknown-payload-field-deep-200", TOO_DEEP),
+    ("event/unknown-payload-field-deep-9000", TOO_DEEP),
     ("event/uppercase-top-keys", ANOTHER_CASE),
     ("event/watcher_id-lone-surrogate", HALF_A_PAIR),
     ("headers/offset-missing", "without an offset an event has no place in its channel"),
@@ -61,6 +66,7 @@ const HALF_A_PAIR: &str = "half a surrogate pair: readers differ in what they pu
 const NOT_UTF8: &str = "not UTF-8: readers differ in what they put in its place";
 const NO_OWNER: &str = "an owner that is not an address is refused as configuration, not guessed at";
 const NO_PREFIX: &str = "text without 0x is not taken for bytes";
+const TOO_DEEP: &str = "nested deeper than many readers of a record read";
 const TWICE: &str = "a known name twice: readers differ in which they take";
 
 #[derive(Deserialize)]

@@ -119,7 +119,8 @@ fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
     let counted = mirrored.version > 0;
     let fewer = found.late < mirrored.late
         || found.quarantined < mirrored.quarantined
-        || found.dead_letters < mirrored.dead_letters;
+        || found.dead_letters < mirrored.dead_letters
+        || found.paused != mirrored.paused;
     cursors || counted && (found.version < mirrored.version || fewer)
 }
 
@@ -169,12 +170,13 @@ fn put_back(known: Summary, has: Summary) -> Effects {
     // An older database may have other late events than the newest ones, and as many.
     let may_miss_late = has.late < known.late || has.version < known.version;
     let lowest_owed = known.late_from.filter(|_| may_miss_late).map(|from| Cursor { through: from.before() });
-    let mut summary = Summary { version: known.version.max(has.version) + 1, ..has };
+    let mut summary = Summary { version: known.version.max(has.version) + 1, paused: known.paused, ..has };
     for (sink, cursor) in known.cursors {
         summary.cursors.insert(sink, lowest_owed.map_or(cursor, |lowest| lowest.min(cursor)));
     }
     let cursors = summary.cursors.iter().map(|(sink, cursor)| (Key::Cursor(sink.clone()), Some(encode(cursor))));
-    let changes = cursors.collect();
+    let paused = (Key::Paused, Some(encode(&summary.paused)));
+    let changes = cursors.chain([paused]).collect();
     summary.effects(changes)
 }
 

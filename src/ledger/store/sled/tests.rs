@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::*;
 use crate::ledger::tests::{advance, at, offset};
 use crate::ledger::{
-    Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pending, Quarantined, QuarantinedEvent, Summary,
+    Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pause, Pending, Quarantined, QuarantinedEvent,
+    Summary,
 };
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
@@ -151,13 +152,16 @@ async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_c
     for (damage, spoil) in DAMAGES {
         let fixture = Fixture::new();
         let kept = [quarantine(1, b"{1}"), quarantine(2, b"{2}"), give_up(4)];
-        fixture.commit(kept.into_iter().chain([owe("a", 3), advance("a", 5), advance("b", 2)])).await;
+        let pause = Pause { since: jiff::Timestamp::UNIX_EPOCH, until: None };
+        let pause = Change::Pause { sink: Some("a".into()), pause: Some(pause) };
+        fixture.commit(kept.into_iter().chain([owe("a", 3), advance("a", 5), advance("b", 2), pause])).await;
         spoil(&fixture.path("sled"));
 
         let ledgers = fixture.open().await;
         let claimed = claim(&ledgers, CHANNEL).await;
         assert_eq!(claimed.ledger().cursor("a"), Some(at(2)), "{damage}: below what it is owed");
         assert_eq!(claimed.ledger().cursor("b"), Some(at(2)), "{damage}");
+        assert!(claimed.ledger().paused().sinks.contains_key("a"), "{damage}: it does not go on by itself");
         let lost = ledgers.store.lost().unwrap();
         assert_eq!((lost.late, lost.quarantined, lost.dead_letters), (1, 2, 1), "{damage}");
         claimed.commit(Commit(vec![advance("a", 6)])).await.unwrap();
