@@ -124,7 +124,7 @@ fn a_copy_is_counted_as_long_as_it_is_kept() {
 #[test]
 fn the_room_for_a_page_leaves_half_of_the_floor() {
     let (memory, [first, second]) = two();
-    assert_eq!(first.room(), (50 + 100) / 2, "half of the floor and a share, with the records");
+    assert_eq!(first.room(), 75, "half of the floor and a share, less the records");
     let everything = second.exceed(10_000);
     assert_eq!(first.room(), 50 / 2);
     drop(everything);
