@@ -1,7 +1,7 @@
 //! The memory that pages, events in hand and queues take, of all channels together.
 //!
 //! Counted are the bodies of the service's answers, the lines of records, and the copies of events that are set aside or
-//! quarantined. Each counts [twice](COPIES), and gives its bytes back when it is dropped.
+//! quarantined. Each byte counts twice, and what is counted gives them back when it is dropped.
 //!
 //! # Invariants
 //!
@@ -51,13 +51,15 @@ struct Bounds {
     share: usize,
     /// What is held of the common memory.
     used: usize,
+    /// What is held of the floors.
+    in_floors: usize,
     /// A channel waits for common memory.
     awaited: bool,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { floor: 0, common: usize::MAX, share: usize::MAX, used: 0, awaited: false }
+        Self { floor: 0, common: usize::MAX, share: usize::MAX, used: 0, in_floors: 0, awaited: false }
     }
 }
 
@@ -107,9 +109,10 @@ impl Memory {
         self.freed.notify_waiters();
     }
 
-    /// How many bytes are held of the common memory.
-    pub fn used(&self) -> usize {
-        lock(&self.bounds).used
+    /// How many bytes are held, of all channels together, as they are counted.
+    pub fn held(&self) -> usize {
+        let bounds = lock(&self.bounds);
+        bounds.used.saturating_add(bounds.in_floors)
     }
 }
 
@@ -215,6 +218,7 @@ impl Reserved {
         };
         if may_be_had {
             bounds.used = bounds.used.saturating_add(common);
+            bounds.in_floors += floor;
             for held in [&mut *held, &mut self.held] {
                 held.floor += floor;
                 held.common = held.common.saturating_add(common);
@@ -228,6 +232,7 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         let (mut bounds, mut held) = (lock(&self.of.all.bounds), lock(&self.of.held));
         bounds.used -= self.held.common;
+        bounds.in_floors -= self.held.floor;
         held.floor -= self.held.floor;
         held.common -= self.held.common;
         drop((bounds, held));

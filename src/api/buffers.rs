@@ -46,7 +46,7 @@ impl Buffers {
         let may_be_long = announced == 0 || announced >= LONG;
         let bytes = if may_be_long { self.lock().pop().unwrap_or_default() } else { Vec::new() };
         let mut body = Body { bytes, reserved, buffers: self.clone() };
-        body.reserve(announced)?;
+        body.reserve(announced, announced)?;
         Ok(body)
     }
 
@@ -61,17 +61,17 @@ impl Body {
     /// # Errors
     /// [`ApiError::TooLong`], where there is no memory for it.
     pub(super) fn extend(&mut self, chunk: &[u8]) -> Result<(), ApiError> {
-        self.reserve(chunk.len())?;
+        self.reserve(chunk.len(), 2 * (self.bytes.len() + chunk.len()))?;
         self.bytes.extend_from_slice(chunk);
         Ok(())
     }
 
-    fn reserve(&mut self, more: usize) -> Result<(), ApiError> {
-        let length = self.bytes.len() + more;
-        let missing = length.saturating_sub(self.reserved.bytes());
+    /// Makes room for `more`; `expected` is how long the body may become.
+    fn reserve(&mut self, more: usize, expected: usize) -> Result<(), ApiError> {
+        let missing = (self.bytes.len() + more).saturating_sub(self.reserved.bytes());
         // In steps that grow, as the buffer does.
         if missing > 0 && !self.reserved.grow(missing.max(self.bytes.len())) && !self.reserved.grow(missing) {
-            return Err(ApiError::TooLong { at_least: length });
+            return Err(ApiError::TooLong { bytes: expected });
         }
         self.bytes.reserve(more);
         Ok(())

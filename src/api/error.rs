@@ -27,10 +27,10 @@ pub enum ApiError {
     #[error(transparent)]
     Transient(Trouble),
     /// There is no memory for the whole answer: ask for fewer events.
-    #[error("the answer has {at_least} bytes or more, and there is no memory for it: see limits.memory")]
+    #[error("there is no memory for an answer of {bytes} bytes: see limits.memory")]
     TooLong {
-        /// The answer has as many bytes, or more.
-        at_least: usize,
+        /// As many bytes are announced, or twice as many have arrived.
+        bytes: usize,
     },
     /// Not the answer to the request: a proxy, or a fault of the service. Asking again may help; otherwise an operator has to
     /// look.

@@ -265,7 +265,7 @@ async fn a_compressed_page_is_read_and_its_bound_counts_what_comes_out() {
     let service = zipped(gzip(&vec![0; 1_000_000])).await;
     let client = Client { max_body: 10_000, ..service.client() };
     let error = client.poll(channel(), None, 2).await.unwrap_err();
-    assert!(matches!(error, ApiError::TooLong { at_least: 10_000 }), "{error:?}");
+    assert!(matches!(error, ApiError::TooLong { bytes: 10_000 }), "{error:?}");
 
     let service = zipped(b"this is no gzip".to_vec()).await;
     let error = service.client().poll(channel(), None, 2).await.unwrap_err();
@@ -293,7 +293,7 @@ async fn a_page_is_read_as_far_as_memory_is_free_and_the_smallest_once_there_is_
     let service = answering(200, body).await;
     let client = service.client().counted_by(short);
     let error = client.poll(channel(), None, SMALLEST_PAGE + 1).await.unwrap_err();
-    assert!(matches!(error, ApiError::TooLong { at_least: LENGTH }), "{error:?}");
+    assert!(matches!(error, ApiError::TooLong { bytes: LENGTH }), "{error:?}");
     let mut smallest = Box::pin(client.poll(channel(), None, SMALLEST_PAGE));
     tokio::time::timeout(Duration::from_millis(300), &mut smallest).await.unwrap_err();
     drop(in_hand);

@@ -87,10 +87,10 @@ impl Client {
     ) -> Result<Bytes, ApiError> {
         let mut reserved = self.memory.free();
         loop {
-            let request = request.try_clone().expect("it has no body");
+            let (request, had) = (request.try_clone().expect("it has no body"), reserved.bytes());
             match self.send(request, missing, reserved).await {
-                Err(ApiError::TooLong { at_least }) if at_least < self.longest() => {
-                    reserved = self.memory.reserve(2 * at_least).await;
+                Err(ApiError::TooLong { bytes }) if had < self.longest() => {
+                    reserved = self.memory.reserve(bytes.min(self.longest())).await;
                 }
                 answer => return answer,
             }
@@ -160,7 +160,7 @@ impl Client {
         let mut body = self.buffers.body(announced.min(bound), reserved)?;
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             if chunk.len() > bound - body.bytes.len() {
-                return Err(ApiError::TooLong { at_least: bound });
+                return Err(ApiError::TooLong { bytes: bound });
             }
             body.extend(&chunk)?;
             // What is decompressed hardly ever has to wait for the network.

@@ -57,6 +57,7 @@ fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
     gauges.set("channeld_build_info", &[&report.version], 1);
     gauges.set("channeld_live", &[], live);
     gauges.set("channeld_ready", &[], *ready);
+    gauges.set("channeld_memory_bytes", &[], report.memory_bytes);
     gauges.set("channeld_quarantine_events", &[], quarantine.events);
     gauges.set("channeld_quarantine_bytes", &[], quarantine.bytes);
     gauges.set("channeld_quarantine_full", &[], quarantine.full);

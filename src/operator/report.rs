@@ -33,6 +33,9 @@ pub struct Report {
     /// What was lost to a damaged state, until an operator acknowledges it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Lost>,
+    /// What pages, events in hand and queues take, as `limits.memory` counts it.
+    #[serde(default)]
+    pub memory_bytes: usize,
     /// In the order of their names.
     pub channels: Vec<ChannelStatus>,
 }
@@ -64,6 +67,7 @@ impl Operations {
             dead_letters: channels.iter().map(|channel| channel.dead_letters).sum(),
             state_error: self.ledgers.writes.trouble(),
             lost: self.ledgers.store.lost(),
+            memory_bytes: self.handles.memory.held(),
             channels,
         };
         report.reasons = reasons(&report);

@@ -3,4 +3,5 @@
 mod faults;
 mod gone;
 mod hostile;
+mod memory;
 mod window;

@@ -141,8 +141,8 @@ impl Reader {
             let limit = u16::try_from(fit).unwrap_or(u16::MAX).clamp(SMALLEST_PAGE, self.limit);
             match self.source.poll(offset, limit).await {
                 // The smallest page is read however long it is.
-                Err(ApiError::TooLong { at_least }) if limit > SMALLEST_PAGE => {
-                    self.event_bytes = (2 * self.event_bytes).max(at_least / usize::from(limit)).max(1);
+                Err(ApiError::TooLong { bytes }) if limit > SMALLEST_PAGE => {
+                    self.event_bytes = (2 * self.event_bytes).max(bytes / usize::from(limit)).max(1);
                 }
                 page => {
                     let page = page?;

@@ -79,7 +79,7 @@ impl Memory {
     fn fits(&self, asked: u16, least: u16) -> Result<(), ApiError> {
         let number = self.world.lock().unwrap().requests;
         let fits = asked <= least || !self.nature.too_long.contains(&number);
-        if fits { Ok(()) } else { self.ask().and(Err(ApiError::TooLong { at_least: 100 * usize::from(asked) })) }
+        if fits { Ok(()) } else { self.ask().and(Err(ApiError::TooLong { bytes: 100 * usize::from(asked) })) }
     }
 
     fn page(&self, matching: &[(Offset, i64)], from: usize, limit: u16) -> Page {

@@ -1,0 +1,67 @@
+//! What the service sends takes no more memory than `limits.memory`, and no channel keeps another's.
+
+use std::fs;
+
+use channeld::simulator::{Misbehaviour, Options, Simulator};
+
+use crate::support::{Daemon, Setup, deliverable};
+
+const LIMIT: u64 = 64 << 20;
+
+/// What the rest of the process may take.
+const REST: u64 = 64 << 20;
+
+/// A healthy channel, and others that misbehave alike.
+async fn crowd(others: usize, how: Misbehaviour) -> (Simulator, Setup) {
+    let options = Options { channels: 1 + others, events: 1_000, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let mut setup = Setup::reading(&simulator).with("limits.memory", "64MiB").with("sinks.other.type", "file");
+    setup.set("sinks.other.path", setup.path("others.jsonl").display().to_string());
+    setup.set("sinks.other.rotate_size", "20MiB");
+    setup.set("sinks.other.keep_files", 1);
+    for other in 1..=others {
+        simulator.misbehave(other, Some(how));
+        setup.set(&format!("channels.c{other}.sinks"), vec!["other"]);
+    }
+    (simulator, setup)
+}
+
+/// A line of the process's status, in bytes.
+fn memory(daemon: &Daemon, line: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+    value.trim_matches([':', '\t', ' ', 'k', 'B']).parse::<u64>().unwrap() << 10
+}
+
+#[tokio::test]
+async fn large_pages_take_what_they_may_and_give_it_back() {
+    for how in [Misbehaviour::LargeNotices, Misbehaviour::WithheldProofs, Misbehaviour::DeepJson] {
+        let (simulator, setup) = crowd(16, how).await;
+        let mut daemon = setup.start();
+        daemon.until("the healthy channel's backlog arrives", |_| setup.lines() == 1_000).await;
+        daemon.until("the others are read", |_| simulator.requests().poll > 100).await;
+        let peak = memory(&daemon, "VmHWM");
+        assert!(peak < LIMIT + REST, "{how:?}: {peak} bytes");
+        (1..=16).for_each(|other| simulator.misbehave(other, None));
+        daemon.until("memory is given back", |daemon| memory(daemon, "VmRSS") < REST).await;
+        daemon.stop().await;
+        assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "{how:?}");
+    }
+}
+
+#[tokio::test]
+async fn channels_that_stand_still_keep_no_memory_that_another_needs() {
+    for how in [Misbehaviour::Forged, Misbehaviour::WithheldProofs, Misbehaviour::SamePage, Misbehaviour::SlowBody] {
+        let (simulator, mut setup) = crowd(40, how).await;
+        setup.set("limits.memory", "128MiB");
+        // Its events need common memory, each of them.
+        simulator.misbehave(1, Some(Misbehaviour::LargeNotices));
+        setup.set("channels.c1.sinks", vec!["file"]);
+        setup.set("channels.c0.sinks", vec!["other"]);
+        let mut daemon = setup.start();
+        daemon.until("the others are read", |_| simulator.requests().poll > 200).await;
+        let before = setup.lines();
+        daemon.until("large events arrive all the time", |_| setup.lines() > before + 20).await;
+        daemon.stop().await;
+    }
+}
