@@ -112,10 +112,9 @@ pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
     loop {
         let offset = next_due(shared).await;
         let reporter = &reporter;
-        let since = SystemTime::now();
         let asking = async |read_plan: Arc<ReadPlan>| (ask(shared, &read_plan, offset, reporter).await, read_plan);
         let (answer, read_plan) = shared.by_plan(asking).await;
-        take(shared, &read_plan, offset, answer?, since).await?;
+        take(shared, &read_plan, offset, answer?).await?;
     }
 }
 
@@ -143,34 +142,43 @@ fn all(shared: &RunContext) -> Vec<Offset> {
     shared.look(|ledger| ledger.late().keys().copied().collect())
 }
 
-/// What came of asking for a proof; `None` where the service did not answer.
+/// What came of asking for a proof.
+struct Asked {
+    since: SystemTime,
+    /// `None` where the service did not answer.
+    outcome: Option<Outcome>,
+    /// The bytes that are kept told it, as of an event that an operator has released or has delivered again.
+    by_kept_bytes: bool,
+}
+
 async fn ask(
     shared: &RunContext,
     read_plan: &ReadPlan,
     offset: Offset,
     reporter: &StatusReporter,
-) -> Result<Option<Outcome>, ChannelError> {
+) -> Result<Asked, ChannelError> {
+    let since = SystemTime::now();
+    let asked = |outcome| Asked { since, outcome, by_kept_bytes: false };
     let event_id = shared.look(|ledger| ledger.late().get(&offset).map(|late| late.event_id));
     // `None` where no lane is owed it any more.
-    let Some(event_id) = event_id else { return Ok(None) };
+    let Some(event_id) = event_id else { return Ok(asked(None)) };
     if let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?
         && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id: event_id, json }).await?
     {
-        return Ok(Some(outcome));
+        return Ok(Asked { by_kept_bytes: true, ..asked(Some(outcome)) });
     }
-    read_plan.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await
+    read_plan.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await.map(asked)
 }
 
-/// Deals with the answer about an event, which was asked for at `since`.
+/// Deals with the answer about an event.
 async fn take(
     shared: &RunContext,
     read_plan: &ReadPlan,
     offset: Offset,
-    answer: Option<Outcome>,
-    since: SystemTime,
+    Asked { since, outcome, by_kept_bytes }: Asked,
 ) -> Result<(), ChannelError> {
     let RunContext { late, hub, .. } = shared;
-    let (settled, last_read) = match answer {
+    let (settled, last_read) = match outcome {
         Some(Outcome::Pending(pending)) => (None, Some(pending.json)),
         settled => (settled, None),
     };
@@ -192,7 +200,7 @@ async fn take(
         Some(Outcome::Deliver(record)) => {
             let trace = shared.channel.parts.traces.begin_late(&shared.channel.identity, since);
             trace.note(|| vec![("offset", offset.get())]);
-            if !hub.offer_late(&LateRecord { record: Arc::new(record), trace }) {
+            if !hub.offer_late(&LateRecord { record: Arc::new(record), is_asked_for: by_kept_bytes, trace }) {
                 late.insert([offset]);
             }
             return Ok(());

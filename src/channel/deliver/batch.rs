@@ -37,10 +37,12 @@ pub(crate) enum Work {
     CatchUp,
 }
 
-/// An event that was proved late, and its trace.
+/// An event that comes after events above it.
 #[derive(Clone, Debug)]
 pub(crate) struct LateRecord {
     pub(crate) record: Arc<Record>,
+    /// An operator has released it, or has it delivered again. Otherwise its proof came late.
+    pub(crate) is_asked_for: bool,
     pub(crate) trace: Trace,
 }
 

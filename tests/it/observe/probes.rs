@@ -254,9 +254,10 @@ async fn a_state_directory_that_is_removed_is_a_reason_and_no_hang() {
     let simulator = service(3).await;
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
-    // A daemon that has something to record ends.
-    let recorded = |answer: &Answered| answer.json()["channels"][0]["processed"] == 3;
-    admin.until(&mut daemon, "/status", "all is recorded", recorded).await;
+    let processed = |answer: &Answered| answer.json()["channels"][0]["processed"] == 3;
+    admin.until(&mut daemon, "/status", "all is processed", processed).await;
+    // A daemon that has something to record ends, and what is shown may not be written yet.
+    daemon.until_logged("batch recorded").await;
     assert_eq!(
         (admin.get("/readyz").await.text.as_str(), admin.sample("channeld_state_writable").await),
         ("ready\n", Some(1.0))

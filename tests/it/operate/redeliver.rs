@@ -29,7 +29,8 @@ async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
         Some(64)
     );
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), cursors);
-    daemon.stop().await;
+    let log = daemon.stop().await;
+    assert_eq!(log.lines("late event delivered"), Vec::<serde_json::Value>::new(), "no proof was late");
 
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "the other sink gets nothing again");
     let mut again = receiver.ids().split_off(30);

@@ -12,7 +12,7 @@ use crate::telemetry::trace::Part;
 impl Lane {
     /// Delivers a late event, if this lane is owed it. A lane that read the event with its proof is not.
     pub(super) async fn late(&mut self, late: &LateRecord, stop: &CancellationToken) -> Result<(), Halt> {
-        let LateRecord { record, trace } = late;
+        let LateRecord { record, is_asked_for, trace } = late;
         let offset = record.offset;
         if !self.shared.look(|ledger| ledger.owes(&self.identity.sink, offset)) {
             return Ok(());
@@ -44,7 +44,13 @@ impl Lane {
         let recording = trace.part("record");
         recording.note("sink", self.outlet.name.to_string());
         self.settle(offset, Some(record), None).await?;
-        info!(channel = %self.identity.channel.name, sink = %self.identity.sink, trace_id = self.trace_id(), offset = offset.get(), "late event delivered");
+        let (channel, sink, offset) = (&self.identity.channel.name, &self.identity.sink, offset.get());
+        let trace_id = self.trace_id();
+        if *is_asked_for {
+            info!(%channel, %sink, trace_id, offset, "event delivered as an operator asked");
+        } else {
+            info!(%channel, %sink, trace_id, offset, "late event delivered");
+        }
         Ok(())
     }
 }
