@@ -55,7 +55,7 @@ async fn an_answer_without_end_is_refused_in_bounded_memory() {
     let setup = Setup::reading(&simulator).with("log.level", "info");
     let mut daemon = setup.start();
     daemon.until("it is refused, and asked again", |_| simulator.requests().poll >= 3).await;
-    assert!(daemon.log().0.contains("there is no memory for an answer of"), "{}", daemon.log().0);
+    daemon.until("it is said", |daemon| daemon.log().0.contains("there is no memory for an answer of")).await;
     assert!(most_memory_kb(&daemon) < MOST_MEMORY_KB, "{} kB", most_memory_kb(&daemon));
 
     simulator.misbehave(0, None);
