@@ -86,7 +86,7 @@ fn requests(page: &[RawEvent]) -> Vec<Vec<String>> {
 fn unread(error: ReadError) -> Failure {
     match error {
         ReadError::Api(error) => Failure::api("the events could not be read")(error),
-        doubt @ ReadError::InDoubt { .. } => Failure(Exit::Failed, Chain(&doubt).to_string()),
+        other => Failure(Exit::Failed, Chain(&other).to_string()),
     }
 }
 

@@ -8,6 +8,8 @@
 //! * **An unconfirmed offset does not move the position.** An event that the service does not confirm is quarantined.
 //!   Reading goes on above it only where a confirmed event is above it: in the same range, or above the range and seen
 //!   before the range was read once more. An event that came below in the meantime would then be in the range.
+//! * **No event goes far ahead alone.** A confirmed event that is more than [`FAR`] above every other is not handed on before
+//!   another follows it: the position would pass everything that may come below it.
 //! * **No rejected event is dropped for want of room.** While the quarantine is full, no range with a rejected event is
 //!   handed on: it is read again when there is room. What is in hand already still goes in, so the quarantine may exceed its
 //!   bounds by a few pages.
@@ -39,6 +41,9 @@ use crate::event::{Offset, RawEvent};
 use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use crate::tasks::joined;
 use crate::telemetry::trace::Trace;
+
+/// An offset so far above the one before it may be a fault of the service.
+const FAR: i64 = 1 << 40;
 
 /// How often the service is asked for its newest event: no page shows it while there is more than a page to read, or while
 /// what was read waits to be taken. While there is nothing to read, it shows whether the service has gone back in time.
@@ -207,16 +212,24 @@ impl Intake {
                 return Ok(true);
             }
         };
-        self.trouble.over();
         let more = range.more || range.early;
         if range.last.is_none() {
+            self.trouble.over();
             return Ok(more);
         }
         let trace = self.shared.channel.parts.traces.begin(&self.shared.channel.identity, range.took.start);
         trace.past("poll", range.took.clone());
         let verifying = trace.part("verify");
-        let outcomes = self.read_plan.page(joined(range.checking.await).await?, self.context(Some(&trace))).await?;
+        let mut outcomes = self.read_plan.page(joined(range.checking.await).await?, self.context(Some(&trace))).await?;
         drop(verifying);
+        if let Some(far) = leave_out_far(&mut outcomes, self.position) {
+            self.ahead.forget();
+            if outcomes.is_empty() {
+                self.trouble.wait_out("reading events", far).await;
+                return Ok(true);
+            }
+        }
+        self.trouble.over();
         let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
         if self.above != self.position && confirmed {
             // The unconfirmed events are passed, once the range that they are in was read again. What was read ahead is older
@@ -253,6 +266,17 @@ impl Intake {
             ]
         });
     }
+}
+
+/// Leaves out a confirmed event that is alone far above those before it, of which `position` is one.
+fn leave_out_far(outcomes: &mut Vec<Outcome>, position: Option<Offset>) -> Option<ReadError> {
+    let (highest, before) = outcomes.split_last()?;
+    let (at, above) = (highest.offset(), before.last().map(Outcome::offset).or(position)?);
+    let is_far = at.get() - above.get() > FAR && !matches!(highest, Outcome::Unconfirmed(_));
+    is_far.then(|| {
+        outcomes.pop();
+        ReadError::FarAbove { above, at }
+    })
 }
 
 /// Asks for the newest event at `next`, and sets the time for asking again. The source puts its offset on the board; an error

@@ -69,6 +69,16 @@ pub enum ReadError {
         /// The lowest that was shown.
         below: Offset,
     },
+    /// The service's newest event is far above every other.
+    #[error(
+        "the event at offset {at} is far above every other, the last of which is at {above}: it is read once another one          follows it; if the service means it, run `channeld cursor set`"
+    )]
+    FarAbove {
+        /// The last offset below it.
+        above: Offset,
+        /// Its own.
+        at: Offset,
+    },
 }
 
 impl ReadError {
@@ -77,6 +87,7 @@ impl ReadError {
         match self {
             Self::Api(error) => error.kind(),
             Self::InDoubt { .. } => "range-in-doubt",
+            Self::FarAbove { .. } => "far-above",
         }
     }
 
@@ -84,7 +95,7 @@ impl ReadError {
     pub(crate) fn heals(&self) -> bool {
         match self {
             Self::Api(error) => !matches!(error, ApiError::Refused(_) | ApiError::ChannelGone(_)),
-            Self::InDoubt { .. } => false,
+            Self::InDoubt { .. } | Self::FarAbove { .. } => false,
         }
     }
 }
@@ -171,11 +182,12 @@ impl Reader {
         Ok((Range { events, more }, closed))
     }
 
-    /// Every event of the channel, where one page holds them. Where `offset` excludes its own event, an offset of 0 excludes
+    /// Every event of the channel, where one page holds them; asked for first, because a page that is asked for later by an
+    /// offset can have other events. Where `offset` excludes its own event, an offset of 0 excludes
     /// the event 0; a poll without an offset gives the latest events, and so all of a short channel.
     async fn all(&mut self) -> Result<Option<Range>, ReadError> {
         let (Page { mut events, has_more }, limit) = self.poll(None).await?;
-        if events.is_empty() || events.len() >= usize::from(limit) || has_more {
+        if events.len() >= usize::from(limit) || has_more {
             return Ok(None);
         }
         events.reverse();

@@ -132,7 +132,8 @@ async fn offsets_at_the_end_of_their_range_are_offsets() {
     let service = Scripted::answering(move |asked| match asked.offset {
         Some(from) if from < last - 1 => page(&[last - 1], true).into_response(),
         Some(from) if from < last => page(&[last], false).into_response(),
-        _ => page(&[], false).into_response(),
+        Some(_) => page(&[], false).into_response(),
+        None => page(&[last], true).into_response(),
     })
     .await;
     let setup = reading(&service);
@@ -170,4 +171,37 @@ async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
     let ended = daemon.stop().await;
     let said = ended.lines("event rejected: quarantined, not delivered");
     assert_eq!(said.len(), 1, "said once: {said:?}");
+}
+
+#[tokio::test]
+async fn one_event_far_above_all_others_does_not_move_the_cursor_alone() {
+    const FAR: i64 = i64::MAX - 1;
+    let (newest, far) = (Arc::new(AtomicI64::new(3)), Arc::new(AtomicI64::new(FAR)));
+    let (published, shown) = (Arc::clone(&newest), Arc::clone(&far));
+    let service = Scripted::answering(move |asked| {
+        let offset = asked.offset.unwrap_or(0);
+        let above = (1..=published.load(Ordering::Relaxed)).chain(FAR..=shown.load(Ordering::Relaxed));
+        let mut events: Vec<_> = above.filter(|event| *event > offset).take(asked.limit.unwrap_or(1)).collect();
+        events.reverse();
+        page(&events, false).into_response()
+    })
+    .await;
+    let setup = reading(&service).with("api.idle_wait", "100ms").with("api.retry_wait_max", "100ms");
+    let setup = setup.with("api.retry_wait", "100ms");
+    let mut daemon = setup.start();
+    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
+    let said = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
+    assert!(said.contains("is far above every other, the last of which is at 3"), "{said}");
+    assert_eq!(setup.offsets("c0"), [1, 2, 3]);
+
+    // It has gone: what comes below it is not lost.
+    far.store(0, Ordering::Relaxed);
+    newest.store(6, Ordering::Relaxed);
+    daemon.until("what comes below it arrives", |_| setup.lines() == 6).await;
+    daemon.until_logged("works again").await;
+    // Two of them: the service means it.
+    far.store(FAR + 1, Ordering::Relaxed);
+    daemon.until("they arrive", |_| setup.lines() == 8).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 6, FAR, FAR + 1]);
 }

@@ -133,7 +133,7 @@ async fn read_all(memory: &Arc<Memory>) -> Vec<i64> {
                 last = range.events.last().map(|event| event.offset).or(last);
             }
             Err(ReadError::Api(_)) => {}
-            Err(doubt @ ReadError::InDoubt { .. }) => panic!("{doubt}"),
+            Err(other) => panic!("{other}"),
         }
     }
     read
