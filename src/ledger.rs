@@ -282,6 +282,11 @@ impl Ledger {
         &self.dead_letters
     }
 
+    /// Whether a verified event has been delivered, as far as is remembered.
+    pub fn has_delivered(&self) -> bool {
+        !self.proofs.is_empty()
+    }
+
     /// The event that everything after it waited for last, in strict ordering.
     pub fn blocker(&self) -> Option<Blocker> {
         self.blocker

@@ -18,6 +18,9 @@ use crate::event::{ChannelId, Offset};
 use crate::ledger::{Pause, Room};
 use crate::verify::Address;
 
+/// Where so many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
+pub const NONE_VERIFIED: u32 = 15;
+
 /// A channel as it is now.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChannelStatus {

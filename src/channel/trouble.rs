@@ -42,7 +42,7 @@ impl Trouble {
         let error = error.into();
         let asked = match &error {
             ReadError::Api(error) => error.retry_after(),
-            ReadError::InDoubt { .. } | ReadError::FarAbove { .. } => None,
+            _ => None,
         };
         let wait = self.retry.next_wait(asked);
         self.report(doing, &error, wait);
@@ -63,8 +63,8 @@ impl Trouble {
         };
         self.last = Some(problem.clone());
         let activity = match error {
-            ReadError::Api(_) | ReadError::FarAbove { .. } => Activity::Waiting { error: problem },
             ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error: problem },
+            _ => Activity::Waiting { error: problem },
         };
         self.reporter.says(activity);
         if times == MANY_TIMES && error.heals() {

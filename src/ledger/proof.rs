@@ -56,6 +56,10 @@ impl Chunks {
         Self { capacity, ..Self::default() }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.proofs == 0
+    }
+
     /// Takes over an entry of the store. Entries come in the order of their numbers.
     pub(super) fn load(&mut self, number: u64, value: &[u8]) -> Result<Vec<Proof>, StateError> {
         let proofs = unpack(value).ok_or_else(|| StateError::Damaged("delivered proofs cannot be read".to_owned()))?;

@@ -5,12 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::api::GetStatus;
 use super::{ConfiguredChannel, Operations, Refusal, look};
-use crate::channel::{Activity, ChannelStatus, Kept, LaneState};
+use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED};
 use crate::ledger::Lost;
 use crate::version;
-
-/// Where so many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
-const NONE_VERIFIED: u32 = 15;
 
 /// Everything, for one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]

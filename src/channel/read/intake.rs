@@ -27,7 +27,6 @@ use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use crate::api::ApiError;
-use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
 use crate::channel::deliver::batch::{Batch, Outcome, Sorted};
 use crate::channel::read::ahead::Ahead;
@@ -36,7 +35,8 @@ use crate::channel::read::source::Source;
 use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
 use crate::channel::trouble::Trouble;
-use crate::channel::verify::{PROOF_RETRY, PROOF_TIMEOUT, StageContext};
+use crate::channel::verify::{Checked, PROOF_RETRY, PROOF_TIMEOUT, StageContext};
+use crate::channel::{ChannelError, NONE_VERIFIED};
 use crate::event::{Offset, RawEvent};
 use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use crate::tasks::joined;
@@ -217,10 +217,16 @@ impl Intake {
             self.trouble.over();
             return Ok(more);
         }
+        let checked = joined(range.checking.await).await?;
+        if let Some(error) = self.none_verified(&checked) {
+            self.ahead.forget();
+            self.trouble.wait_out("reading events", error).await;
+            return Ok(true);
+        }
         let trace = self.shared.channel.parts.traces.begin(&self.shared.channel.identity, range.took.start);
         trace.past("poll", range.took.clone());
         let verifying = trace.part("verify");
-        let mut outcomes = self.read_plan.page(joined(range.checking.await).await?, self.context(Some(&trace))).await?;
+        let mut outcomes = self.read_plan.page(checked, self.context(Some(&trace))).await?;
         drop(verifying);
         if let Some(far) = leave_out_far(&mut outcomes, self.position) {
             self.ahead.forget();
@@ -242,6 +248,17 @@ impl Intake {
         self.log_verified(&trace, &outcomes);
         (self.waiting, self.trace) = (outcomes, Some(trace));
         Ok(true)
+    }
+
+    /// An error where the channel has never delivered a verified event, and many of these are rejected and none is verified:
+    /// the configuration may be wrong, and the whole channel would go into the quarantine.
+    fn none_verified(&self, checked: &[Checked]) -> Option<ReadError> {
+        let is_verified = |checked: &Checked| matches!(checked, Checked::Verified(..));
+        let reasons = checked.iter().filter_map(Checked::rejected_for);
+        let (rejected, reason) = (reasons.clone().count(), reasons.last()?);
+        let is_new = || !self.shared.look(Ledger::has_delivered);
+        let none = rejected >= NONE_VERIFIED as usize && !checked.iter().any(is_verified) && is_new();
+        none.then_some(ReadError::NoneVerified { rejected, events: checked.len(), reason })
     }
 
     fn context(&self, trace: Option<&Trace>) -> StageContext<'_> {

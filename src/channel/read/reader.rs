@@ -69,6 +69,19 @@ pub enum ReadError {
         /// The lowest that was shown.
         below: Offset,
     },
+    /// None of a new channel's first events can be verified.
+    #[error(
+        "{rejected} of the first {events} events rejected ({reason}), and none verified: nothing is quarantined yet; check \
+         valid_signers, min_required_signatures and the workflow owner"
+    )]
+    NoneVerified {
+        /// Those that are rejected.
+        rejected: usize,
+        /// All that were read.
+        events: usize,
+        /// Why the last of them is rejected.
+        reason: &'static str,
+    },
     /// The service's newest event is far above every other.
     #[error(
         "the event at offset {at} is far above every other, the last of which is at {above}: it is read once another one          follows it; if the service means it, run `channeld cursor set`"
@@ -88,6 +101,7 @@ impl ReadError {
             Self::Api(error) => error.kind(),
             Self::InDoubt { .. } => "range-in-doubt",
             Self::FarAbove { .. } => "far-above",
+            Self::NoneVerified { .. } => "none-verified",
         }
     }
 
@@ -95,7 +109,7 @@ impl ReadError {
     pub(crate) fn heals(&self) -> bool {
         match self {
             Self::Api(error) => !matches!(error, ApiError::Refused(_) | ApiError::ChannelGone(_)),
-            Self::InDoubt { .. } | Self::FarAbove { .. } => false,
+            Self::InDoubt { .. } | Self::FarAbove { .. } | Self::NoneVerified { .. } => false,
         }
     }
 }

@@ -30,6 +30,14 @@ impl Checked {
         verdicts.map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }
 
+    /// Why it is rejected; `None` where it is not.
+    pub(in crate::channel) fn rejected_for(&self) -> Option<&'static str> {
+        match self {
+            Self::Rejected(_, rejection) | Self::Unconfirmed(_, rejection) => Some(rejection.reason),
+            _ => None,
+        }
+    }
+
     /// Adds the record to a verdict.
     pub(in crate::channel) fn new(settings: &Settings, verdict: Verdict, lines: &mut Lines) -> Self {
         let Settings { channel, verification, .. } = settings;

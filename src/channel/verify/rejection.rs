@@ -26,7 +26,7 @@ const MAX_LOGGED: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Rejection {
     /// A short constant name.
-    reason: &'static str,
+    pub(super) reason: &'static str,
     detail: String,
     /// Where its proof, or other content at its offset, was shown before.
     original: Option<Place>,

@@ -71,7 +71,7 @@ impl Disk {
             Change::Sync(path) => {
                 self.is_recorded |= path == self.path("state/sled/db");
                 self.named.retain(|name| name.parent() != Some(&path));
-                if self.written.remove(&path) && path.starts_with(self.path("state/sled/blobs")) {
+                if self.written.remove(&path) && self.is_large(&path) {
                     self.blobs.insert(path);
                 }
             }
@@ -112,7 +112,12 @@ impl Disk {
         // The active file and closed ones. The index of those can be made anew.
         let is_events = path.starts_with(&self.directory)
             && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events"));
-        is_events || path == self.path("state/sled/db") || path.starts_with(self.path("state/sled/blobs"))
+        is_events || path == self.path("state/sled/db") || self.is_large(path)
+    }
+
+    /// Whether a file holds a value that is too large for the database.
+    fn is_large(&self, path: &Path) -> bool {
+        ["state/sled/blobs", "state/sled/bodies"].iter().any(|directory| path.starts_with(self.path(directory)))
     }
 
     fn require(&self, what: &str, matters: fn(&Self, &Path) -> bool) -> Result<(), String> {

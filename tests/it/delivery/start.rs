@@ -77,3 +77,22 @@ async fn channels_share_a_file_and_each_keeps_its_order() {
         assert_eq!(setup.offsets(&format!("c{number}")), deliverable(&simulator, number));
     }
 }
+
+#[tokio::test]
+async fn a_first_start_with_a_wrong_threshold_quarantines_nothing_and_goes_on_once_it_is_right() {
+    let simulator = Simulator::start(Options { events: 250, ..Options::default() }).await.unwrap();
+    let mut setup = Setup::reading(&simulator).with("verification.min_required_signatures", 5);
+    let mut daemon = setup.start();
+    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let reason = report["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("of the first 200 events rejected (too-few-signatures), and none verified"), "{report:#}");
+    assert_eq!((&report["channels"][0]["quarantined"], setup.lines()), (&0.into(), 0));
+
+    setup.set("verification.min_required_signatures", 4);
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    daemon.until("everything arrives", |_| setup.lines() == 250).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+}

@@ -74,7 +74,6 @@ async fn what_happened_is_what_is_counted() {
         (r#"channeld_channel_dead_letters_full{channel="c0"}"#, 0.0),
         ("channeld_quarantine_events", 2.0),
         ("channeld_quarantine_full", 0.0),
-        ("channeld_memory_bytes", 0.0),
         ("channeld_state_writable", 1.0),
         (r#"channeld_state_lost_events{kind="quarantined"}"#, 0.0),
         (r#"channeld_state_lost_events{kind="dead_letter"}"#, 0.0),

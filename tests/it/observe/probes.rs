@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use channeld::simulator::{EventSpec, Fault, Kind, Options, Route, Simulator, Tampering, Window};
 use reqwest::Method;
 use rustix::process::{Resource, getrlimit};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Admin, Answered, Daemon, Receiver, Reply, Setup, fill_quarantine};
 
@@ -220,7 +220,7 @@ async fn a_service_that_has_gone_back_in_time_is_a_reason_until_the_cursor_is_se
     let log = daemon.stop().await;
     let shown: Vec<_> =
         log.lines(rejected).iter().map(|line| [line["offset"].clone(), line["reason"].clone()]).collect();
-    assert_eq!(shown, [["7", "contradiction"], ["8", "contradiction"]]);
+    assert_eq!(shown, [[7.into(), "contradiction".into()], [8.into(), Value::from("contradiction")]]);
 }
 
 #[tokio::test]

@@ -27,9 +27,6 @@ const LARGE: usize = 4 << 10;
 /// In the database of each large body: this, and its length. No event begins so.
 const MARK: u8 = 0;
 
-/// A body while it is written.
-const UNFINISHED: &str = "unfinished";
-
 /// The files of large bodies.
 #[derive(Debug)]
 pub(super) struct Bodies {
@@ -81,7 +78,7 @@ impl Bodies {
     pub(super) fn write<'a>(&self, bodies: impl Iterator<Item = (&'a String, &'a Bytes)>) -> io::Result<()> {
         let mut written = BTreeSet::new();
         for (name, body) in bodies {
-            let unfinished = self.path.join(UNFINISHED);
+            let unfinished = self.path.join(format!("{name}.new"));
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create(true).truncate(true).custom_flags(NO_FOLLOW).open(&unfinished)?;
             file.write_all(body)?;

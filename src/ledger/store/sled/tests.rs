@@ -355,7 +355,7 @@ async fn a_large_event_is_a_file_as_long_as_it_is_kept() {
 async fn what_a_crash_leaves_of_a_large_event_that_was_not_committed_goes_at_the_next_start() {
     let fixture = Fixture::new();
     fixture.commit([quarantine(1, vec![b'x'; 10_000].leak())]).await;
-    fs::write(fixture.path("sled/bodies/unfinished"), "{").unwrap();
+    fs::write(fixture.path("sled/bodies/json-01.new"), "{").unwrap();
     fs::write(fixture.path("sled/bodies/json-00"), "{}").unwrap();
     fixture.open().await.close().await;
     assert_eq!(fixture.bodies().len(), 1);
