@@ -35,7 +35,7 @@ pub use of_sinks::{Upkeep, UpkeepFailures};
 /// From half a millisecond, which a file takes, to the half minute that is a request's default timeout.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// From a tenth of a second, which a batch in a hurry takes, to a day, after which nobody waits for an event any more.
+/// From a tenth of a second to a day.
 const AGES: [f64; 15] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 

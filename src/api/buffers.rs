@@ -46,7 +46,10 @@ impl Buffers {
         let may_be_long = announced == 0 || announced >= LONG;
         let bytes = if may_be_long { self.lock().pop().unwrap_or_default() } else { Vec::new() };
         let mut body = Body { bytes, reserved, buffers: self.clone() };
+        // What is announced may never come: whether there would be memory for it, and no more.
+        let had = body.reserved.bytes();
         body.reserve(announced, announced)?;
+        body.reserved.shrink_to(had);
         Ok(body)
     }
 

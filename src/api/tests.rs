@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 
 use self::scripted::{KEY, Scripted};
 use super::*;
-use crate::memory::Memory;
+use crate::memory::{Memory, Reserved};
 
 pub(crate) mod scripted;
 
@@ -282,13 +282,17 @@ async fn a_body_is_read_up_to_its_bound_and_not_beyond() {
     assert!(matches!(error, ApiError::TooLong { .. }), "{error:?}");
 }
 
-#[tokio::test]
-async fn a_page_is_read_as_far_as_memory_is_free_and_the_smallest_once_there_is_enough() {
+/// A channel whose floor is half a page, while another one holds all common memory.
+fn short_of_memory() -> (Arc<ChannelMemory>, Reserved) {
     let memory = Arc::<Memory>::default();
     memory.share_among(8 * LENGTH as u64, 2);
     let [busy, short] = [(); 2].map(|()| ChannelMemory::of(&memory));
-    // The floor is half a page.
-    let in_hand = busy.exceed(10 * LENGTH);
+    (short, busy.exceed(10 * LENGTH))
+}
+
+#[tokio::test]
+async fn a_page_is_read_as_far_as_memory_is_free_and_the_smallest_once_there_is_enough() {
+    let (short, in_hand) = short_of_memory();
     let body = format!("{}{PAGE}", " ".repeat(LENGTH - PAGE.len()));
     let service = answering(200, body).await;
     let client = service.client().counted_by(short);
@@ -302,10 +306,7 @@ async fn a_page_is_read_as_far_as_memory_is_free_and_the_smallest_once_there_is_
 
 #[tokio::test]
 async fn an_event_is_read_again_though_there_is_no_memory_for_it() {
-    let memory = Arc::<Memory>::default();
-    memory.share_among(8 * LENGTH as u64, 2);
-    let [busy, short] = [(); 2].map(|()| ChannelMemory::of(&memory));
-    let _in_hand = busy.exceed(10 * LENGTH);
+    let (short, _in_hand) = short_of_memory();
     let body = format!("{}{{\"headers\":{{\"offset\":5}}}}", " ".repeat(LENGTH));
     let service = answering(200, body).await;
     let client = service.client().counted_by(short);

@@ -63,7 +63,7 @@ pub(super) struct Args {
     /// The tenant that goes with --org-id [default: 1].
     #[arg(long, value_name = "ID", requires = "org_id")]
     tenant_id: Option<String>,
-    /// Let notices pass, which nobody signs: the exit code is 0 where everything else is verified.
+    /// Let notices pass, which are never signed: the exit code is 0 where everything else is verified.
     #[arg(long)]
     allow_unsigned: bool,
     /// Print one JSON object an event, with `event_id`, status, reason, signers.

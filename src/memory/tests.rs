@@ -41,7 +41,7 @@ fn a_channel_holds_its_share_of_the_common_memory_or_one_body() {
 }
 
 #[tokio::test]
-async fn who_waits_is_given_memory_first_and_in_order() {
+async fn channels_that_wait_are_given_memory_first_and_in_order() {
     let memory = Arc::<Memory>::default();
     memory.share_among(800, 4);
     let channels = [(); 4].map(|()| ChannelMemory::of(&memory));

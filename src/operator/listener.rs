@@ -44,7 +44,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens, and serves from now on whoever asks by an address or one of these names.
+    /// Listens, and serves requests whose Host is an address or one of these names.
     pub(crate) fn start(address: SocketAddr, hosts: &[String], sources: Sources) -> io::Result<Self> {
         let router = router::reading(sources).layer(from_fn_with_state(Hosts::from(hosts), hosts::check));
         let runtime = runtime::Builder::new_current_thread()

@@ -33,7 +33,7 @@ static WHITE_SPACE: [u8; 64 * 1024] = [b' '; 64 * 1024];
 static LARGE_ERROR: LazyLock<Bytes> =
     LazyLock::new(|| format!(r#"{{"type":"INTERNAL_ERROR","message":"{}"}}"#, "x".repeat(10_000_000)).into());
 
-/// 1 GiB of white space without an end: whoever reads so far has read too much.
+/// 1 GiB of white space, without an end: more than any client should read.
 static GZIP_BOMB: LazyLock<Bytes> = LazyLock::new(|| {
     const WHOLE: &str = "writing to memory does not fail";
     let mut encoder = GzEncoder::new(NO_PAGE.as_bytes().to_vec(), Compression::best());

@@ -113,7 +113,7 @@ impl Signed {
     }
 }
 
-/// The hash of the text that the network signed, and the text in the record: the same, unless somebody changed it.
+/// The hash of the text that the network signed, and the text in the record: the same, unless one was changed.
 struct SignedText {
     honest: Hash,
     shown: Signed,

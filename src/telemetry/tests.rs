@@ -90,7 +90,7 @@ fn a_line_for_people_is_easy_to_read() {
 
 #[test]
 fn a_line_of_a_library_has_its_target_and_nothing_of_a_build() {
-    let path = "/home/somebody/.cargo/registry/src/sled-0.34.7/src/lib.rs";
+    let path = "/home/user/.cargo/registry/src/sled-0.34.7/src/lib.rs";
     let written = written(LogFormat::Json, false, || {
         info!(
             log.target = "sled::log",

@@ -69,10 +69,10 @@ pub enum ReadError {
         /// The lowest that was shown.
         below: Offset,
     },
-    /// None of a new channel's first events can be verified.
+    /// Of a channel that has never had a verified event, none can be verified.
     #[error(
-        "{rejected} of the first {events} events rejected ({reason}), and none verified: nothing is quarantined yet; check \
-         valid_signers, min_required_signatures and the workflow owner"
+        "{rejected} of {events} events rejected ({reason}), and none of the channel verified before: nothing is quarantined yet; \
+         check valid_signers, min_required_signatures and the workflow owner"
     )]
     NoneVerified {
         /// Those that are rejected.

@@ -44,7 +44,7 @@ impl Webhook {
 
     /// Sends a request; where its connection ends without an answer, once more at once, by a fresh connection.
     ///
-    /// Endpoints close connections that were idle, and the request may have crossed that. Nobody can tell whether the
+    /// Endpoints close connections that were idle, and the request may have crossed that. It cannot be told whether the
     /// endpoint had read it before: then it comes twice, with the same id, as after any delivery without an answer. An
     /// endpoint that has never answered does not close idle connections: it refuses ours.
     async fn send(&self, lane: &LaneRef, request: Request) -> reqwest::Result<Response> {

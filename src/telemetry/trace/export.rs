@@ -152,7 +152,7 @@ fn resource() -> Resource {
     let found = Resource::builder().build();
     let known = |key: &'static str| found.get(&key.into());
     let named = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty()).map(Value::from);
-    // The SDK's name where nobody has given one.
+    // The SDK's name where none was given.
     let is_given = |name: &Value| !name.as_str().starts_with("unknown_service");
     let name = named.or_else(|| known("service.name").filter(is_given)).unwrap_or_else(|| "channeld".into());
     let instance = known(INSTANCE).unwrap_or_else(|| Uuid::new_v4().to_string().into());
