@@ -9,15 +9,17 @@
 //!   of the memory, at the most.
 //! * **The rest is common.** What channels hold above their floors stays within it. Where there are several channels, each
 //!   holds a quarter of it at the most, or a single body.
-//! * **In order of arrival.** While a channel waits for common memory, no other is given any. It holds none itself: no two
-//!   channels wait for each other.
+//! * **In order of arrival.** While a channel waits for common memory, no other is given any. It waits so for [`MAX_WAIT`] at
+//!   the most, and then goes behind the others: no two channels wait for each other for ever.
 //! * **What has been read goes on.** Lines and copies are counted, and never wait. There are no more of them than of the
 //!   bodies that they are made of.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::tasks::lock;
 
@@ -28,6 +30,9 @@ const COPIES: usize = 2;
 /// The largest floor.
 const FLOOR: usize = 1 << 20;
 
+/// How long a channel waits for what it holds itself, and how long others wait for it when it is its turn.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+
 /// The parts of the common memory, of which each channel may hold one.
 const SHARES: usize = 4;
 
@@ -35,8 +40,10 @@ const SHARES: usize = 4;
 #[derive(Debug, Default)]
 pub struct Memory {
     bounds: Mutex<Bounds>,
-    /// Fires when common memory was given back.
+    /// Fires when common memory was given back, and no channel waits for its turn.
     freed: Notify,
+    /// Fires when common memory was given back, for the channel whose turn it is.
+    freed_for_next: Notify,
     /// Held by the channel that waits for common memory.
     turn: tokio::sync::Mutex<()>,
     /// Held while an event is read that there is no memory for.
@@ -107,6 +114,7 @@ impl Memory {
         (bounds.floor, bounds.common, bounds.share) = (floor, common, common / SHARES.min(channels));
         drop(bounds);
         self.freed.notify_waiters();
+        self.freed_for_next.notify_waiters();
     }
 
     /// How many bytes are held, of all channels together, as they are counted.
@@ -137,22 +145,36 @@ impl ChannelMemory {
     ///
     /// At any point: nothing is held.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reserved {
-        let (mut free, mut awaited) = (self.free(), self.nothing(Limit::Awaited));
-        let in_turn = async {
-            // Until the channel holds nothing in common, which a sink that refuses can delay for long: others go first.
-            until(&self.freed, || lock(&self.held).common == 0).await;
-            let _turn = self.all.turn.lock().await;
+        let mut free = self.free();
+        loop {
+            // First for what the channel holds in common, which a sink that refuses can keep for long: others go first.
+            let mine = async {
+                loop {
+                    let (mine, any) = (self.freed.notified(), self.all.freed.notified());
+                    if free.grow(bytes) || lock(&self.held).common == 0 {
+                        return;
+                    }
+                    tokio::select! { () = mine => {}, () = any => {} }
+                }
+            };
+            let _ = timeout(MAX_WAIT, mine).await;
+            if free.bytes() >= bytes {
+                return free;
+            }
+            let _turn = tokio::select! {
+                biased;
+                // While others are in front, what is free of the floor may do.
+                () = until(&self.freed, || free.grow(bytes)) => return free,
+                turn = self.all.turn.lock() => turn,
+            };
             let _awaited = Awaited::begin(&self.all);
-            until(&self.all.freed, || awaited.grow(bytes.min(self.largest()))).await;
-        };
-        // While others are in front, what is free of the floor may do.
-        tokio::select! {
-            biased;
-            () = until(&self.freed, || free.grow(bytes)) => return free,
-            () = in_turn => {}
+            let mut awaited = self.nothing(Limit::Awaited);
+            let enough = until(&self.all.freed_for_next, || awaited.grow(bytes.min(self.largest())));
+            if timeout(MAX_WAIT, enough).await.is_ok() {
+                awaited.limit = Limit::Free;
+                return awaited;
+            }
         }
-        awaited.limit = Limit::Free;
-        awaited
     }
 
     /// A reservation of so many bytes, free or not. It grows alike.
@@ -209,10 +231,10 @@ impl Reserved {
         let bytes = bytes.saturating_mul(COPIES);
         let floor = bytes.min(bounds.floor.saturating_sub(held.floor));
         let common = bytes - floor;
-        let is_free = bounds.used.saturating_add(common) <= bounds.common
-            && (held.common == 0 || held.common.saturating_add(common) <= bounds.share);
+        let is_free = bounds.used.saturating_add(common) <= bounds.common;
+        let is_share = held.common == 0 || held.common.saturating_add(common) <= bounds.share;
         let may_be_had = match self.limit {
-            Limit::Free => common == 0 || is_free && !bounds.awaited,
+            Limit::Free => common == 0 || is_free && is_share && !bounds.awaited,
             Limit::Awaited => is_free,
             Limit::None => true,
         };
@@ -235,10 +257,12 @@ impl Drop for Reserved {
         bounds.in_floors -= self.held.floor;
         held.floor -= self.held.floor;
         held.common -= self.held.common;
+        let all = &self.of.all;
+        let freed = if bounds.awaited { &all.freed_for_next } else { &all.freed };
         drop((bounds, held));
         self.of.freed.notify_waiters();
         if self.held.common > 0 {
-            self.of.all.freed.notify_waiters();
+            freed.notify_waiters();
         }
     }
 }
@@ -267,6 +291,7 @@ impl<'a> Awaited<'a> {
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         lock(&self.0.bounds).awaited = false;
+        self.0.freed.notify_waiters();
     }
 }
 

@@ -105,7 +105,7 @@ impl Client {
     ) -> Result<Bytes, ApiError> {
         let again = || request.try_clone().expect("it has no body");
         match self.send(again(), missing, self.memory.free()).await {
-            Err(ApiError::TooLong { .. }) => {
+            Err(ApiError::TooLong { bytes }) if bytes < self.longest() => {
                 let _alone = self.memory.alone().await;
                 self.send(again(), missing, self.memory.exceed(0)).await
             }

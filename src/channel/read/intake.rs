@@ -99,6 +99,7 @@ impl Intake {
         self.reporter.says(Activity::Reading);
         loop {
             if let Some(pending) = self.held.take() {
+                self.ahead.forget();
                 let settled = self.hold(pending).await?;
                 self.waiting.insert(0, settled);
             }
@@ -219,6 +220,7 @@ impl Intake {
         }
         let checked = joined(range.checking.await).await?;
         if let Some(error) = self.none_verified(&checked) {
+            drop(checked);
             self.ahead.forget();
             self.trouble.wait_out("reading events", error).await;
             return Ok(true);
@@ -285,13 +287,14 @@ impl Intake {
     }
 }
 
-/// Leaves out a confirmed event that is alone far above those before it, of which `position` is one.
+/// Leaves out a confirmed event that is alone far above the confirmed ones before it, of which `position` is one.
 fn leave_out_far(outcomes: &mut Vec<Outcome>, position: Option<Offset>) -> Option<ReadError> {
-    let (highest, before) = outcomes.split_last()?;
-    let (at, above) = (highest.offset(), before.last().map(Outcome::offset).or(position)?);
-    let is_far = at.get() - above.get() > FAR && !matches!(highest, Outcome::Unconfirmed(_));
-    is_far.then(|| {
-        outcomes.pop();
+    let is_confirmed = |outcome: &Outcome| !matches!(outcome, Outcome::Unconfirmed(_));
+    let highest = outcomes.iter().rposition(is_confirmed)?;
+    let before = outcomes[..highest].iter().rfind(|outcome| is_confirmed(outcome));
+    let (at, above) = (outcomes[highest].offset(), before.map(Outcome::offset).or(position)?);
+    (at.get() - above.get() > FAR).then(|| {
+        outcomes.truncate(highest);
         ReadError::FarAbove { above, at }
     })
 }

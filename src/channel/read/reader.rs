@@ -84,7 +84,8 @@ pub enum ReadError {
     },
     /// The service's newest event is far above every other.
     #[error(
-        "the event at offset {at} is far above every other, the last of which is at {above}: it is read once another one          follows it; if the service means it, run `channeld cursor set`"
+        "the event at offset {at} is far above every other, the last of which is at {above}: it is passed once another \
+         one follows it; if the service means it, run `channeld cursor set`"
     )]
     FarAbove {
         /// The last offset below it.
@@ -136,9 +137,8 @@ impl Reader {
             if let Ok(Some(events)) = next {
                 return Ok(Range { events, more: true });
             }
-            let has_ended = next.is_ok();
-            if has_ended || matches!(next, Err(ReadError::Api(ApiError::TooLong { .. }))) {
-                // What it holds back takes memory, which others may wait for too: it begins anew.
+            // What it holds back takes memory, which others may wait for too: after such an error it begins anew.
+            if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) {
                 self.walk = None;
             }
             next?;
@@ -148,6 +148,8 @@ impl Reader {
         let from = if self.behind { early } else { last.unwrap_or(Offset::ZERO) };
         let (mut range, mut closed) = self.page(from, last).await?;
         if !closed && from != early {
+            // Its memory is given back before more is asked for.
+            range.events.clear();
             (range, closed) = self.page(early, last).await?;
         }
         if let Some(lowest) = range.events.first().filter(|_| !closed).map(|lowest| lowest.offset) {

@@ -1,8 +1,9 @@
 //! A lane that has fallen behind reads for itself, until it has caught up.
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::channel::KEPT_AHEAD;
 use crate::channel::deliver::lane::{Halt, Lane};
 use crate::channel::late;
 use crate::channel::read::intake::Intake;
@@ -28,7 +29,13 @@ impl Lane {
                     () = read_plan.over.cancelled() => continue 'plan,
                 };
                 match batch {
-                    Some(batch) => self.batch(&batch, stop).await?,
+                    Some(batch) => {
+                        let mut delivering = Box::pin(self.batch(&batch, stop));
+                        if timeout(KEPT_AHEAD, &mut delivering).await.is_err() {
+                            intake.forget();
+                            delivering.await?;
+                        }
+                    }
                     None => drop(stop.run_until_cancelled(sleep(read_plan.settings.idle_wait)).await),
                 }
             }

@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //!
-//! * **On disk before its marker,** and removed after it. What a crash leaves without a marker goes at the next start.
+//! * **On disk before its marker,** and removed after it. Its length is in its name: another body of the same event is another
+//!   file. What a crash leaves without a marker goes at the next start.
 //! * **Whole or not there.** A file is written beside its place, synced, and moved. One of another length than its marker
 //!   says counts as missing.
 
@@ -44,47 +45,54 @@ pub(super) fn marker(body: &[u8]) -> Option<Vec<u8>> {
     (body.len() > LARGE).then(|| [&[MARK], body.len().to_string().as_bytes()].concat())
 }
 
+/// The file of an event's body.
+pub(super) fn file_name(event: &str, length: u64) -> String {
+    format!("{event}-{length}")
+}
+
 impl Bodies {
     /// The files in `path`. Removes those that have no marker.
     pub(super) fn open(path: PathBuf, marked: &BTreeSet<String>) -> io::Result<Self> {
         fs::create_dir_all(&path)?;
         let mut names = BTreeSet::new();
         for file in fs::read_dir(&path)? {
-            let name = file?.file_name().to_string_lossy().into_owned();
-            if marked.contains(&name) {
-                names.insert(name);
-            } else {
-                fs::remove_file(path.join(name))?;
+            let file = file?;
+            match file.file_name().into_string() {
+                Ok(name) if marked.contains(&name) => drop(names.insert(name)),
+                _ if file.file_type()?.is_file() => fs::remove_file(file.path())?,
+                // Not made here.
+                _ => {}
             }
         }
         Ok(Self { path, names: Mutex::new(names) })
     }
 
     /// Whether the body is there, whole.
-    pub(super) fn has(&self, name: &str, length: u64) -> bool {
-        fs::metadata(self.path.join(name)).is_ok_and(|file| file.len() == length)
+    pub(super) fn has(&self, event: &str, length: u64) -> bool {
+        fs::metadata(self.path.join(file_name(event, length))).is_ok_and(|file| file.len() == length)
     }
 
     /// The body; `None` where it is not there.
-    pub(super) fn read(&self, name: &str, length: u64) -> io::Result<Option<Bytes>> {
-        match fs::read(self.path.join(name)) {
+    pub(super) fn read(&self, event: &str, length: u64) -> io::Result<Option<Bytes>> {
+        match fs::read(self.path.join(file_name(event, length))) {
             Ok(body) => Ok(Some(body.into()).filter(|body: &Bytes| body.len() as u64 == length)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes bodies. They are on disk when this returns.
+    /// Writes the bodies of events. They are on disk when this returns.
     pub(super) fn write<'a>(&self, bodies: impl Iterator<Item = (&'a String, &'a Bytes)>) -> io::Result<()> {
         let mut written = BTreeSet::new();
-        for (name, body) in bodies {
+        for (event, body) in bodies {
+            let name = file_name(event, body.len() as u64);
             let unfinished = self.path.join(format!("{name}.new"));
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create(true).truncate(true).custom_flags(NO_FOLLOW).open(&unfinished)?;
             file.write_all(body)?;
             file.sync_data()?;
-            fs::rename(&unfinished, self.path.join(name))?;
-            written.insert(name.clone());
+            fs::rename(&unfinished, self.path.join(&name))?;
+            written.insert(name);
         }
         if !written.is_empty() {
             self.sync()?;
@@ -93,10 +101,26 @@ impl Bodies {
         Ok(())
     }
 
-    /// Removes those of the bodies that have a file.
-    pub(super) fn remove<'a>(&self, names: impl Iterator<Item = &'a String>) -> io::Result<()> {
+    /// Removes the files of events, but for those of the bodies that they have now.
+    pub(super) fn remove_others<'a>(
+        &self,
+        bodies: impl Iterator<Item = (&'a String, Option<&'a Bytes>)>,
+    ) -> io::Result<()> {
         let mut known = lock(&self.names);
-        names.filter(|name| known.remove(*name)).try_for_each(|name| fs::remove_file(self.path.join(name)))
+        for (event, body) in bodies {
+            let kept = body.map(|body| file_name(event, body.len() as u64));
+            let of_event = format!("{event}-");
+            let others: Vec<_> =
+                known.range(of_event.clone()..).take_while(|name| name.starts_with(&of_event)).cloned().collect();
+            for name in others.into_iter().filter(|name| Some(name) != kept.as_ref()) {
+                known.remove(&name);
+                match fs::remove_file(self.path.join(name)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Syncs the directory.

@@ -66,10 +66,14 @@ impl Database {
             for table in BODIES {
                 for entry in &trees[table as usize] {
                     let (key, value) = entry?;
-                    marked.extend(bodies::marked(&value).map(|_| file_name(table, &key)));
+                    marked.extend(
+                        bodies::marked(&value).map(|length| bodies::file_name(&event_name(table, &key), length)),
+                    );
                 }
             }
-            let bodies = Bodies::open(path.join("bodies"), &marked)?;
+            // A fault of the system, and no damage to the database.
+            let bodies =
+                Bodies::open(path.join("bodies"), &marked).map_err(|error| sled::Error::Io(io::Error::other(error)))?;
             Ok(Self { path: path.to_owned(), db, trees, synced_blobs: Mutex::default(), bodies })
         };
         let database = caught(|| open().map_err(|error| unreadable("opening", &error)), || {})?;
@@ -131,7 +135,7 @@ impl Database {
                 let key = Key::parse(table, &full[UUID_LENGTH..])?;
                 let value = match bodies::marked(&value) {
                     None => Value::of(&key, &value),
-                    Some(length) if self.bodies.has(&file_name(table, &full), length) => Value::Size(length),
+                    Some(length) if self.bodies.has(&event_name(table, &full), length) => Value::Size(length),
                     // It is lost, and told by the summary.
                     Some(_) => continue,
                 };
@@ -146,9 +150,9 @@ impl Database {
         let found = self.tree(table).get(&full).map_err(|error| unreadable("reading", &error))?;
         match found.as_deref().map(|value| (value, bodies::marked(value))) {
             Some((_, Some(length))) => {
-                let name = file_name(table, &full);
-                let failed = |error| StateError::io(format!("reading the body {name}"), error);
-                self.bodies.read(&name, length).map_err(failed)
+                let event = event_name(table, &full);
+                let failed = |error| StateError::io(format!("reading the body {event}"), error);
+                self.bodies.read(&event, length).map_err(failed)
             }
             found => Ok(found.map(|(value, _)| Bytes::copy_from_slice(value))),
         }
@@ -171,7 +175,7 @@ impl Database {
     pub(super) fn apply(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
         let failed_body = |doing| move |error| StateError::io(format!("{doing} a body"), error);
         let bodies = bodies_of(group);
-        let written = bodies.iter().filter_map(|(name, body)| Some((name, (*body)?)));
+        let written = bodies.iter().filter_map(|(event, body)| Some((event, (*body)?)));
         self.bodies.write(written).map_err(failed_body("writing")).inspect_err(|_| self.abandon())?;
         let changed = self.trees[..].transaction(|trees| {
             for (lease, effects) in group {
@@ -196,8 +200,10 @@ impl Database {
         let changed = changed.map_err(|error| failed("writing", &error));
         let synced = |error| StateError::io(format!("syncing {}", self.path.display()), error);
         changed.and_then(|()| self.sync().map_err(synced)).inspect_err(|_| self.abandon())?;
-        let removed = bodies.iter().filter(|(_, body)| body.is_none()).map(|(name, _)| name);
-        self.bodies.remove(removed).map_err(failed_body("removing")).inspect_err(|_| self.abandon())
+        self.bodies
+            .remove_others(bodies.iter().map(|(event, body)| (event, *body)))
+            .map_err(failed_body("removing"))
+            .inspect_err(|_| self.abandon())
     }
 
     /// Hands everything to the operating system.
@@ -256,19 +262,19 @@ fn caught<T>(work: impl FnOnce() -> Result<T, StateError>, panicked: impl FnOnce
     })
 }
 
-/// The bodies that a group changes, by their files: what stands there afterwards, where it is a large body.
+/// The bodies that a group changes, by their events: what stands there afterwards, where it is a large body.
 fn bodies_of(group: &[(Lease, Effects)]) -> BTreeMap<String, Option<&Bytes>> {
     let changes =
         group.iter().flat_map(|(lease, effects)| effects.changes.iter().map(|change| (lease.channel, change)));
     let of_bodies = changes.filter(|(_, (key, _))| BODIES.contains(&key.into()));
     let large = |body: &&Bytes| bodies::marker(body).is_some();
     of_bodies
-        .map(|(channel, (key, body))| (file_name(key.into(), &full(channel, key)), body.as_ref().filter(large)))
+        .map(|(channel, (key, body))| (event_name(key.into(), &full(channel, key)), body.as_ref().filter(large)))
         .collect()
 }
 
-/// The file of a large body.
-fn file_name(table: Table, key: &[u8]) -> String {
+/// What the file of an event's body is called by.
+fn event_name(table: Table, key: &[u8]) -> String {
     format!("{}-{}", <&str>::from(table), hex::encode(key))
 }
 
