@@ -196,8 +196,8 @@ impl Event {
             (EventType::WatcherEvent, _)
             | (EventType::OperationStatus, Some("confirmed_latest" | "confirmed_safe" | "confirmed"))
             | (EventType::QueryStatus, Some("completed")) => true,
-            (EventType::QueryStatus, Some("failed")) => self.payload.signed.is_some(),
-            _ => false,
+            // Text to be signed without a proof is a proof that has not come, whatever the status.
+            _ => self.payload.signed.is_some(),
         }
     }
 

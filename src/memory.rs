@@ -9,7 +9,7 @@
 //!   of the memory, at the most.
 //! * **The rest is common.** What channels hold above their floors stays within it. Where there are several channels, each
 //!   holds a quarter of it at the most, or a single body.
-//! * **In order of arrival.** While a channel waits for common memory, no other is given any. It waits so for [`MAX_WAIT`] at
+//! * **In order of arrival.** While a channel waits for common memory, no other is given any. It waits so for five seconds at
 //!   the most, and then goes behind the others: no two channels wait for each other for ever.
 //! * **What has been read goes on.** Lines and copies are counted, and never wait. There are no more of them than of the
 //!   bodies that they are made of.

@@ -58,3 +58,22 @@ fn unknown_kinds_and_fields_are_tolerated() {
     assert_eq!(event.kind, EventType::Other("comet.sighted".into()));
     assert!(!event.proof_is_due());
 }
+
+#[test]
+fn signed_text_waits_for_its_proof_whatever_the_status() {
+    let due = |kind: &str, status: &str, text: &str| {
+        let headers = format!(r#"{{"type":"{kind}","offset":1,"proofs":[]}}"#);
+        let payload = format!(r#"{{"status":"{status}"{text}}}"#);
+        let json = format!(r#"{{"headers":{headers},"payload":{payload}}}"#);
+        Event::parse(Bytes::from(json)).expect("well formed").proof_is_due()
+    };
+    for status in ["failed", "sent", "a-new-status", "cancelled"] {
+        assert!(due("operation.status", status, r#","verifiable_event":"e30=""#), "{status}");
+        assert!(due("query.status", status, r#","verifiable_result":"e30=""#), "{status}");
+        for kind in ["operation.status", "query.status"] {
+            assert!(!due(kind, status, ""), "{kind} {status}");
+        }
+        assert!(!due("wallet.status", status, r#","verifiable_event":"e30=""#), "{status}: never signed");
+    }
+    assert!(due("operation.status", "confirmed", "") && due("query.status", "completed", ""));
+}
