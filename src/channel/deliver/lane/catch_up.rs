@@ -31,7 +31,9 @@ impl Lane {
                 match batch {
                     Some(batch) => {
                         let mut delivering = Box::pin(self.batch(&batch, stop));
-                        if timeout(KEPT_AHEAD, &mut delivering).await.is_err() {
+                        if let Ok(delivered) = timeout(KEPT_AHEAD, &mut delivering).await {
+                            delivered?;
+                        } else {
                             intake.forget();
                             delivering.await?;
                         }
