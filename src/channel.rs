@@ -28,7 +28,6 @@
 //! Each `select!` is biased: where several things happen at once, the order is fixed, and a test history repeats exactly.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinError;
@@ -88,9 +87,6 @@ use settings::Plan;
 
 /// Batches that wait for one lane before reading waits for it.
 const QUEUE_BATCHES: usize = 2;
-
-/// What was read ahead is given up after so long a wait for the lanes, and read again: others may need its memory.
-const KEPT_AHEAD: Duration = Duration::from_secs(5);
 
 /// Why a channel's loop ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -268,11 +264,7 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
         }
         if let Some(batch) = batch {
             let handing_on = async {
-                let mut handed_on = Box::pin(shared.hub.hand_on(batch));
-                if timeout(KEPT_AHEAD, &mut handed_on).await.is_err() {
-                    intake.forget();
-                    handed_on.await;
-                }
+                intake.during(shared.hub.hand_on(batch)).await;
                 if late::is_full(shared) {
                     intake.forget();
                     late::room(shared, &intake.reporter).await;

@@ -175,7 +175,8 @@ impl Event {
     ///
     /// # Errors
     /// [`Malformed`] where a field that this version knows is missing, ambiguous or of the wrong shape. Stricter than
-    /// the reference in what two readers could read differently, or one of them not at all; unknown fields and kinds are tolerated.
+    /// the reference in what two readers could read differently, or one of them not at all; unknown fields
+    /// and kinds are tolerated.
     pub fn parse(json: Bytes) -> Result<Self, Malformed> {
         json::check(&json)?;
         let record = Object::read(&json)?;

@@ -118,7 +118,7 @@ impl Windows {
     /// [`InDoubt::Crowded`], where it cannot be shorter.
     pub fn too_long(&mut self, window: Window) -> Result<(), InDoubt> {
         let span = window.through - window.after;
-        self.span = self.span.min(span / 2).max(1);
+        self.halve(span);
         if span == 1 { Err(InDoubt::Crowded) } else { Ok(()) }
     }
 
@@ -135,7 +135,7 @@ impl Windows {
         }
         if full || (page.has_more && !self.has_more_says_nothing) {
             self.has_more_says_nothing |= span == 1;
-            self.span = self.span.min(span / 2).max(1);
+            self.halve(span);
             return Ok(false);
         }
         let is_settled = |event: &RawEvent| Some(self.place(event)) <= self.settled;
@@ -153,6 +153,11 @@ impl Windows {
         self.hold(page.events, wanted);
         self.settle();
         Ok(true)
+    }
+
+    /// Makes the next window half as long as one of this span, or shorter.
+    fn halve(&mut self, span: i64) {
+        self.span = self.span.min(span / 2).max(1);
     }
 
     fn hold(&mut self, events: Vec<RawEvent>, wanted: impl Fn(Offset) -> bool) {

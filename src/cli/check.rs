@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **No effects.** Only the configuration and its secrets and certificates are read, and the state directory is looked at. With `--connect`, the service and the
-//!   sinks are contacted; nothing is delivered or recorded.
+//! * **No effects.** Only the configuration and its secrets and certificates are read, and the state directory is looked at.
+//!   With `--connect`, the service and the sinks are contacted; nothing is delivered or recorded.
 //! * **No secrets** in the output.
 
 use std::io::{self, Write};

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
@@ -41,6 +41,9 @@ use crate::event::{Offset, RawEvent};
 use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use crate::tasks::joined;
 use crate::telemetry::trace::Trace;
+
+/// What was read ahead is given up after so long a wait for the lanes, and read again: others may need its memory.
+const KEPT_AHEAD: Duration = Duration::from_secs(5);
 
 /// An offset so far above the one before it may be a fault of the service.
 const FAR: i64 = 1 << 40;
@@ -160,6 +163,16 @@ impl Intake {
                 Some(outcome) => return Ok(outcome),
             }
         }
+    }
+
+    /// Waits for what was handed on to be taken. Where that takes long, what was read ahead is given up.
+    pub(crate) async fn during<T>(&mut self, taking: impl Future<Output = T>) -> T {
+        let mut taking = Box::pin(taking);
+        if let Ok(taken) = timeout(KEPT_AHEAD, &mut taking).await {
+            return taken;
+        }
+        self.forget();
+        taking.await
     }
 
     /// Gives back the memory of what is not handed on. It is read again.

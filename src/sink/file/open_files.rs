@@ -4,10 +4,11 @@
 //! when one is opened.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::closed::ClosedFiles;
 use super::place::Place;
+use crate::tasks::lock;
 
 /// The files that are open. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +25,7 @@ impl OpenFiles {
     /// Refuses a file where its closed files, or itself, would be taken for those of one that is open, or the other way
     /// round.
     pub(super) fn claim(&self, files: &ClosedFiles) -> io::Result<Claim> {
-        let mut open = self.lock();
+        let mut open = lock(&self.0);
         if let Some(other) = open.iter().find(|other| mixes(files, other)) {
             let other = other.active.display();
             let message = format!("its closed files would be mixed up with those of the sink that writes to {other}");
@@ -34,15 +35,11 @@ impl OpenFiles {
         open.push(files.clone());
         Ok(Claim { files, open: self.clone() })
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<ClosedFiles>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.open.lock().retain(|other| !Arc::ptr_eq(other, &self.files));
+        lock(&self.open.0).retain(|other| !Arc::ptr_eq(other, &self.files));
     }
 }
 

@@ -1,9 +1,8 @@
 //! A lane that has fallen behind reads for itself, until it has caught up.
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::KEPT_AHEAD;
 use crate::channel::deliver::lane::{Halt, Lane};
 use crate::channel::late;
 use crate::channel::read::intake::Intake;
@@ -29,15 +28,7 @@ impl Lane {
                     () = read_plan.over.cancelled() => continue 'plan,
                 };
                 match batch {
-                    Some(batch) => {
-                        let mut delivering = Box::pin(self.batch(&batch, stop));
-                        if let Ok(delivered) = timeout(KEPT_AHEAD, &mut delivering).await {
-                            delivered?;
-                        } else {
-                            intake.forget();
-                            delivering.await?;
-                        }
-                    }
+                    Some(batch) => intake.during(self.batch(&batch, stop)).await?,
                     None => drop(stop.run_until_cancelled(sleep(read_plan.settings.idle_wait)).await),
                 }
             }
