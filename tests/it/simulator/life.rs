@@ -58,7 +58,9 @@ async fn a_watcher_is_waited_for_until_it_is_active_or_has_failed() {
 
 #[tokio::test]
 async fn stopping_or_dropping_frees_the_port_and_cuts_what_is_open() {
-    let first = Simulator::start(backlog(1)).await.unwrap();
+    // An address that no other test uses, so that none takes the port meanwhile.
+    let listen = "127.0.0.2:0".parse().unwrap();
+    let first = Simulator::start(Options { listen, ..backlog(1) }).await.unwrap();
     let client = Client::of(&first);
     client.poll("").await;
     let at = first.announcement().base_url.clone();
