@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::channel::{Handles, Owned, RecentEvents};
+use crate::channel::{Expect, Handles, Owned, RecentEvents};
 use crate::event::ChannelId;
 use crate::ledger::{CommitError, Ledger, Ledgers, StateError};
 use crate::record::ChannelRef;
@@ -90,6 +90,8 @@ pub struct ConfiguredChannel {
     pub sinks: Vec<Arc<str>>,
     /// By which its events are verified.
     pub verifier: Verifier,
+    /// What they may be about.
+    pub expect: Arc<Expect>,
 }
 
 impl Operations {

@@ -109,7 +109,7 @@ impl Record {
     }
 
     /// The JSON that the network signed, on one line; `None` without a proof, and where what is signed is no JSON.
-    fn decoded(&self) -> Option<&[u8]> {
+    pub(crate) fn decoded(&self) -> Option<&[u8]> {
         self.parts.decoded.clone().map(|decoded| &self.json[decoded])
     }
 

@@ -59,10 +59,10 @@ pub use description::WatcherStatus;
 pub use fault::{Fault, Route};
 pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
 pub use misbehaviour::{Misbehaving, Misbehaviour, NotMisbehaving};
-pub use options::{GoBack, HasMore, LateProofs, NotAfter, Options, Signing, Window};
+pub use options::{GoBack, HasMore, LateProofs, NotAfter, NotTwoChannels, Options, Signing, Steal, Window};
 
 use crate::event::ChannelId;
-use crate::verify::Address;
+use crate::verify::{Address, Hash};
 use backend::Backend;
 use channel::{Channel, now_ms};
 use connection::{Connections, Control};
@@ -179,6 +179,18 @@ impl Simulator {
     pub fn contradict(&self, channel: usize, offset: i64) {
         let found = self.channel(channel).state_mut().log.contradict(offset);
         assert!(found, "channel {channel} has no event at offset {offset}");
+    }
+
+    /// The watchers of a channel are redeployed: what is published from now on comes from new workflows.
+    pub fn redeploy(&self, channel: usize) {
+        self.channel(channel).state_mut().log.redeploy();
+    }
+
+    /// The workflows of a channel's watchers, as they are now.
+    pub fn workflow_ids(&self, channel: usize) -> Vec<Hash> {
+        let (channel, state) = (self.channel(channel), self.channel(channel).state());
+        let deployment = state.log.deployment(state.log.len());
+        channel.roster.watchers.iter().map(|watcher| Hash(watcher.workflow_id(deployment))).collect()
     }
 
     /// The channel is archived from now on.

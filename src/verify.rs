@@ -117,6 +117,10 @@ pub struct Proof {
     pub event_hash: Hash,
     /// The owner that the report names.
     pub workflow_owner: Address,
+    /// The workflow that the report names: one a watcher.
+    pub workflow_id: Hash,
+    /// The run of that workflow which made the report.
+    pub execution_id: Hash,
 }
 
 /// Why an event was rejected.
@@ -268,15 +272,15 @@ impl Verifier {
             (false, _) | (true, Proofs::None) => Verdict::Unsigned(Unsigned { event }),
             (true, Proofs::Unreadable) => Verdict::Rejected(raw, Reason::MalformedProof),
             (true, Proofs::Many) => Verdict::Rejected(raw, Reason::MultipleProofs),
-            (true, Proofs::One(ocr)) => match self.digest(&event, ocr) {
-                Ok((event_hash, digest)) => return Read::Signed { event, event_hash, digest },
+            (true, Proofs::One(ocr)) => match self.bound(&event, ocr) {
+                Ok(bound) => return Read::Signed(event, bound),
                 Err(reason) => Verdict::Rejected(raw, reason),
             },
         })
     }
 
-    /// The hash of the event's signed text and the digest that was signed, where the report is about this event and owner.
-    fn digest(&self, event: &Event, ocr: &OcrProof) -> Result<(Hash, Hash), Reason> {
+    /// What the report binds, where it is about this event and owner.
+    fn bound(&self, event: &Event, ocr: &OcrProof) -> Result<Bound, Reason> {
         let report_bytes = hash::bytes_of(&ocr.report).ok_or(Reason::MalformedReport)?;
         let report = Report::parse(&report_bytes).ok_or(Reason::MalformedReport)?;
         let context = hash::bytes_of(&ocr.context).ok_or(Reason::MalformedContext)?;
@@ -289,7 +293,8 @@ impl Verifier {
         if report.payload != event_hash.0 {
             return Err(Reason::EventHashMismatch);
         }
-        Ok((event_hash, signed_digest(&report_bytes, &context)))
+        let digest = signed_digest(&report_bytes, &context);
+        Ok(Bound { event_hash, digest, workflow_id: report.workflow_id, execution_id: report.execution_id })
     }
 }
 
@@ -297,25 +302,29 @@ impl Verifier {
 enum Read {
     Verdict(Verdict),
     /// It is as good as its signatures.
-    Signed {
-        event: Event,
-        event_hash: Hash,
-        digest: Hash,
-    },
+    Signed(Event, Bound),
+}
+
+/// What the signatures of a report bind.
+struct Bound {
+    event_hash: Hash,
+    digest: Hash,
+    workflow_id: Hash,
+    execution_id: Hash,
 }
 
 impl Read {
     fn signatures(&self) -> Option<Signatures<'_>> {
-        let Self::Signed { event, digest, .. } = self else { return None };
+        let Self::Signed(event, Bound { digest, .. }) = self else { return None };
         let Proofs::One(ocr) = &event.proofs else { return None };
         Some(Signatures { digest: *digest, texts: &ocr.signatures })
     }
 
     /// The verdict, with what was `counted` of the records that have signatures.
     fn verdict(self, verifier: &Verifier, counted: &mut impl Iterator<Item = Result<Counted, Reason>>) -> Verdict {
-        let (event, event_hash, digest) = match self {
+        let (event, Bound { event_hash, digest, workflow_id, execution_id }) = match self {
             Self::Verdict(verdict) => return verdict,
-            Self::Signed { event, event_hash, digest } => (event, event_hash, digest),
+            Self::Signed(event, bound) => (event, bound),
         };
         match counted.next().expect("the signatures of each proof are counted") {
             Err(reason) => Verdict::Rejected(event.raw, reason),
@@ -323,7 +332,16 @@ impl Read {
                 let Verifier { signers, workflow_owner } = verifier;
                 let (required, workflow_owner) = (signers.required(), *workflow_owner);
                 let signers = members.into_iter().map(|member| signers.addresses()[member]).collect();
-                let proof = Proof { digest, signers, required, strangers, event_hash, workflow_owner };
+                let proof = Proof {
+                    digest,
+                    signers,
+                    required,
+                    strangers,
+                    event_hash,
+                    workflow_owner,
+                    workflow_id,
+                    execution_id,
+                };
                 Verdict::Verified(Verified { event, proof })
             }
         }

@@ -32,6 +32,9 @@ use crate::ledger::{Change, Key, LATE, Late, QUARANTINE, Room};
 use crate::retry::Retry;
 use crate::tasks::lock;
 
+/// Between two offers of an event whose bytes are kept, while the queue of a lane is full.
+const LANE_RETRY: Duration = Duration::from_millis(50);
+
 /// When the late events of a channel are asked for. Those that are on their way to the lanes are not in it.
 #[derive(Debug)]
 pub(super) struct LateQueue {
@@ -75,6 +78,15 @@ impl LateQueue {
         if let Some(waiting) = lock(&self.waiting).get_mut(&offset) {
             waiting.due = Instant::now() + waiting.retry.next_wait(None);
         }
+    }
+
+    /// Asks for an event again once the lanes may have room, and for those above it not before: they come in order.
+    fn wait_for_room(&self, offset: Offset) {
+        let mut waiting = lock(&self.waiting);
+        let due = Instant::now() + LANE_RETRY;
+        waiting.entry(offset).or_insert_with(|| Waiting { retry: self.machine.retry(PROOF_RETRY), due });
+        waiting.range_mut(offset..).for_each(|(_, waiting)| waiting.due = waiting.due.max(due));
+        self.added.notify_one();
     }
 
     fn remove(&self, offset: Offset) {
@@ -201,7 +213,7 @@ async fn take(
             let trace = shared.channel.parts.traces.begin_late(&shared.channel.identity, since);
             trace.note(|| vec![("offset", offset.get())]);
             if !hub.offer_late(&LateRecord { record: Arc::new(record), is_asked_for: by_kept_bytes, trace }) {
-                late.insert([offset]);
+                if by_kept_bytes { late.wait_for_room(offset) } else { late.insert([offset]) }
             }
             return Ok(());
         }

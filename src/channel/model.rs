@@ -153,6 +153,7 @@ impl Life {
             start: start.map_or(Start::Earliest, |offset| Start::Offset(*offset)),
             verification: Verification {
                 verifier: pool::verifier(),
+                expect: Arc::default(),
                 unsigned: if history.drop_notices { UnsignedPolicy::Drop } else { UnsignedPolicy::Deliver },
                 ordering: if history.strict { Ordering::Strict } else { Ordering::Available },
                 proof_timeout: history.proof_timeout(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use crate::channel::read::source::Source;
+use crate::channel::verify::expect::Expect;
 use crate::event::Offset;
 use crate::record::{ChannelRef, Filter, Shape};
 use crate::retry::RetryPolicy;
@@ -36,6 +37,8 @@ pub struct Settings {
 pub struct Verification {
     /// Verifies the proofs.
     pub verifier: Arc<Verifier>,
+    /// What they may be about.
+    pub expect: Arc<Expect>,
     /// What happens to notices, which never carry a proof.
     pub unsigned: UnsignedPolicy,
     /// Whether later events wait for a late proof.

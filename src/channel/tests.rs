@@ -138,6 +138,7 @@ fn settings() -> Settings {
         start: Start::Earliest,
         verification: Verification {
             verifier: Arc::new(Verifier::new(signers, Address([2; 20]))),
+            expect: Arc::default(),
             unsigned: UnsignedPolicy::Deliver,
             ordering: Ordering::Available,
             proof_timeout: Duration::from_secs(60),

@@ -28,6 +28,7 @@ use crate::metrics::Sort;
 use crate::telemetry::trace::TraceId;
 
 mod checked;
+pub(super) mod expect;
 mod read_again;
 pub(super) mod recent;
 mod rejection;

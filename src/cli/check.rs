@@ -6,6 +6,7 @@
 //!   With `--connect`, the service and the sinks are contacted; nothing is delivered or recorded.
 //! * **No secrets** in the output.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -107,6 +108,11 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
         writeln!(out, "  sinks     {}", sinks.join(", "))?;
         writeln!(out, "  owner     {}", verification.verifier.workflow_owner())?;
         writeln!(out, "  proof     {} of {} signers", signers.required(), signers.addresses().len())?;
+        if !verification.expect.is_empty() {
+            let lists =
+                verification.expect.lists().map(|(what, values)| format!("{} {}", values.len(), <&str>::from(what)));
+            writeln!(out, "  expects   {}", lists.collect::<Vec<_>>().join(", "))?;
+        }
         writeln!(out, "  unsigned  {}", <&str>::from(verification.unsigned))?;
         writeln!(out, "  ordering  {}", <&str>::from(verification.ordering))?;
     }
@@ -133,6 +139,7 @@ fn json_of(config: &Config) -> Value {
             "workflow_owner": verification.verifier.workflow_owner(),
             "min_required_signatures": signers.required(),
             "valid_signers": signers.addresses(),
+            "expect": verification.expect.lists().map(|(what, values)| (<&str>::from(what), values)).collect::<BTreeMap<_, _>>(),
             "unsigned": <&str>::from(verification.unsigned),
             "ordering": <&str>::from(verification.ordering),
         })

@@ -1,11 +1,14 @@
 //! `[channels.NAME]`: which channels are read, from where, and to which sinks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use strum::VariantArray;
 
 use super::filter;
 use super::section::{Reported, Section, all};
 use super::verification::Levels;
-use crate::channel::{Start, Verification};
+use crate::channel::{Expect, Named, Start, Verification};
 use crate::event::{ChannelId, Offset};
 use crate::operator::ConfiguredChannel;
 use crate::record::{ChannelRef, Filter};
@@ -32,6 +35,7 @@ impl Channel {
             channel: self.channel.clone(),
             sinks: self.sinks.iter().map(|sink| sink.as_str().into()).collect(),
             verifier: (*self.verification.verifier).clone(),
+            expect: self.verification.expect.clone(),
         }
     }
 }
@@ -66,7 +70,7 @@ fn read(
     defined: &[String],
     ids: &mut BTreeMap<ChannelId, String>,
 ) -> Result<Channel, Reported> {
-    let verification = levels.read();
+    let (verification, expect) = (levels.read(), read_expect(&table.section("expect")));
     all!(Channel {
         channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
         sinks: read_sinks(table, defined),
@@ -75,7 +79,10 @@ fn read(
             Err(_) => Ok(BTreeMap::new()),
         },
         start: table.or("start", start, Start::Earliest),
-        verification: verification.and_then(|found| found.ok_or_else(|| levels.without_owner())),
+        verification: verification.and_then(|found| {
+            let found = found.ok_or_else(|| levels.without_owner())?;
+            Ok(Verification { expect: Arc::new(expect), ..found })
+        }),
     })
 }
 
@@ -115,6 +122,26 @@ fn read_filters(filters: &Section<'_>, sinks: &[String]) -> Result<BTreeMap<Stri
         read.insert(name, filter);
     }
     Ok(read)
+}
+
+fn read_expect(expect: &Section<'_>) -> Expect {
+    let mut lists = Vec::new();
+    for what in Named::VARIANTS {
+        let key = <&str>::from(what);
+        let Ok(Some(texts)) = expect.list(key) else { continue };
+        if texts.is_empty() {
+            expect.wrong(key, "is empty, so that every event would be rejected; list values, or remove it");
+        }
+        let mut values = Vec::with_capacity(texts.len());
+        for (number, text) in (1..).zip(&texts) {
+            match what.canonical(text.trim()) {
+                Ok(value) => values.push(value),
+                Err(wrong) => drop(expect.wrong(key, format!("number {number} {wrong}: no event can match it"))),
+            }
+        }
+        lists.push((*what, values));
+    }
+    Expect::of(lists)
 }
 
 fn undefined(name: &str, defined: &[String]) -> String {

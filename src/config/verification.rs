@@ -39,7 +39,7 @@ impl Levels<'_> {
         let proof_timeout = self.required("proof_timeout", |level, key| level.optional(key, positive_duration));
         let Some(verifier) = verifier?.map(Arc::new) else { return Ok(None) };
         let (unsigned, ordering, proof_timeout) = (unsigned?, ordering?, proof_timeout?);
-        Ok(Some(Verification { verifier, unsigned, ordering, proof_timeout }))
+        Ok(Some(Verification { verifier, expect: Arc::default(), unsigned, ordering, proof_timeout }))
     }
 
     fn verifier(&self) -> Reading<Verifier> {

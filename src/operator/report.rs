@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api::GetStatus;
 use super::{ConfiguredChannel, Operations, Refusal, look};
-use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED};
+use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED, what_to_check};
 use crate::ledger::Lost;
 use crate::version;
 
@@ -121,9 +121,9 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     }
     if channel.rejected_in_a_row >= NONE_VERIFIED {
         reasons.push(format!(
-            "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check valid_signers, min_required_signatures and the \
-             workflow owner",
-            channel.last_rejection
+            "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check {}",
+            channel.last_rejection,
+            what_to_check(&channel.last_rejection)
         ));
     }
     for (kept, what, follows) in [

@@ -9,8 +9,8 @@ use super::api::{Fate, Retried, RetryQuarantined};
 use super::{AT_ONCE, ConfiguredChannel, Operations, Refusal};
 use crate::channel::{Alarm, Owned, RecentEvents};
 use crate::event::RawEvent;
-use crate::ledger::{Change, Commit, Key, Ledger, Place, Quarantined};
-use crate::verify::{Proof, Verdict, Verifier};
+use crate::ledger::{Change, Commit, Key, Ledger, Quarantined};
+use crate::verify::Verdict;
 
 /// The reason of duplicates in states of format 1.
 const EARLIER_DUPLICATE: &str = "replayed";
@@ -65,10 +65,9 @@ async fn retry(
     for facts in chunk {
         with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.offset)).await?));
     }
-    let (verifier, recent, id) = (known.verifier.clone(), recent.clone(), known.channel.id);
+    let (known_here, recent) = (known.clone(), recent.clone());
     let verifying = move || {
-        let duplicate = |event: &RawEvent, proof: &Proof| recent.duplicate_of(id, event, proof);
-        with_bodies.into_iter().map(|(facts, json)| fate(&verifier, duplicate, facts, json)).collect::<Vec<_>>()
+        with_bodies.into_iter().map(|(facts, json)| fate(&known_here, &recent, facts, json)).collect::<Vec<_>>()
     };
     let fates = tokio::task::spawn_blocking(verifying).await.map_err(|panic| Refusal::Failed(panic.to_string()))?;
     let since = jiff::Timestamp::now().as_second();
@@ -88,23 +87,24 @@ async fn retry(
     Ok(retried.collect())
 }
 
-fn fate(
-    verifier: &Verifier,
-    duplicate: impl Fn(&RawEvent, &Proof) -> Option<Place>,
-    facts: Quarantined,
-    json: Option<Bytes>,
-) -> Fate {
+fn fate(known: &ConfiguredChannel, recent: &RecentEvents, facts: Quarantined, json: Option<Bytes>) -> Fate {
+    let ConfiguredChannel { channel, verifier, expect, .. } = known;
     let Quarantined { offset, event_id: id, reason, detail, .. } = facts;
     let kept = |reason: &str, detail: String| Fate::Kept { reason: reason.to_owned(), detail };
     let Some(json) = json else { return Fate::NotThere };
     match verifier.verify(RawEvent { offset, id, json }) {
-        Verdict::Verified(verified) => match duplicate(&verified.event().raw, verified.proof()) {
-            Some(original) => {
-                let alarm = Alarm::DuplicateProof(original);
-                kept(alarm.name(), alarm.to_string())
+        Verdict::Verified(verified) => {
+            if let Err(not) = expect.check_event(channel.id, &verified) {
+                return kept(not.reason(), not.to_string());
             }
-            None => Fate::Delivering,
-        },
+            match recent.duplicate_of(channel.id, &verified.event().raw, verified.proof()) {
+                Some(original) => {
+                    let alarm = Alarm::DuplicateProof(original);
+                    kept(alarm.name(), alarm.to_string())
+                }
+                None => Fate::Delivering,
+            }
+        }
         Verdict::Unsigned(_) => Fate::Delivering,
         Verdict::Pending(_) if id.is_some() => Fate::Waiting,
         Verdict::Pending(_) => kept(&reason, detail),

@@ -15,7 +15,7 @@ pub(super) const VERIFIED: &str = "verified";
 pub(super) const UNSIGNED: &str = "unsigned";
 
 /// About the length of what stands before `decoded` and `event`, without the signers.
-const HEAD: usize = 640;
+const HEAD: usize = 800;
 
 /// The length of a signer.
 const SIGNER: usize = 45;

@@ -69,18 +69,18 @@ pub(super) fn channel(channel: &Channel) -> String {
 pub(super) fn watcher(channel: &Channel, id: Uuid) -> Option<String> {
     let at = channel.roster.watchers.iter().position(|watcher| watcher.id == id)?;
     let watcher = &channel.roster.watchers[at];
-    let service = &SERVICES[watcher.service];
+    let (service, state) = (&SERVICES[watcher.service], channel.state());
     Some(json(&WatcherRecord {
         watcher_id: watcher.id,
         channel_id: channel.roster.channel,
         name: format!("{} watcher", service.name),
-        status: channel.state().watcher_statuses[at],
+        status: state.watcher_statuses[at],
         chain_selector: watcher.chain.selector,
         address: &watcher.address,
         service: service.name,
         events: service.events.iter().map(|emitted| emitted.name).collect(),
         don_family: DON_FAMILY,
-        workflow_id: Hash(watcher.workflow_id),
+        workflow_id: Hash(watcher.workflow_id(state.log.deployment(state.log.len()))),
         created_at: rfc3339(CREATED_AT),
     }))
 }

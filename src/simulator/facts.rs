@@ -30,6 +30,7 @@ pub(super) struct Facts<'a> {
     pub(super) emitted: &'static Emitted,
     pub(super) operation_id: Uuid,
     pub(super) query_id: Uuid,
+    pub(super) workflow_id: [u8; 32],
     pub(super) execution_id: [u8; 32],
     wallet_operation: [u128; 2],
 }
@@ -49,6 +50,7 @@ impl<'a> Facts<'a> {
             emitted: &events[rng.random_range(0..events.len())],
             operation_id: uuid(&mut rng),
             query_id: uuid(&mut rng),
+            workflow_id: watcher.workflow_id(entry.deployment),
             execution_id: rng.random(),
             wallet_operation: [rng.random_range(1..TEN_TO_38), rng.random_range(0..TEN_TO_38)],
         }

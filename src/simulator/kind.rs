@@ -103,6 +103,7 @@ pub struct Original {
     pub(super) channel: u64,
     pub(super) index: u64,
     pub(super) timestamp: i64,
+    pub(super) deployment: u64,
     pub(super) kind: Kind,
     pub(super) id: ReplayedId,
 }

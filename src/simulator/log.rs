@@ -46,6 +46,8 @@ pub(super) struct Entry {
     pub(super) offset: i64,
     /// Unix seconds.
     pub(super) timestamp: i64,
+    /// How often its watcher had been redeployed.
+    pub(super) deployment: u64,
     pub(super) spec: EventSpec,
     /// Whether the proof is being withheld.
     pub(super) withheld: bool,
@@ -63,12 +65,13 @@ impl Entry {
 
     /// The event that payload and proof are taken from, as it was when it was honest.
     pub(super) fn of_original(original: &Original) -> Self {
-        let &Original { index, timestamp, kind, .. } = original;
+        let &Original { index, timestamp, deployment, kind, .. } = original;
         Self {
             index,
             drawn: index,
             offset: 0,
             timestamp,
+            deployment,
             spec: EventSpec::Honest(kind),
             withheld: false,
             misbehaviour: None,
@@ -93,6 +96,10 @@ pub(super) struct Log {
     gone_back: u64,
     /// From which index on other events stand than before, and after which of those times. In ascending order.
     histories: Vec<(u64, u64)>,
+    /// From which index on watchers are redeployed, each time. In ascending order.
+    redeployed: Vec<u64>,
+    /// The channel whose events are shown here too.
+    stolen_from: Option<u64>,
     live_ms: Vec<i64>,
     asked_for: HashMap<u64, (EventSpec, Cell)>,
 }
@@ -113,6 +120,8 @@ impl Log {
             backlog_begin_ms: end_ms.saturating_sub(backlog_ms(options.events.saturating_sub(1))),
             gone_back: 0,
             histories: Vec::new(),
+            redeployed: (1..options.workflows).map(|number| options.events * number / options.workflows).collect(),
+            stolen_from: options.steal.filter(|steal| steal.into == channel).map(|steal| steal.from),
             live_ms: Vec::new(),
             asked_for: HashMap::new(),
         }
@@ -134,6 +143,16 @@ impl Log {
     pub(super) fn publish(&mut self, events: u64, now_ms: i64) {
         let now_ms = self.live_ms.last().map_or(now_ms, |&last| last.max(now_ms));
         self.live_ms.extend((0..events).map(|_| now_ms));
+    }
+
+    /// Watchers have new workflows from now on.
+    pub(super) fn redeploy(&mut self) {
+        self.redeployed.push(self.len());
+    }
+
+    /// How often watchers have been redeployed before that index.
+    pub(super) fn deployment(&self, index: u64) -> u64 {
+        self.redeployed.iter().filter(|from| **from <= index).count() as u64
     }
 
     /// Removes the newest events. Those that take their places are others.
@@ -174,6 +193,7 @@ impl Log {
                 channel: self.channel,
                 index: self.drawn(index),
                 timestamp: self.timestamp(index),
+                deployment: self.deployment(index),
                 kind: spec.kind(),
                 id,
             },
@@ -187,7 +207,8 @@ impl Log {
             // Another second, because notices have little else to tell them apart.
             let timestamp = self.timestamp(index) + 1;
             let (kind, id) = (self.spec(index).kind(), ReplayedId::New);
-            let other = Original { channel: self.channel, index: index + UNPUBLISHED, timestamp, kind, id };
+            let (channel, deployment) = (self.channel, self.deployment(index));
+            let other = Original { channel, index: index + UNPUBLISHED, timestamp, deployment, kind, id };
             self.asked_for.insert(index, (EventSpec::Displaced(other), Cell::default()));
         }
         found.is_some()
@@ -200,6 +221,7 @@ impl Log {
             drawn: self.drawn(index),
             offset: self.offset(index),
             timestamp: self.timestamp(index),
+            deployment: self.deployment(index),
             spec: self.spec(index),
             withheld: self.withheld(index, now_ms),
             misbehaviour: self.misbehaviour,
@@ -257,10 +279,18 @@ impl Log {
     }
 
     fn spec(&self, index: u64) -> EventSpec {
-        self.asked_for.get(&index).map_or_else(
-            || self.mix.misbehaving(self.misbehaviour).spec(self.channel, self.drawn(index)),
-            |(spec, _)| *spec,
-        )
+        let asked_for = self.asked_for.get(&index).map(|(spec, _)| *spec);
+        let drawn = || self.mix.misbehaving(self.misbehaviour).spec(self.channel, self.drawn(index));
+        asked_for.or_else(|| self.stolen(index)).unwrap_or_else(drawn)
+    }
+
+    /// The signed event of another channel that is shown at an index.
+    fn stolen(&self, index: u64) -> Option<EventSpec> {
+        let channel = self.stolen_from.filter(|_| index % 2 == 1 && index < self.backlog)?;
+        let EventSpec::Honest(kind) = self.mix.spec(channel, index) else { return None };
+        let (timestamp, deployment, id) = (self.timestamp(index), self.deployment(index), ReplayedId::New);
+        let original = Original { channel, index, timestamp, deployment, kind, id };
+        kind.is_signed().then_some(EventSpec::Displaced(original))
     }
 
     fn withheld(&self, index: u64, now_ms: i64) -> bool {

@@ -65,6 +65,14 @@ pub struct Options {
     #[arg(long, value_name = "[CHANNELS:]HOW", long_help = Misbehaving::help())]
     pub misbehave: Vec<Misbehaving>,
 
+    /// Show genuine events of channel FROM in channel INTO: half of its backlog, such as 0:1 [default: none]
+    #[arg(long, value_name = "FROM:INTO")]
+    pub steal: Option<Steal>,
+
+    /// How many workflows each watcher has had: it is redeployed under a new id, at equal distances in the backlog
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1000))]
+    pub workflows: u64,
+
     /// The status of every watcher
     #[arg(long, value_enum, default_value_t, value_name = "STATUS")]
     pub watcher_status: WatcherStatus,
@@ -133,6 +141,8 @@ impl Default for Options {
             forged: 0.0,
             faults: 0.0,
             misbehave: Vec::new(),
+            steal: None,
+            workflows: 1,
             watcher_status: WatcherStatus::default(),
             signers: 10,
             required: 4,
@@ -198,6 +208,29 @@ pub struct GoBack {
     pub events: u64,
     /// How long after the start.
     pub after: Duration,
+}
+
+/// A channel that shows another's events, written as `0:1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steal {
+    /// Whose events they are, by its place.
+    pub from: u64,
+    /// The channel that shows them.
+    pub into: u64,
+}
+
+/// The text is not two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected the places of two channels, from 0, such as 0:1")]
+pub struct NotTwoChannels;
+
+impl FromStr for Steal {
+    type Err = NotTwoChannels;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers = text.split_once(':').and_then(|(from, into)| Some((from.parse().ok()?, into.parse().ok()?)));
+        numbers.filter(|(from, into)| from != into).map(|(from, into)| Self { from, into }).ok_or(NotTwoChannels)
+    }
 }
 
 /// The text is not a number and a duration.

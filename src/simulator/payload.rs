@@ -106,7 +106,7 @@ fn watcher_event(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
         timestamp: facts.timestamp,
         event_hash: signed.map(|signed| signed.hash),
         verifiable_event: signed.map(|signed| &*signed.text),
-        workflow_id: Hash(facts.watcher.workflow_id),
+        workflow_id: Hash(facts.workflow_id),
         workflow_execution_id: Hash(facts.execution_id),
     })
 }
@@ -147,7 +147,7 @@ fn watcher_status(facts: &Facts<'_>) -> String {
         chain_selector: facts.chain().selector,
         timestamp: facts.timestamp,
         service: SERVICES[facts.watcher.service].name,
-        workflow_id: Hash(facts.watcher.workflow_id),
+        workflow_id: Hash(facts.workflow_id),
     })
 }
 

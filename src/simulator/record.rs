@@ -141,7 +141,7 @@ fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, event_hash: Hash, 
     let subject = Subject {
         event_hash,
         timestamp: facts.timestamp,
-        workflow_id: facts.watcher.workflow_id,
+        workflow_id: facts.workflow_id,
         execution_id: facts.execution_id,
         round: entry.drawn,
     };

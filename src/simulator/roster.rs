@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::contracts::SERVICES;
 use super::random::{Purpose, draw, hex_of, uuid};
 use crate::event::ChannelId;
+use crate::verify::keccak256;
 
 /// How many wallets a channel has.
 const WALLETS: usize = 3;
@@ -31,7 +32,15 @@ pub(super) struct Watcher {
     pub(super) service: usize,
     pub(super) chain: &'static Chain,
     pub(super) address: String,
-    pub(super) workflow_id: [u8; 32],
+    first_workflow_id: [u8; 32],
+}
+
+impl Watcher {
+    /// The id of its workflow, after so many redeployments.
+    pub(super) fn workflow_id(&self, deployment: u64) -> [u8; 32] {
+        let number = deployment.to_be_bytes();
+        if deployment == 0 { self.first_workflow_id } else { keccak256([&self.first_workflow_id[..], &number]).0 }
+    }
 }
 
 /// A wallet.
@@ -62,7 +71,7 @@ impl Roster {
             service,
             chain,
             address: hex_of::<20>(&mut rng),
-            workflow_id: rng.random(),
+            first_workflow_id: rng.random(),
         });
         let watchers = watchers.collect();
         let wallets = wallet_chains.into_iter().map(|chain| Wallet {

@@ -51,6 +51,20 @@ fn exact<const LENGTH: usize>(digits: &str) -> Option<[u8; LENGTH]> {
     decoded.then_some(bytes)
 }
 
+/// The text is not 32 bytes of hex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a hash: 0x and 64 hexadecimal digits")]
+pub struct NotAHash;
+
+impl FromStr for Hash {
+    type Err = NotAHash;
+
+    /// As an address.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        exact(digits_of(text).unwrap_or(text)).map(Self).ok_or(NotAHash)
+    }
+}
+
 impl FromStr for Address {
     type Err = NotAnAddress;
 

@@ -2,16 +2,22 @@
 
 use super::hash::{Address, Hash, keccak256};
 
+const EXECUTION_ID: std::ops::Range<usize> = 1..33;
+const WORKFLOW_ID: std::ops::Range<usize> = 45..77;
 const OWNER: std::ops::Range<usize> = 87..107;
 const PAYLOAD: usize = 109;
 
 /// The shortest report: the header's 109 bytes and a hash.
 pub const OCR_REPORT_LENGTH: usize = PAYLOAD + 32;
 
-/// A report's fields, as far as a verdict depends on them.
+/// A report's fields, as far as a verdict depends on them or a record names them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// Whose workflow emitted it.
+    /// The run of the workflow that emitted it.
+    pub execution_id: Hash,
+    /// The workflow.
+    pub workflow_id: Hash,
+    /// Whose workflow it is.
     pub workflow_owner: Address,
     /// What it is about: an event hash.
     pub payload: &'a [u8],
@@ -24,7 +30,9 @@ impl<'a> Report<'a> {
             return None;
         }
         let workflow_owner = Address(report[OWNER].try_into().ok()?);
-        Some(Self { workflow_owner, payload: &report[PAYLOAD..] })
+        let hash = |at: std::ops::Range<usize>| Some(Hash(report[at].try_into().ok()?));
+        let (execution_id, workflow_id) = (hash(EXECUTION_ID)?, hash(WORKFLOW_ID)?);
+        Some(Self { execution_id, workflow_id, workflow_owner, payload: &report[PAYLOAD..] })
     }
 }
 

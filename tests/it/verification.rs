@@ -2,6 +2,7 @@
 
 use channeld::simulator::{EventSpec, Kind};
 
+mod belonging;
 mod duplicate_proofs;
 mod late_proofs;
 mod vectors;

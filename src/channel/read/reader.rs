@@ -24,6 +24,7 @@ use std::sync::Arc;
 use crate::api::{ApiError, Page, SMALLEST_PAGE};
 use crate::channel::read::source::Source;
 use crate::channel::read::walk::Walk;
+use crate::channel::verify::expect::NotOfChannel;
 use crate::event::{Offset, RawEvent};
 
 /// No more is asked for at once than is expected to be as long, in bytes.
@@ -72,7 +73,7 @@ pub enum ReadError {
     /// Of a channel that has never had a verified event, none can be verified.
     #[error(
         "{rejected} of {events} events rejected ({reason}), and none of the channel verified before: nothing is quarantined yet; \
-         check valid_signers, min_required_signatures and the workflow owner"
+         check {}", what_to_check(.reason)
     )]
     NoneVerified {
         /// Those that are rejected.
@@ -93,6 +94,14 @@ pub enum ReadError {
         /// Its own.
         at: Offset,
     },
+}
+
+/// Which keys of the configuration may be wrong where nothing is verified.
+pub(crate) fn what_to_check(reason: &str) -> &'static str {
+    if NotOfChannel::reasons().any(|known| known == reason) {
+        return "the channel's id and its `expect`: `channeld channels pin` shows what its events name";
+    }
+    "valid_signers, min_required_signatures and the workflow owner"
 }
 
 impl ReadError {

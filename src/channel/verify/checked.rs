@@ -44,8 +44,12 @@ impl Checked {
         match verdict {
             Verdict::Verified(verified) => {
                 let record = Record::verified(channel, &verified, lines);
+                let is_ours = verification.expect.check(channel.id, verified.proof(), record.decoded());
                 let (raw, proof) = verified.into_parts();
-                Self::Verified(raw, proof, record)
+                match is_ours {
+                    Ok(()) => Self::Verified(raw, proof, record),
+                    Err(not) => Self::Rejected(raw, not.into()),
+                }
             }
             Verdict::Unsigned(notice) => {
                 let record = (verification.unsigned == UnsignedPolicy::Deliver)

@@ -5,6 +5,7 @@ use tracing::error;
 use tracing::field::display;
 
 use crate::channel::context::ReadPlan;
+use crate::channel::verify::expect::NotOfChannel;
 use crate::channel::verify::recent::Alarm;
 use crate::event::{Event, EventType, RawEvent};
 use crate::ledger::{Place, Quarantined, QuarantinedEvent};
@@ -42,13 +43,19 @@ impl Rejection {
     /// Every reason there is.
     pub(crate) fn reasons() -> impl Iterator<Item = &'static str> {
         let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::DUPLICATE_PROOF, Alarm::CONTRADICTION];
-        Reason::NAMES.into_iter().chain(others)
+        Reason::NAMES.into_iter().chain(others).chain(NotOfChannel::reasons())
     }
 }
 
 impl From<&Reason> for Rejection {
     fn from(reason: &Reason) -> Self {
         Self { strangers: reason.strangers(), ..Self::new(reason.name(), &reason.to_string()) }
+    }
+}
+
+impl From<NotOfChannel> for Rejection {
+    fn from(not: NotOfChannel) -> Self {
+        Self::new(not.reason(), &not.to_string())
     }
 }
 

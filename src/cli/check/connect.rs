@@ -109,7 +109,16 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
     let mut advice = None;
     for verdict in &verdicts {
         let name = match verdict {
-            Verdict::Verified(_) => "verified",
+            Verdict::Verified(verified) => {
+                match channel.verification.expect.check_event(channel.channel.id, verified) {
+                    Ok(()) => "verified",
+                    Err(not) => {
+                        advice
+                            .get_or_insert_with(|| format!(": {not}; check channels.{}.expect", channel.channel.name));
+                        "rejected"
+                    }
+                }
+            }
             Verdict::Unsigned(_) => "never signed",
             Verdict::Pending(_) => "still without their proof",
             Verdict::Rejected(_, reason) => {

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::verify::{Address, SignerSet};
 
@@ -10,7 +12,7 @@ fn verified(owner: u8) -> Verifier {
 
 fn known(name: &str, id: &str, owner: u8) -> ConfiguredChannel {
     let channel = ChannelRef { name: name.into(), id: id.parse().unwrap() };
-    ConfiguredChannel { channel, sinks: Vec::new(), verifier: verified(owner) }
+    ConfiguredChannel { channel, sinks: Vec::new(), verifier: verified(owner), expect: Arc::default() }
 }
 
 #[test]

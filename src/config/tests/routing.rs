@@ -24,6 +24,24 @@ fn what_cannot_be_routed_or_shaped_is_refused_under_its_key() {
 }
 
 #[test]
+fn lists_of_what_is_expected_that_cannot_match_are_refused() {
+    for (value, wrong) in [
+        ("{ workflow_id = [\"0x12\"] }", "workflow_id"),
+        ("{ workflow_id = [] }", "workflow_id"),
+        ("{ address = [\"0x0000000000000000000000000000000000000000\", \"vitalik.eth\"] }", "address"),
+        ("{ chain_selector = [\"0x12\"] }", "chain_selector"),
+        ("{ service = [\"\"] }", "service"),
+        ("{ names = [\"Mint\"] }", "names"),
+    ] {
+        let error = load(&with("channels.a", "expect", value), &[]).expect_err(value);
+        assert_eq!(keys_of(&error), [format!("channels.a.expect.{wrong}")], "{value}: {error}");
+    }
+    let config = load(&with("channels.a", "expect", "{ chain_selector = [5], name = \"Mint\" }"), &[]).unwrap();
+    let lists = config.channels[0].verification.expect.lists().map(|(_, values)| values.to_vec()).collect::<Vec<_>>();
+    assert_eq!(lists, [["5"], ["Mint"]]);
+}
+
+#[test]
 fn a_raw_file_is_of_one_channel() {
     let file = "type = \"file\"\npath = \"/tmp/events\"\nformat = \"raw\"\nfilter = { verification = \"verified\" }";
     let one = GOOD.replace("type = \"stdout\"", file);

@@ -1,0 +1,97 @@
+use super::*;
+use crate::verify::keccak256;
+
+const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+const EVENT: &str = r#"{"name":"Transfer","service":"dvp","chain_selector":"0016015286601757825753",
+    "chain_event":{"address":"0xABcdef0000000000000000000000000000000001"},"data":{"channel_id":"mine"}}"#;
+const RESULT: &str = r#"{"name":"ChainQuery","service":"_crec","chain_selector":5009297550715157269,
+    "data":{"channel_id":"7C9E6679-7425-40de-944b-e07fc1f90ae7","target":{"contract_address":"0x02"}}}"#;
+
+fn proof() -> Proof {
+    let hash = keccak256([]);
+    Proof {
+        digest: hash,
+        signers: Vec::new(),
+        required: 4,
+        strangers: 0,
+        event_hash: hash,
+        workflow_owner: Address([1; 20]),
+        workflow_id: Hash([0xAB; 32]),
+        execution_id: hash,
+    }
+}
+
+fn expecting(what: Named, value: &str) -> Expect {
+    Expect::of([(what, vec!["other".to_owned(), what.canonical(value).unwrap()])])
+}
+
+fn check(expect: &Expect, signed: &str) -> Result<(), &'static str> {
+    let channel = CHANNEL.parse().unwrap();
+    expect.check(channel, &proof(), Some(signed.as_bytes())).map_err(|not| not.reason())
+}
+
+#[test]
+fn values_are_compared_and_not_texts() {
+    for (what, values) in [
+        (Named::WorkflowId, [format!("0x{}", "ab".repeat(32)), "AB".repeat(32)]),
+        (
+            Named::Address,
+            [format!("0X{}01", "ABCDEF".to_owned() + &"0".repeat(32)), "abcdef".to_owned() + &"0".repeat(33) + "1"],
+        ),
+        (Named::ChainSelector, ["16015286601757825753".to_owned(), "00016015286601757825753".to_owned()]),
+        (Named::Service, ["dvp".to_owned(), "dvp".to_owned()]),
+        (Named::Name, ["Transfer".to_owned(), "Transfer".to_owned()]),
+    ] {
+        for value in values {
+            assert_eq!(check(&expecting(what, &value), EVENT), Ok(()), "{value}");
+        }
+    }
+    assert_eq!(check(&expecting(Named::ChainSelector, "5009297550715157269"), RESULT), Ok(()), "a number");
+}
+
+#[test]
+fn another_value_and_no_value_are_rejected_with_what_was_found_and_expected() {
+    let other = |what, value: &str| check(&expecting(what, value), EVENT);
+    assert_eq!(other(Named::WorkflowId, &"cd".repeat(32)), Err("unexpected-workflow"));
+    assert_eq!(other(Named::Address, &"00".repeat(20)), Err("unexpected-address"));
+    assert_eq!(other(Named::ChainSelector, "1"), Err("unexpected-chain"));
+    assert_eq!(other(Named::Service, "DVP"), Err("unexpected-service"));
+    assert_eq!(other(Named::Name, "transfer"), Err("unexpected-name"));
+    for signed in ["{}", "7", r#"{"name":null}"#, r#"{"name":"Transfer","name":"Transfer"}"#] {
+        assert_eq!(check(&expecting(Named::Name, "Transfer"), signed), Err("unexpected-name"), "{signed}");
+    }
+    let expect = Expect::of([(Named::Service, (1..=6).map(|number| format!("s{number}")).collect())]);
+    let not = expect.check(CHANNEL.parse().unwrap(), &proof(), Some(EVENT.as_bytes())).unwrap_err();
+    assert_eq!(
+        not.to_string(),
+        "what is signed names the service dvp, and `expect.service` has s1, s2, s3, s4 and 2 more"
+    );
+    let not = expect.check(CHANNEL.parse().unwrap(), &proof(), None).unwrap_err();
+    assert!(not.to_string().starts_with("what is signed names no service, and"), "{not}");
+}
+
+#[test]
+fn a_querys_result_is_of_the_channel_that_it_names_also_where_nothing_is_expected() {
+    let expect = Expect::default();
+    assert_eq!(check(&expect, RESULT), Ok(()));
+    assert_eq!(check(&expect, EVENT), Ok(()), "a contract's own data is not the service's");
+    for other in ["00000000-0000-0000-0000-000000000000", "none"] {
+        let moved = RESULT.replace("7C9E6679-7425-40de-944b-e07fc1f90ae7", other);
+        assert_eq!(check(&expect, &moved), Err("other-channel"));
+    }
+    assert_eq!(check(&expecting(Named::Service, "_crec"), RESULT), Ok(()));
+    assert_eq!(Names::of(&proof(), Some(RESULT.as_bytes())).get(Named::Address).as_deref(), Some("0x02"));
+}
+
+#[test]
+fn no_list_can_have_a_value_that_nothing_has() {
+    for (what, values) in [
+        (Named::WorkflowId, ["", "0x12", "xyz"]),
+        (Named::Address, ["", "0x12", "vitalik.eth"]),
+        (Named::ChainSelector, ["", "-1", "0x12"]),
+    ] {
+        for value in values {
+            assert!(what.canonical(value).is_err(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A proof belongs to its channel: what is signed is compared with what the channel is about.
+
+use channeld::event::Offset;
+use channeld::simulator::{EventSpec, Kind, Options, ReplayedId, Simulator};
+use serde_json::Value;
+
+use super::PROVED;
+use crate::support::{Daemon, Setup, deliverable};
+
+const RESULT: EventSpec = EventSpec::Honest(Kind::QueryCompleted);
+const REJECTED: &str = "event rejected: quarantined, not delivered";
+
+async fn service(channels: usize) -> Simulator {
+    Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
+}
+
+/// The ids of the workflows that make a channel's reports.
+fn workflows(simulator: &Simulator, channel: usize) -> Vec<String> {
+    simulator.workflow_ids(channel).iter().map(ToString::to_string).collect()
+}
+
+/// The offsets and reasons of what a channel has in its quarantine.
+async fn quarantined(setup: &Setup, simulator: &Simulator, channel: usize) -> Vec<(i64, String)> {
+    let ledger = setup.ledger(simulator.announcement().channels[channel]).await;
+    ledger.quarantined().iter().map(|(offset, facts)| (offset.get(), facts.reason.clone())).collect()
+}
+
+async fn until_lines(daemon: &mut Daemon, lines: usize, setup: &Setup) {
+    daemon.until(&format!("{lines} lines"), |_| setup.lines() >= lines).await;
+}
+
+async fn until_rejected(daemon: &mut Daemon, events: usize) {
+    daemon.until(&format!("{events} rejected"), |daemon| daemon.log().lines(REJECTED).len() >= events).await;
+}
+
+/// The running daemon's status.
+async fn status(setup: &Setup) -> Value {
+    setup.tell(&["status", "--json"]).await.json().remove(0)
+}
+
+#[tokio::test]
+async fn a_record_names_the_workflow_and_its_run_as_the_report_does() {
+    let simulator = service(1).await;
+    let setup = Setup::reading(&simulator);
+    simulator.publish_one(0, PROVED);
+    setup.run_until_lines(1).await;
+
+    let record = setup.delivered().remove(0);
+    let event: Value = serde_json::from_str(record.event.get()).unwrap();
+    assert_eq!(record.verification["workflow_id"], event["payload"]["workflow_id"]);
+    assert_eq!(record.verification["execution_id"], event["payload"]["workflow_execution_id"]);
+    assert!(workflows(&simulator, 0).contains(&record.verification["workflow_id"].as_str().unwrap().to_owned()));
+}
+
+#[tokio::test]
+async fn a_querys_result_that_is_shown_in_another_channel_is_rejected_and_its_own_channel_delivers_it() {
+    let simulator = service(2).await;
+    let mut setup = Setup::reading(&simulator);
+    simulator.publish_one(0, RESULT);
+    simulator.replay(0, 1, 1, ReplayedId::New);
+    simulator.publish_one(1, RESULT);
+    setup.remove("channels.c0");
+    setup.run_until_lines(1).await;
+    setup.set("channels.c0.id", simulator.announcement().channels[0].to_string());
+    setup.set("channels.c0.sinks", vec!["file"]);
+    setup.run_until_lines(2).await;
+
+    assert_eq!((setup.offsets("c0"), setup.offsets("c1")), (vec![1], vec![2]));
+    assert_eq!(quarantined(&setup, &simulator, 0).await, []);
+    let facts = setup.quarantined(simulator.announcement().channels[1], Offset::new(1).unwrap()).await;
+    let [own, other] = [0, 1].map(|channel| simulator.announcement().channels[channel]);
+    assert_eq!(facts.reason, "other-channel");
+    assert_eq!(facts.detail, format!("the signed result is of channel {own}, and not of {other}"));
+}
+
+#[tokio::test]
+async fn a_pinned_channel_delivers_nothing_of_another_one_and_the_owner_gets_it_though_it_reads_later() {
+    let simulator = service(2).await;
+    let mut setup = Setup::reading(&simulator).with("channels.c1.expect.workflow_id", workflows(&simulator, 1));
+    for offset in 1..=20 {
+        simulator.publish_one(0, PROVED);
+        simulator.replay(0, offset, 1, ReplayedId::New);
+        simulator.publish_one(1, PROVED);
+    }
+    setup.remove("channels.c0");
+    setup.run_until_lines(20).await;
+    setup.set("channels.c0.id", simulator.announcement().channels[0].to_string());
+    setup.set("channels.c0.sinks", vec!["file"]);
+    setup.run_until_lines(40).await;
+
+    let own: Vec<_> = (1..=20).map(|number| 2 * number).collect();
+    assert_eq!((setup.offsets("c0"), setup.offsets("c1")), ((1..=20).collect(), own));
+    assert_eq!(quarantined(&setup, &simulator, 0).await, [], "the rejected copies are no first showing");
+    let stolen = quarantined(&setup, &simulator, 1).await;
+    assert!(stolen.iter().map(|(offset, _)| *offset).eq((1..=20).map(|number| 2 * number - 1)), "{stolen:?}");
+    assert!(stolen.iter().all(|(_, reason)| reason == "unexpected-workflow"));
+    let facts = setup.quarantined(simulator.announcement().channels[1], Offset::new(1).unwrap()).await;
+    for value in [&setup.delivered()[20].verification["workflow_id"], &workflows(&simulator, 1)[0].clone().into()] {
+        assert!(facts.detail.contains(value.as_str().unwrap()), "both values: {}", facts.detail);
+    }
+}
+
+#[tokio::test]
+async fn values_are_expected_in_upper_and_lower_case_and_with_or_without_0x() {
+    let simulator = service(1).await;
+    let upper: Vec<_> = workflows(&simulator, 0).iter().map(|id| id[2..].to_uppercase()).collect();
+    let setup = Setup::reading(&simulator).with("channels.c0.expect.workflow_id", upper);
+    simulator.publish(0, 20);
+    setup.run_until_lines(20).await;
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn a_wrong_pin_loses_nothing_and_the_right_one_delivers_all_of_it_in_order() {
+    let simulator = service(1).await;
+    let mut setup = Setup::reading(&simulator);
+    simulator.publish_one(0, PROVED);
+    setup.run_until_lines(1).await;
+    setup.set("channels.c0.expect.workflow_id", vec!["ab".repeat(32)]);
+    simulator.publish(0, 20);
+    let mut daemon = setup.start();
+    until_rejected(&mut daemon, 20).await;
+    daemon.until_logged("batch recorded").await;
+    let seen = status(&setup).await;
+    assert_eq!(seen["ready"], false);
+    let reason = seen["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("15 rejected (unexpected-workflow)") && reason.contains("expect"), "{reason}");
+
+    setup.set("channels.c0.expect.workflow_id", workflows(&simulator, 0));
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    let retried = setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    until_lines(&mut daemon, 21, &setup).await;
+    simulator.publish_one(0, PROVED);
+    until_lines(&mut daemon, 22, &setup).await;
+    assert_eq!(status(&setup).await["reasons"], serde_json::json!([]));
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), (1..=22).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_wrong_pin_of_a_new_channel_fills_no_quarantine() {
+    let simulator = service(1).await;
+    let mut setup = Setup::reading(&simulator).with("channels.c0.expect.name", vec!["NeverEmitted"]);
+    simulator.publish(0, 20);
+    let mut daemon = setup.start();
+    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
+    let reason = status(&setup).await["reasons"][0].clone();
+    assert!(reason.as_str().unwrap().contains("unexpected-name"), "{reason}");
+    setup.remove("channels.c0.expect");
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    until_lines(&mut daemon, 20, &setup).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), (1..=20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_redeployed_workflow_is_rejected_by_its_pin_until_it_is_on_the_list() {
+    let simulator = service(1).await;
+    let mut setup = Setup::reading(&simulator).with("channels.c0.expect.workflow_id", workflows(&simulator, 0));
+    simulator.publish_one(0, PROVED);
+    setup.run_until_lines(1).await;
+    let before = workflows(&simulator, 0);
+    simulator.redeploy(0);
+    simulator.publish_one(0, PROVED);
+    let mut daemon = setup.start();
+    until_rejected(&mut daemon, 1).await;
+    daemon.until_logged("batch recorded").await;
+    setup.set("channels.c0.expect.workflow_id", [before, workflows(&simulator, 0)].concat());
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    assert_eq!(setup.tell(&["quarantine", "retry", "c0", "--all"]).await.code, Some(0));
+    until_lines(&mut daemon, 2, &setup).await;
+    daemon.stop().await;
+}
