@@ -71,8 +71,12 @@ pub use read::history::History;
 pub use read::reader::ReadError;
 pub(crate) use read::reader::what_to_check;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
-pub use status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, Problem, SignerStatus};
+pub use status::{
+    Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, Problem, SharedProofs, SharedWorkflow,
+    SignerStatus,
+};
 pub(crate) use tasks::{Task, Tasks};
+pub(crate) use verify::expect::Claim;
 pub use verify::expect::{Expect, Named, Names, NotOfChannel};
 pub(crate) use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;

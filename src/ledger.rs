@@ -1,5 +1,5 @@
 //! What is remembered of one channel: how far each lane has got, which events it owes, which are quarantined, which
-//! are dead letters, and which proofs were delivered lately.
+//! are dead letters, which proofs were delivered lately, and which workflows it has shown.
 //!
 //! A [`Ledger`] is in memory, loaded when the channel is claimed. [`Ledger::apply`] is the one place that says what a
 //! [`Commit`] means: it answers with [`Effects`] for a [`Store`] to persist, or refuses. A [`Claim`] is the right to
@@ -32,7 +32,10 @@ pub(crate) mod tests;
 pub use claim::{Claim, Claimed, CommitError, Ledgers, PROOFS, PROOFS_OF_A_CHANNEL, proofs_each};
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
 pub use committer::Writes;
-pub use entry::{Blocker, Cursor, Entries, GivenUp, Key, Late, Pause, Paused, Quarantined, Table, Value};
+pub use entry::{
+    Blocker, Cursor, Entries, GivenUp, Key, Late, Pause, Paused, Quarantined, ShownWorkflow, Table, Value, WORKFLOWS,
+    WorkflowId,
+};
 pub use error::StateError;
 pub use proof::{Digest, Place, Proof};
 pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
@@ -54,6 +57,7 @@ pub struct Ledger {
     blocker: Option<Blocker>,
     paused: Paused,
     proofs: Chunks,
+    workflows: BTreeMap<WorkflowId, ShownWorkflow>,
     version: u64,
 }
 
@@ -90,6 +94,7 @@ impl Ledger {
                 (Key::Proofs(number), Value::Bytes(value)) => {
                     delivered.append(&mut ledger.proofs.load(number, &value)?);
                 }
+                (Key::Workflow(id), Value::Bytes(value)) => drop(ledger.workflows.insert(id, decode(&value)?)),
                 (Key::Version, Value::Bytes(value)) => ledger.version = decode(&value)?,
                 (Key::Summary, _) => {}
                 (key, _) => {
@@ -168,6 +173,10 @@ impl Ledger {
             Change::Delivered(proofs) => {
                 let new = proofs.into_iter().filter(|proof| Some(proof.offset) > read_before).collect::<Vec<_>>();
                 self.proofs.add(&new, changes);
+            }
+            Change::ShowWorkflow(id, shown) => {
+                changes.push((Key::Workflow(id), Some(encode(&shown))));
+                self.workflows.insert(id, shown);
             }
             Change::DeliveredLate(proof) => self.proofs.add(&[proof], changes),
         }
@@ -285,6 +294,11 @@ impl Ledger {
     /// Whether a verified event has been delivered, as far as is remembered.
     pub fn has_delivered(&self) -> bool {
         !self.proofs.is_empty()
+    }
+
+    /// The workflows that the channel has shown verified. At most [`WORKFLOWS`].
+    pub fn workflows(&self) -> &BTreeMap<WorkflowId, ShownWorkflow> {
+        &self.workflows
     }
 
     /// The event that everything after it waited for last, in strict ordering.

@@ -32,6 +32,7 @@ use crate::verify::Verifier;
 
 #[expect(missing_docs, reason = "the module says once what its members mean")]
 pub mod api;
+mod belonging;
 mod client;
 mod cursors;
 mod dead_letters;

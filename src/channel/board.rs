@@ -13,6 +13,7 @@ use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
 use crate::channel::settings::Settings;
 use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, SignerStatus};
+use crate::channel::verify::expect::Expect;
 use crate::event::Offset;
 use crate::ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
 use crate::record::ChannelRef;
@@ -28,6 +29,8 @@ pub struct Board {
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
     pub(super) status: ChannelStatus,
     pub(super) newest: Newest,
+    /// What the plan in force expects of the channel's events.
+    pub(super) expect: Arc<Expect>,
     /// When the service last answered a poll.
     answered: Option<Instant>,
     /// Since when it has answered none, where it has failed to answer one.
@@ -84,6 +87,7 @@ impl Board {
     /// Shows the signers of these settings from now on, with what is known of them already.
     pub(super) fn begin_plan(&mut self, settings: &Settings) {
         self.status.rejected_in_a_row = 0;
+        self.expect = settings.verification.expect.clone();
         self.may_be_silent = 3 * settings.idle_wait + settings.retry.wait;
         let signers = settings.verification.verifier.signers();
         let known = std::mem::take(&mut self.status.signers);

@@ -75,8 +75,45 @@ pub struct ChannelStatus {
     pub signers: Vec<SignerStatus>,
     /// How many of them an event needs; 0 before the channel has run.
     pub required_signatures: usize,
+    /// The lists of what is expected of its events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<String>,
+    /// Proofs that were shown here and in another channel: right in at most one, until an operator has decided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_proofs: Vec<SharedProofs>,
+    /// Workflows that another channel showed first, and that are on no list of this one: they may be right.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_workflows: Vec<SharedWorkflow>,
     /// In the order of the configuration.
     pub lanes: Vec<LaneStatus>,
+}
+
+/// Proofs that were shown in two channels.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SharedProofs {
+    /// The other channel.
+    pub other: Arc<str>,
+    /// How many.
+    pub events: u64,
+    /// The offset of the first of them here.
+    pub offset: Offset,
+    /// And there.
+    pub other_offset: Offset,
+    /// Its proof.
+    pub digest: String,
+    /// Whether this channel showed them later, and has them in its quarantine.
+    pub held_back: bool,
+}
+
+/// A workflow that was shown in two channels.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SharedWorkflow {
+    /// Its id.
+    pub workflow_id: String,
+    /// The channel that showed it verified first.
+    pub first_in: Arc<str>,
+    /// Since when this channel shows it too, Unix seconds.
+    pub since: i64,
 }
 
 /// A lane as it is now.

@@ -15,8 +15,8 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use tracing::error;
 use tracing::field::display;
+use tracing::{error, warn};
 
 use crate::channel::context::ReadPlan;
 use crate::channel::deliver::batch::Outcome;
@@ -25,18 +25,22 @@ use crate::channel::{Channel, ChannelError};
 use crate::event::RawEvent;
 use crate::ledger::Pending;
 use crate::metrics::Sort;
+use crate::record::Record;
 use crate::telemetry::trace::TraceId;
+use crate::verify::Proof;
 
 mod checked;
 pub(super) mod expect;
 mod read_again;
 pub(super) mod recent;
 mod rejection;
+mod workflows;
 
 pub(super) use checked::Checked;
 pub(super) use read_again::PROOF_RETRY;
 pub(super) use rejection::{PROOF_TIMEOUT, Rejection};
 
+use expect::Named;
 use recent::{Admitted, Alarm};
 use rejection::{PENDING_WITHOUT_ID, kind_of};
 
@@ -101,7 +105,7 @@ impl ReadPlan {
     async fn admit(&self, checked: Checked, context: StageContext<'_>) -> Result<Outcome, ChannelError> {
         let (raw, alarm) = match self.settle(checked, context.trace) {
             Ok(outcome) => return Ok(outcome),
-            Err(alarmed) => alarmed,
+            Err(alarmed) => *alarmed,
         };
         Ok(match self.read_again(&raw, context).await {
             None => Outcome::Unconfirmed(self.quarantine(raw, alarm.into(), context.trace)),
@@ -111,13 +115,15 @@ impl ReadPlan {
 
     /// The outcome of an event that is not read again: an alarm rejects it.
     fn settle_finally(&self, checked: Checked, trace: Option<TraceId>) -> Outcome {
-        self.settle(checked, trace)
-            .unwrap_or_else(|(raw, alarm)| Outcome::Rejected(self.quarantine(raw, alarm.into(), trace)))
+        self.settle(checked, trace).unwrap_or_else(|alarmed| {
+            let (raw, alarm) = *alarmed;
+            Outcome::Rejected(self.quarantine(raw, alarm.into(), trace))
+        })
     }
 
     /// The outcome of an event; an alarm where it is a duplicate or a contradiction. An event is counted once, as far as is
     /// remembered.
-    fn settle(&self, checked: Checked, trace: Option<TraceId>) -> Result<Outcome, (RawEvent, Alarm)> {
+    fn settle(&self, checked: Checked, trace: Option<TraceId>) -> Result<Outcome, Box<(RawEvent, Alarm)>> {
         let (channel, recent) = (self.settings.channel.id, &self.channel.parts.recent);
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
@@ -126,6 +132,7 @@ impl ReadPlan {
                     self.channel.metrics.unknown_signers(proof.strangers);
                     self.channel.handle.board().verified(&proof.signers, self.channel.parts.machine.now());
                 }
+                self.note_workflow(&raw, &proof, trace);
                 Outcome::Deliver(record)
             }
             Checked::Unsigned(unsigned, record) => {
@@ -149,13 +156,37 @@ impl ReadPlan {
         raw: &RawEvent,
         admitted: Result<Admitted, Alarm>,
         trace: Option<TraceId>,
-    ) -> Result<bool, (RawEvent, Alarm)> {
-        let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| (raw.clone(), alarm))?;
+    ) -> Result<bool, Box<(RawEvent, Alarm)>> {
+        let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| Box::new((raw.clone(), alarm)))?;
         if let Some(later) = duplicate_at {
             let (offset, reason, trace_id) = (raw.offset, Alarm::DUPLICATE_PROOF, trace.map(display));
             error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered before is a duplicate of this one");
         }
         Ok(is_news)
+    }
+
+    /// A workflow that another channel showed first is said once.
+    fn note_workflow(&self, raw: &RawEvent, proof: &Proof, trace: Option<TraceId>) {
+        let Channel { parts, identity, .. } = &*self.channel;
+        let first_in = parts.recent.workflows.note(identity.id, proof.workflow_id.0, || parts.machine.now());
+        if let Some(first_in) = first_in.filter(|_| !self.settings.verification.expect.has(Named::WorkflowId)) {
+            let (offset, workflow_id, trace_id) = (raw.offset, proof.workflow_id, trace.map(display));
+            warn!(channel = %identity.name, trace_id, offset = offset.get(), %workflow_id, %first_in, "a workflow that another channel showed first: it may be right, and is said once; `channeld channels pin` says what each channel is about");
+        }
+    }
+
+    /// Of an event that an operator has released: where what is expected says that a proof is this channel's, and another
+    /// channel has shown it first, it passes.
+    fn claim(&self, raw: &RawEvent, proof: &Proof, record: &Record) {
+        let (channel, parts, signed) = (self.settings.channel.id, &self.channel.parts, record.decoded());
+        let Some(Alarm::ProofOfChannel { original, .. }) = parts.recent.duplicate_of(channel, raw, proof) else {
+            return;
+        };
+        let first = parts.handles.of(original.channel_id).board().expect.clone();
+        let expect = &self.settings.verification.expect;
+        if expect.claim(channel, proof, signed) > first.claim(original.channel_id, proof, signed) {
+            parts.recent.accept(channel, raw, proof);
+        }
     }
 
     /// Without an id the service cannot be asked for the proof.

@@ -47,8 +47,11 @@ pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
             Ok(if retried.iter().any(failed) { Exit::Failed } else { Exit::Done })
         }
         Command::Drop(Confirmed { request, yes: false }) => {
-            let events = request.offsets.len();
-            Err(Failure(Exit::Usage, format!("nothing was dropped: say --yes to drop {events} events for good")))
+            let events = match &request.reason {
+                Some(reason) => format!("all events with the reason {reason}"),
+                None => format!("{} events", request.offsets.len()),
+            };
+            Err(Failure(Exit::Usage, format!("nothing was dropped: say --yes to drop {events} for good")))
         }
         Command::Drop(Confirmed { request, yes: true }) => {
             say(out, format!("{} dropped", operator.ask(&request).await?.len()))

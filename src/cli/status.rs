@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::exit::{Exit, Failure};
 use super::operate::Operator;
 use super::shown::printable;
-use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem};
+use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow};
 use crate::daemon::signals::Signals;
 use crate::ledger::Pause;
 use crate::operator::Report;
@@ -82,6 +82,13 @@ fn text(args: &Args, report: &Report) -> String {
         lines.push("no daemon runs; this is what the last one left".to_owned());
     }
     lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)));
+    for channel in &report.channels {
+        let (name, pinned) = (&channel.channel, channel.pinned.join(", "));
+        lines.extend((!pinned.is_empty()).then(|| format!("pinned: channel {name}, by {pinned}")));
+        lines.extend(channel.shared_workflows.iter().map(|SharedWorkflow { workflow_id, first_in, .. }| {
+            format!("notice: channel {name} shows workflow {workflow_id}, which channel {first_in} showed first")
+        }));
+    }
     for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
         if kept.events > 0 {
             let full = if kept.full { ", full" } else { "" };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Blocker, GivenUp, Pause, Paused, Quarantined, encode};
+use super::entry::{Blocker, GivenUp, Pause, Paused, Quarantined, ShownWorkflow, WorkflowId, encode};
 use super::proof::Proof;
 use super::{Changes, Cursor, Key, SinkName};
 use crate::event::{EventId, Offset};
@@ -85,6 +85,8 @@ pub enum Change {
     },
     /// The proofs of the events that a lane has passed, ascending. Those that another lane passed before are known.
     Delivered(Vec<Proof>),
+    /// A workflow is shown verified for the first time.
+    ShowWorkflow(WorkflowId, ShownWorkflow),
     /// The proof of a late event that a lane has got.
     DeliveredLate(Proof),
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::proof::Place;
 use super::{SinkName, StateError};
-use crate::event::{EventId, Offset};
+use crate::event::{ChannelId, EventId, Offset};
 
 /// How far a lane has got: everything up to here was delivered, set aside for its late proof, quarantined, or kept as a
 /// dead letter.
@@ -62,9 +62,27 @@ pub struct Quarantined {
     /// Where its proof, or other content of it, was delivered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Place>,
+    /// Its proof, where another channel has shown it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// The size of its body.
     #[serde(skip)]
     pub bytes: u64,
+}
+
+/// A workflow's id.
+pub type WorkflowId = [u8; 32];
+
+/// The workflows that are remembered of a channel.
+pub const WORKFLOWS: usize = 1_000;
+
+/// A workflow that the channel has shown verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownWorkflow {
+    /// The channel that had shown it before; `None`: this one was the first.
+    pub first_in: Option<ChannelId>,
+    /// When it was first shown here, Unix seconds.
+    pub since: i64,
 }
 
 /// A channel or a sink that stands still because an operator asked for it.
@@ -144,6 +162,9 @@ pub enum Key {
     Paused,
     /// Some proofs that were delivered one after the other, by a number that grows.
     Proofs(u64),
+    /// [`ShownWorkflow`].
+    #[strum_discriminants(strum(serialize = "workflows"))]
+    Workflow(WorkflowId),
     /// How many commits there have been.
     #[strum_discriminants(strum(serialize = "versions"))]
     Version,
@@ -185,6 +206,7 @@ impl Key {
             }
             Self::Blocker | Self::Paused | Self::Version | Self::Summary => Vec::new(),
             Self::Proofs(number) => number.to_be_bytes().to_vec(),
+            Self::Workflow(id) => id.to_vec(),
         }
     }
 
@@ -203,6 +225,7 @@ impl Key {
             Table::Blocker => bytes.is_empty().then_some(Self::Blocker),
             Table::Paused => bytes.is_empty().then_some(Self::Paused),
             Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
+            Table::Workflow => bytes.try_into().ok().map(Self::Workflow),
             Table::Version => bytes.is_empty().then_some(Self::Version),
             Table::Summary => bytes.is_empty().then_some(Self::Summary),
         };

@@ -39,6 +39,7 @@ fn quarantine(value: i64, json: &'static [u8]) -> Change {
         detail,
         at: 1_700_000_000,
         original: None,
+        digest: None,
         bytes: 0,
     };
     Change::Quarantine(QuarantinedEvent { facts, json: Bytes::from_static(json) })

@@ -73,8 +73,12 @@ pub struct DropQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
     /// The events' offsets.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "reason", conflicts_with = "reason")]
     pub offsets: Vec<Offset>,
+    /// All that the channel has rejected for this reason, such as `proof-of-channel`: so an operator acknowledges them.
+    #[arg(long)]
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 /// List the dead letters.

@@ -81,6 +81,9 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set("channeld_quarantined_events", &[name], channel.quarantined);
     gauges.set("channeld_quarantined_bytes", &[name], channel.quarantine.bytes);
     gauges.set("channeld_channel_quarantine_full", &[name], channel.quarantine.full);
+    let shared_proofs: u64 = channel.shared_proofs.iter().map(|shared| shared.events).sum();
+    gauges.set("channeld_channel_shared_proofs", &[name], shared_proofs);
+    gauges.set("channeld_channel_shared_workflows", &[name], channel.shared_workflows.len());
     gauges.set("channeld_channel_late_full", &[name], channel.late_full);
     gauges.set("channeld_channel_dead_letters_full", &[name], channel.dead_letters.full);
     gauges.set("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));

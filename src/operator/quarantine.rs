@@ -28,8 +28,16 @@ impl Operations {
 
     /// All of them or, where one is not in the quarantine, none.
     pub(super) async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
-        let (channel, offsets) = (self.find(&request.channel)?, &request.offsets);
+        let channel = self.find(&request.channel)?;
         let owned = self.owned(&channel).await?;
+        let offsets = match &request.reason {
+            None => request.offsets.clone(),
+            Some(reason) => {
+                let ledger = owned.claim.ledger();
+                let meant = ledger.quarantined().values().filter(|facts| facts.reason == *reason);
+                meant.map(|facts| facts.offset).collect()
+            }
+        };
         let reasons: Vec<_> = {
             let ledger = owned.claim.ledger();
             let reason = |offset: &Offset| {
@@ -42,7 +50,7 @@ impl Operations {
         for (offset, reason) in offsets.iter().zip(reasons) {
             warn!(target: ALWAYS, channel = %channel.name, offset = offset.get(), reason, "quarantined event dropped by an operator");
         }
-        Ok(offsets.clone())
+        Ok(offsets)
     }
 }
 

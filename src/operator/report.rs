@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::api::GetStatus;
+use super::belonging::{self, Shared};
 use super::{ConfiguredChannel, Operations, Refusal, look};
 use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED, what_to_check};
 use crate::ledger::Lost;
@@ -50,11 +51,17 @@ impl Operations {
     /// Everything as it is now.
     pub(crate) async fn status(&self, _: &GetStatus) -> Result<Report, Refusal> {
         let mut channels = Vec::with_capacity(self.channels.len());
-        for ConfiguredChannel { channel, sinks, .. } in &self.channels {
+        let mut shared = Vec::with_capacity(self.channels.len());
+        for known in &self.channels {
+            let ConfiguredChannel { channel, sinks, expect, .. } = known;
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
             let pauses = handle.pauses();
-            channels.push(look(&ledger, |ledger| handle.board().status(channel, sinks, &pauses, ledger)));
+            let mut status = look(&ledger, |ledger| handle.board().status(channel, sinks, &pauses, ledger));
+            status.pinned = expect.lists().map(|(what, _)| <&str>::from(what).to_owned()).collect();
+            channels.push(status);
+            shared.push(look(&ledger, |ledger| Shared::of(known, ledger)));
         }
+        belonging::tell(&self.channels, &shared, &mut channels);
         let mut report = Report {
             version: version::text(),
             daemon: self.daemon.as_ref().map(|(process, _)| *process),
@@ -119,6 +126,7 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
              pause the channel and run `channeld cursor set`"
         ));
     }
+    reasons.extend(channel.shared_proofs.iter().map(|shared| belonging::reason(&channel.channel, shared)));
     if channel.rejected_in_a_row >= NONE_VERIFIED {
         reasons.push(format!(
             "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check {}",

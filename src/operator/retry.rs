@@ -1,5 +1,6 @@
 //! Quarantined events, verified again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,10 +8,13 @@ use tracing::info;
 
 use super::api::{Fate, Retried, RetryQuarantined};
 use super::{AT_ONCE, ConfiguredChannel, Operations, Refusal};
-use crate::channel::{Alarm, Owned, RecentEvents};
-use crate::event::RawEvent;
+use crate::channel::{Alarm, Claim, Expect, Owned, RecentEvents};
+use crate::event::{ChannelId, RawEvent};
 use crate::ledger::{Change, Commit, Key, Ledger, Quarantined};
 use crate::verify::Verdict;
+
+/// What is expected of each configured channel.
+type Others = HashMap<ChannelId, Arc<Expect>>;
 
 /// The reason of duplicates in states of format 1.
 const EARLIER_DUPLICATE: &str = "replayed";
@@ -21,9 +25,10 @@ impl Operations {
         let channel = self.find(&request.channel)?;
         let known = self.configured(&channel)?;
         let owned = self.owned(&channel).await?;
+        let others = self.channels.iter().map(|other| (other.channel.id, other.expect.clone())).collect();
         let (mut retried, chosen) = request.choose(&owned.claim.ledger());
         for chunk in chosen.chunks(AT_ONCE) {
-            retried.append(&mut retry(known, &owned, &self.recent, chunk).await?);
+            retried.append(&mut retry(known, &owned, &self.recent, &others, chunk).await?);
         }
         Ok(retried)
     }
@@ -59,15 +64,17 @@ async fn retry(
     known: &ConfiguredChannel,
     owned: &Owned,
     recent: &Arc<RecentEvents>,
+    others: &Others,
     chunk: &[Quarantined],
 ) -> Result<Vec<Retried>, Refusal> {
     let mut with_bodies = Vec::with_capacity(chunk.len());
     for facts in chunk {
         with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.offset)).await?));
     }
-    let (known_here, recent) = (known.clone(), recent.clone());
+    let (known_here, recent, others) = (known.clone(), recent.clone(), others.clone());
     let verifying = move || {
-        with_bodies.into_iter().map(|(facts, json)| fate(&known_here, &recent, facts, json)).collect::<Vec<_>>()
+        let fate = |(facts, json)| fate(&known_here, &recent, &others, facts, json);
+        with_bodies.into_iter().map(fate).collect::<Vec<_>>()
     };
     let fates = tokio::task::spawn_blocking(verifying).await.map_err(|panic| Refusal::Failed(panic.to_string()))?;
     let since = jiff::Timestamp::now().as_second();
@@ -87,7 +94,13 @@ async fn retry(
     Ok(retried.collect())
 }
 
-fn fate(known: &ConfiguredChannel, recent: &RecentEvents, facts: Quarantined, json: Option<Bytes>) -> Fate {
+fn fate(
+    known: &ConfiguredChannel,
+    recent: &RecentEvents,
+    others: &Others,
+    facts: Quarantined,
+    json: Option<Bytes>,
+) -> Fate {
     let ConfiguredChannel { channel, verifier, expect, .. } = known;
     let Quarantined { offset, event_id: id, reason, detail, .. } = facts;
     let kept = |reason: &str, detail: String| Fate::Kept { reason: reason.to_owned(), detail };
@@ -97,11 +110,13 @@ fn fate(known: &ConfiguredChannel, recent: &RecentEvents, facts: Quarantined, js
             if let Err(not) = expect.check_event(channel.id, &verified) {
                 return kept(not.reason(), not.to_string());
             }
+            let is_ours = |other: &ChannelId| {
+                let claim = others.get(other).map_or(Claim::Open, |first| first.claim_event(*other, &verified));
+                expect.claim_event(channel.id, &verified) > claim
+            };
             match recent.duplicate_of(channel.id, &verified.event().raw, verified.proof()) {
-                Some(original) => {
-                    let alarm = Alarm::DuplicateProof(original);
-                    kept(alarm.name(), alarm.to_string())
-                }
+                Some(Alarm::ProofOfChannel { original, .. }) if is_ours(&original.channel_id) => Fate::Delivering,
+                Some(alarm) => kept(alarm.name(), alarm.to_string()),
                 None => Fate::Delivering,
             }
         }

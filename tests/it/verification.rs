@@ -5,6 +5,7 @@ use channeld::simulator::{EventSpec, Kind};
 mod belonging;
 mod duplicate_proofs;
 mod late_proofs;
+mod two_channels;
 mod vectors;
 mod verdicts;
 

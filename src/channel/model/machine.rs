@@ -56,8 +56,9 @@ impl Gate for World {
         }
         let write = self.outcome_of_write(group.len());
         self.log(|| {
-            let logged = changes()
-                .filter(|(key, _)| !matches!(key, Key::Version | Key::Summary | Key::Body(_) | Key::Proofs(_)));
+            let logged = changes().filter(|(key, _)| {
+                !matches!(key, Key::Version | Key::Summary | Key::Body(_) | Key::Proofs(_) | Key::Workflow(_))
+            });
             format!("write ({write:?}): {}", logged.map(shown).collect::<Vec<_>>().join(", "))
         });
         write

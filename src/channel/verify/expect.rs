@@ -75,6 +75,17 @@ pub enum NotOfChannel {
     },
 }
 
+/// What a channel says to a proof that another one has shown too. The higher one has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Claim {
+    /// It is not what the channel expects.
+    Refused,
+    /// The channel expects nothing.
+    Open,
+    /// It is what the channel expects.
+    Expected,
+}
+
 impl Named {
     /// The form in which values are compared.
     ///
@@ -122,6 +133,11 @@ impl Expect {
         self.0.is_empty()
     }
 
+    /// Whether there is a list of that field.
+    pub(crate) fn has(&self, what: Named) -> bool {
+        self.0.contains_key(&what)
+    }
+
     /// The lists that are set.
     pub fn lists(&self) -> impl Iterator<Item = (Named, &[String])> {
         self.0.iter().map(|(what, values)| (*what, &**values))
@@ -152,8 +168,23 @@ impl Expect {
     /// # Errors
     /// [`NotOfChannel`].
     pub fn check_event(&self, channel: ChannelId, verified: &Verified) -> Result<(), NotOfChannel> {
-        let signed = verified.event().payload.signed.as_deref().and_then(record::decode);
+        let signed = decoded(verified);
         self.check(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
+    }
+
+    /// As [`claim`](Self::claim), of an event whose signed text has not been decoded.
+    pub(crate) fn claim_event(&self, channel: ChannelId, verified: &Verified) -> Claim {
+        let signed = decoded(verified);
+        self.claim(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
+    }
+
+    /// What the channel says to a proof that another one has shown too.
+    pub(crate) fn claim(&self, channel: ChannelId, proof: &Proof, signed: Option<&[u8]>) -> Claim {
+        match self.check(channel, proof, signed) {
+            Err(_) => Claim::Refused,
+            Ok(()) if self.is_empty() => Claim::Open,
+            Ok(()) => Claim::Expected,
+        }
     }
 }
 
@@ -244,6 +275,11 @@ impl<'a> Names<'a> {
     fn result(&self) -> Option<&'a RawValue> {
         self.content.data.filter(|_| self.content.service.is_some_and(|service| text(service) == SERVICE))
     }
+}
+
+/// The JSON inside the signed text.
+fn decoded(verified: &Verified) -> Option<Box<RawValue>> {
+    record::decode(verified.event().payload.signed.as_deref()?)
 }
 
 fn inner(object: Option<&RawValue>) -> Option<Inner<'_>> {

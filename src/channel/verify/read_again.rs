@@ -97,7 +97,12 @@ impl ReadPlan {
         Ok(match self.check_one(kept).await? {
             Checked::Pending(_) => None,
             Checked::Rejected(raw, _) if raw.id.is_some() => None,
-            checked => Some(self.settle_finally(checked, None)),
+            checked => {
+                if let Checked::Verified(raw, proof, record) = &checked {
+                    self.claim(raw, proof, record);
+                }
+                Some(self.settle_finally(checked, None))
+            }
         })
     }
 

@@ -11,7 +11,8 @@
 //!
 //! The event that was read first is the original, with two exceptions. In one channel the lower of two offsets with the same
 //! proof is the original, whichever was read first: the reader may be behind, or the proof may have come late. And a notice
-//! may become a verified event of the same id, when its proof comes. Between channels only the order of reading decides.
+//! may become a verified event of the same id, when its proof comes. Between channels only the order of reading decides, until
+//! an operator has: what is expected of both may say whose the proof is (see [`expect`](super::expect)).
 //!
 //! # Invariants
 //!
@@ -21,7 +22,7 @@
 //!   fewer than its last [`PROOFS_OF_A_CHANNEL`]. Proofs that were delivered are read back from the ledger at a start;
 //!   places are not.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -29,6 +30,7 @@ use std::sync::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::channel::verify::workflows::Workflows;
 use crate::event::{ChannelId, Event, Offset, RawEvent};
 #[cfg(doc)]
 use crate::ledger::PROOFS_OF_A_CHANNEL;
@@ -46,6 +48,7 @@ pub struct RecentEvents {
     prints: RandomState,
     index: Mutex<Index>,
     each: AtomicUsize,
+    pub(in crate::channel) workflows: Workflows,
 }
 
 /// Why an event whose proof holds, or that needs none, is not admitted.
@@ -53,6 +56,8 @@ pub struct RecentEvents {
 pub(crate) enum Alarm {
     #[error("its proof was shown before, at {0}")]
     DuplicateProof(Place),
+    #[error("its proof {digest} was shown before in another channel, at {original}")]
+    ProofOfChannel { original: Place, digest: Hash256 },
     #[error("another event, or other content of it, was shown before at {0}")]
     Contradiction(Place),
 }
@@ -73,6 +78,8 @@ type Print = u64;
 struct Index {
     /// Not a `HashMap`: one that is full and whose entries come and go takes three times the memory.
     proofs: BTreeMap<Print, Place>,
+    /// Further places at which a proof was delivered: an operator has decided so. At most [`PROOFS`].
+    shared: BTreeSet<(Print, Place)>,
     channels: HashMap<ChannelId, Recent>,
 }
 
@@ -95,7 +102,12 @@ struct Content {
 
 impl Default for RecentEvents {
     fn default() -> Self {
-        Self { prints: RandomState::new(), index: Mutex::default(), each: AtomicUsize::new(PROOFS) }
+        Self {
+            prints: RandomState::new(),
+            index: Mutex::default(),
+            each: AtomicUsize::new(PROOFS),
+            workflows: Workflows::default(),
+        }
     }
 }
 
@@ -119,7 +131,10 @@ impl RecentEvents {
             let place = Place { channel_id: channel, offset: proof.offset };
             let print = print_of(&proof.digest);
             match index.proofs.get(&print) {
-                Some(known) if known.channel_id != channel => shown_elsewhere.push((proof.offset, *known)),
+                Some(known) if known.channel_id != channel => {
+                    shown_elsewhere.push((proof.offset, *known));
+                    index.share(print, place);
+                }
                 _ => index.add_proof(print, place, capacity),
             }
         }
@@ -134,7 +149,14 @@ impl RecentEvents {
         proof: &Proof,
     ) -> Result<Admitted, Alarm> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
-        self.lock().admit(place(channel, event), content, Some(print_of(&proof.digest.0)), self.proofs_each())
+        let admitted =
+            self.lock().admit(place(channel, event), content, Some(print_of(&proof.digest.0)), self.proofs_each());
+        admitted.map_err(|alarm| alarm.seen_from(channel, proof))
+    }
+
+    /// Lets an event pass though another channel has shown its proof first: an operator has decided so.
+    pub(in crate::channel) fn accept(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
+        self.lock().share(print_of(&proof.digest.0), place(channel, event));
     }
 
     /// Admits and remembers a notice, or gives an alarm.
@@ -144,10 +166,12 @@ impl RecentEvents {
         self.lock().admit(place(channel, &event.raw), content, None, self.proofs_each())
     }
 
-    /// The original of a verified event's proof; `None` where the proof is not known, or the event is the original itself.
-    pub(crate) fn duplicate_of(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<Place> {
-        let known = self.lock().proofs.get(&print_of(&proof.digest.0)).copied();
-        known.filter(|known| is_duplicate(place(channel, event), *known))
+    /// The alarm about a verified event's proof; `None` where the proof is not known, or the event is the original itself.
+    pub(crate) fn duplicate_of(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<Alarm> {
+        let place = place(channel, event);
+        let known = self.lock().elsewhere(print_of(&proof.digest.0), place);
+        let known = known.filter(|known| is_duplicate(place, *known))?;
+        Some(Alarm::DuplicateProof(known).seen_from(channel, proof))
     }
 
     fn content(&self, event: &RawEvent, text: u64, is_signed: bool) -> Content {
@@ -189,7 +213,7 @@ impl Index {
         proof: Option<Print>,
         capacity: usize,
     ) -> Result<Admitted, Alarm> {
-        let elsewhere = proof.and_then(|proof| self.proofs.get(&proof).copied()).filter(|known| *known != place);
+        let elsewhere = proof.and_then(|proof| self.elsewhere(proof, place));
         if let Some(known) = elsewhere.filter(|known| is_duplicate(place, *known)) {
             return Err(Alarm::DuplicateProof(known));
         }
@@ -198,10 +222,23 @@ impl Index {
         while recent.contents.len() > capacity {
             recent.contents.pop_front();
         }
-        if let Some(proof) = proof {
+        if let Some(proof) = proof.filter(|proof| !self.shared.contains(&(*proof, place))) {
             self.add_proof(proof, place, capacity);
         }
         Ok(Admitted { duplicate_at: elsewhere, is_news: known != Some(content) })
+    }
+
+    /// Where a proof is known from, unless that is `place`, or it may be at `place` too.
+    fn elsewhere(&self, proof: Print, place: Place) -> Option<Place> {
+        let known = self.proofs.get(&proof).filter(|known| **known != place);
+        known.filter(|_| !self.shared.contains(&(proof, place))).copied()
+    }
+
+    fn share(&mut self, proof: Print, place: Place) {
+        self.shared.insert((proof, place));
+        if self.shared.len() > PROOFS {
+            self.shared.pop_first();
+        }
     }
 
     fn add_proof(&mut self, print: Print, place: Place, capacity: usize) {
@@ -247,12 +284,24 @@ impl Content {
 
 impl Alarm {
     pub(crate) const DUPLICATE_PROOF: &str = "duplicate-proof";
+    pub(crate) const PROOF_OF_CHANNEL: &str = "proof-of-channel";
     pub(crate) const CONTRADICTION: &str = "contradiction";
+
+    /// Of a proof of another channel it says so.
+    fn seen_from(self, channel: ChannelId, proof: &Proof) -> Self {
+        match self {
+            Self::DuplicateProof(original) if original.channel_id != channel => {
+                Self::ProofOfChannel { original, digest: proof.digest }
+            }
+            other => other,
+        }
+    }
 
     /// A short constant name, beside those of [`Reason`](crate::verify::Reason).
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::DuplicateProof(_) => Self::DUPLICATE_PROOF,
+            Self::ProofOfChannel { .. } => Self::PROOF_OF_CHANNEL,
             Self::Contradiction(_) => Self::CONTRADICTION,
         }
     }
@@ -260,8 +309,15 @@ impl Alarm {
     /// The place that was admitted.
     pub(in crate::channel) fn original(self) -> Place {
         match self {
-            Self::DuplicateProof(original) | Self::Contradiction(original) => original,
+            Self::DuplicateProof(original) | Self::Contradiction(original) | Self::ProofOfChannel { original, .. } => {
+                original
+            }
         }
+    }
+
+    /// The proof that two channels have shown.
+    pub(in crate::channel) fn digest(self) -> Option<Hash256> {
+        if let Self::ProofOfChannel { digest, .. } = self { Some(digest) } else { None }
     }
 }
 

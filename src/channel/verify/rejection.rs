@@ -12,7 +12,7 @@ use crate::ledger::{Place, Quarantined, QuarantinedEvent};
 use crate::metrics::Sort;
 use crate::tasks::lock;
 use crate::telemetry::trace::TraceId;
-use crate::verify::Reason;
+use crate::verify::{Hash, Reason};
 
 /// The reason of an event whose proof has not come.
 pub(crate) const PROOF_TIMEOUT: &str = "proof-timeout";
@@ -31,18 +31,21 @@ pub(crate) struct Rejection {
     detail: String,
     /// Where its proof, or other content at its offset, was shown before.
     original: Option<Place>,
+    /// The proof, where another channel has shown it.
+    digest: Option<Hash>,
     /// Signatures by keys outside the signer set.
     strangers: u32,
 }
 
 impl Rejection {
     pub(super) fn new(reason: &'static str, detail: &str) -> Self {
-        Self { reason, detail: detail.to_owned(), original: None, strangers: 0 }
+        Self { reason, detail: detail.to_owned(), original: None, digest: None, strangers: 0 }
     }
 
     /// Every reason there is.
     pub(crate) fn reasons() -> impl Iterator<Item = &'static str> {
-        let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID, Alarm::DUPLICATE_PROOF, Alarm::CONTRADICTION];
+        let alarms = [Alarm::DUPLICATE_PROOF, Alarm::PROOF_OF_CHANNEL, Alarm::CONTRADICTION];
+        let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID].into_iter().chain(alarms);
         Reason::NAMES.into_iter().chain(others).chain(NotOfChannel::reasons())
     }
 }
@@ -61,14 +64,14 @@ impl From<NotOfChannel> for Rejection {
 
 impl From<Alarm> for Rejection {
     fn from(alarm: Alarm) -> Self {
-        Self { original: Some(alarm.original()), ..Self::new(alarm.name(), &alarm.to_string()) }
+        Self { original: Some(alarm.original()), digest: alarm.digest(), ..Self::new(alarm.name(), &alarm.to_string()) }
     }
 }
 
 impl ReadPlan {
     pub(super) fn quarantine(&self, raw: RawEvent, rejection: Rejection, trace: Option<TraceId>) -> QuarantinedEvent {
         let RawEvent { offset, id, json } = raw;
-        let Rejection { reason, detail, original, strangers } = rejection;
+        let Rejection { reason, detail, original, digest, strangers } = rejection;
         let mut logged = lock(&self.logged);
         if logged.len() >= MAX_LOGGED {
             logged.clear();
@@ -76,7 +79,10 @@ impl ReadPlan {
         if logged.insert(offset) {
             self.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
             self.channel.metrics.rejected(reason);
-            self.channel.handle.board().rejected(reason);
+            // The proof of another channel's event holds.
+            if reason != Alarm::PROOF_OF_CHANNEL {
+                self.channel.handle.board().rejected(reason);
+            }
             self.channel.metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), trace.map(display));
             error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: quarantined, not delivered");
@@ -87,7 +93,9 @@ impl ReadPlan {
         let (reason, at, bytes) = (reason.to_owned(), self.channel.parts.machine.now(), json.len() as u64);
         // As for an event that is set aside.
         let json = self.channel.handle.memory.copy(&json);
-        QuarantinedEvent { facts: Quarantined { offset, event_id: id, reason, detail, at, original, bytes }, json }
+        let digest = digest.map(|digest| digest.to_string());
+        let facts = Quarantined { offset, event_id: id, reason, detail, at, original, digest, bytes };
+        QuarantinedEvent { facts, json }
     }
 }
 

@@ -10,31 +10,31 @@ use crate::support::{Daemon, Setup, deliverable};
 const RESULT: EventSpec = EventSpec::Honest(Kind::QueryCompleted);
 const REJECTED: &str = "event rejected: quarantined, not delivered";
 
-async fn service(channels: usize) -> Simulator {
+pub(super) async fn service(channels: usize) -> Simulator {
     Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
 }
 
 /// The ids of the workflows that make a channel's reports.
-fn workflows(simulator: &Simulator, channel: usize) -> Vec<String> {
+pub(super) fn workflows(simulator: &Simulator, channel: usize) -> Vec<String> {
     simulator.workflow_ids(channel).iter().map(ToString::to_string).collect()
 }
 
 /// The offsets and reasons of what a channel has in its quarantine.
-async fn quarantined(setup: &Setup, simulator: &Simulator, channel: usize) -> Vec<(i64, String)> {
+pub(super) async fn quarantined(setup: &Setup, simulator: &Simulator, channel: usize) -> Vec<(i64, String)> {
     let ledger = setup.ledger(simulator.announcement().channels[channel]).await;
     ledger.quarantined().iter().map(|(offset, facts)| (offset.get(), facts.reason.clone())).collect()
 }
 
-async fn until_lines(daemon: &mut Daemon, lines: usize, setup: &Setup) {
+pub(super) async fn until_lines(daemon: &mut Daemon, lines: usize, setup: &Setup) {
     daemon.until(&format!("{lines} lines"), |_| setup.lines() >= lines).await;
 }
 
-async fn until_rejected(daemon: &mut Daemon, events: usize) {
+pub(super) async fn until_rejected(daemon: &mut Daemon, events: usize) {
     daemon.until(&format!("{events} rejected"), |daemon| daemon.log().lines(REJECTED).len() >= events).await;
 }
 
 /// The running daemon's status.
-async fn status(setup: &Setup) -> Value {
+pub(super) async fn status(setup: &Setup) -> Value {
     setup.tell(&["status", "--json"]).await.json().remove(0)
 }
 

@@ -62,7 +62,9 @@ impl Lane {
         let changes = pending().cloned().map(owe).chain(repaid.into_iter().map(settle));
         let changes = changes.chain(rejected.cloned().map(Change::Quarantine)).chain(given_up);
         let advance = Change::Advance { sink: sink.clone(), to: Cursor { through: Some(through) } };
-        let changes = changes.chain([Change::Delivered(delivered), advance]).collect();
+        let (recent, channel) = (&self.shared.channel.parts.recent, self.identity.channel.id);
+        let workflows = self.shared.look(|ledger| recent.workflows.unrecorded(channel, ledger));
+        let changes = changes.chain(workflows).chain([Change::Delivered(delivered), advance]).collect();
         (changes, pending().map(|pending| pending.offset).collect())
     }
 

@@ -95,3 +95,10 @@ fn no_list_can_have_a_value_that_nothing_has() {
         }
     }
 }
+
+#[test]
+fn a_channel_that_expects_a_proof_goes_before_one_that_expects_nothing_or_another() {
+    let claim = |expect: &Expect| expect.claim(CHANNEL.parse().unwrap(), &proof(), Some(EVENT.as_bytes()));
+    let (refused, open) = (claim(&expecting(Named::Name, "Burn")), claim(&Expect::default()));
+    assert!(refused < open && open < claim(&expecting(Named::Name, "Transfer")));
+}

@@ -22,7 +22,16 @@ fn owe(sink: &str, value: i64) -> Change {
 
 fn quarantine(value: i64, json: &'static [u8]) -> Change {
     let (reason, detail) = ("malformed".to_owned(), "`headers` is missing".to_owned());
-    let facts = Quarantined { offset: offset(value), event_id: None, reason, detail, at: 1, original: None, bytes: 0 };
+    let facts = Quarantined {
+        offset: offset(value),
+        event_id: None,
+        reason,
+        detail,
+        at: 1,
+        original: None,
+        digest: None,
+        bytes: 0,
+    };
     Change::Quarantine(QuarantinedEvent { facts, json: Bytes::from_static(json) })
 }
 

@@ -1,0 +1,168 @@
+//! A proof, or a workflow, that is shown in two channels.
+
+use std::collections::BTreeSet;
+
+use channeld::simulator::{Options, ReplayedId, Simulator, Steal};
+use serde_json::{Value, json};
+
+use super::PROVED;
+use super::belonging::{quarantined, service, status, until_lines, until_rejected, workflows};
+use crate::support::{Setup, deliverable};
+
+const SHARED: &str = "a workflow that another channel showed first: it may be right, and is said once; `channeld channels pin` says what each channel is about";
+
+/// The reasons for which each channel is not ready.
+async fn reasons(setup: &Setup) -> Vec<String> {
+    let seen = status(setup).await;
+    assert_eq!(seen["ready"], seen["reasons"] == json!([]));
+    seen["reasons"].as_array().unwrap().iter().map(|reason| reason.as_str().unwrap().to_owned()).collect()
+}
+
+/// Both channels say that, and why: each names the other and the proof.
+async fn assert_both_say_so(setup: &Setup, digest: &Value) {
+    let reasons = reasons(setup).await;
+    for (channel, other) in [("c0", "c1"), ("c1", "c0")] {
+        let said = |reason: &&String| {
+            reason.starts_with(&format!("channel {channel}: ")) && reason.contains(&format!("channel {other} "))
+        };
+        let reason = reasons.iter().find(said).unwrap_or_else(|| panic!("of {channel}: {reasons:?}"));
+        assert!(reason.contains(digest.as_str().unwrap()), "{reason}");
+    }
+}
+
+fn add_owner(setup: &mut Setup, simulator: &Simulator) {
+    setup.set("channels.c0.id", simulator.announcement().channels[0].to_string());
+    setup.set("channels.c0.sinks", vec!["file"]);
+}
+
+#[tokio::test]
+async fn what_was_shown_elsewhere_first_is_held_back_and_delivered_once_a_pin_says_whose_it_is() {
+    let simulator = service(2).await;
+    let mut setup = Setup::reading(&simulator);
+    for offset in 1..=20 {
+        simulator.publish_one(0, PROVED);
+        simulator.replay(0, offset, 1, ReplayedId::New);
+    }
+    setup.remove("channels.c0");
+    setup.run_until_lines(20).await;
+    let digest = setup.delivered()[0].verification["digest"].clone();
+
+    add_owner(&mut setup, &simulator);
+    let mut daemon = setup.start();
+    until_rejected(&mut daemon, 20).await;
+    simulator.publish_one(0, PROVED);
+    until_lines(&mut daemon, 21, &setup).await;
+    assert_both_say_so(&setup, &digest).await;
+    let kept = setup.tell(&["quarantine", "retry", "c0", "--all", "--json"]).await;
+    assert_eq!(kept.code, Some(1), "nothing says whose they are: {kept:?}");
+    daemon.stop().await;
+    let expected: Vec<_> = (1..=20).map(|offset| (offset, "proof-of-channel".to_owned())).collect();
+    assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
+
+    let mut daemon = setup.start();
+    simulator.publish_one(0, PROVED);
+    until_lines(&mut daemon, 22, &setup).await;
+    assert_both_say_so(&setup, &digest).await;
+    setup.set("channels.c0.expect.workflow_id", workflows(&simulator, 0));
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    let retried = setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    until_lines(&mut daemon, 42, &setup).await;
+    assert_eq!(reasons(&setup).await, [""; 0]);
+    daemon.stop().await;
+    let held_back = [21, 22].into_iter().chain(1..=20).collect::<Vec<_>>();
+    assert_eq!((setup.offsets("c0"), setup.offsets("c1")), (held_back, (1..=20).collect()));
+
+    let mut daemon = setup.start();
+    simulator.publish_one(0, PROVED);
+    until_lines(&mut daemon, 43, &setup).await;
+    assert_eq!(reasons(&setup).await, [""; 0], "it lasts");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_stolen_after_the_owner_has_read_it_is_held_back_until_it_is_acknowledged() {
+    let simulator = service(2).await;
+    let setup = Setup::reading(&simulator);
+    for _ in 1..=5 {
+        simulator.publish_one(0, PROVED);
+    }
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 5, &setup).await;
+    for offset in 1..=5 {
+        simulator.replay(0, offset, 1, ReplayedId::New);
+    }
+    simulator.publish_one(1, PROVED);
+    until_lines(&mut daemon, 6, &setup).await;
+    assert_both_say_so(&setup, &setup.delivered()[0].verification["digest"]).await;
+    assert_eq!(setup.tell(&["quarantine", "retry", "c1", "--all"]).await.code, Some(1), "they are not this channel's");
+    let drop = ["quarantine", "drop", "c1", "--reason", "proof-of-channel"];
+    assert_eq!(setup.tell(&drop).await.code, Some(64), "not without --yes");
+    assert_eq!(setup.tell(&[&drop[..], &["--yes"]].concat()).await.code, Some(0));
+    assert_eq!(reasons(&setup).await, [""; 0]);
+    daemon.stop().await;
+    assert_eq!((setup.offsets("c0"), setup.offsets("c1")), ((1..=5).collect(), vec![6]));
+}
+
+#[tokio::test]
+async fn nothing_is_delivered_twice_or_lost_where_both_read_at_once() {
+    let steal = Some(Steal { from: 0, into: 1 });
+    let simulator = Simulator::start(Options { channels: 2, events: 200, steal, ..Options::default() }).await.unwrap();
+    let mut setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until_logged("event rejected: quarantined, not delivered").await;
+    simulator.publish_one(0, PROVED);
+    simulator.publish_one(1, PROVED);
+    let is_last = |name: &str| setup.offsets(name).last() == Some(&201);
+    daemon.until("both have read everything", |_| is_last("c0") && is_last("c1")).await;
+    let digests: BTreeSet<_> = setup.delivered().iter().map(|one| one.verification["digest"].to_string()).collect();
+    assert_eq!(digests.len(), setup.lines(), "no proof is delivered twice");
+    assert!(reasons(&setup).await.len() >= 2);
+
+    for (channel, name) in [(0, "c0"), (1, "c1")] {
+        setup.set(&format!("channels.{name}.expect.workflow_id"), workflows(&simulator, channel));
+    }
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
+    let all: BTreeSet<_> = deliverable(&simulator, 0).into_iter().collect();
+    daemon.until("the owner has all of it", |_| setup.offsets("c0").into_iter().collect::<BTreeSet<_>>() == all).await;
+    setup.tell(&["quarantine", "drop", "c1", "--reason", "proof-of-channel", "--yes"]).await;
+    assert_eq!(reasons(&setup).await, [""; 0]);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_workflow_in_two_channels_is_delivered_and_said_once_and_a_pin_ends_the_notice() {
+    let simulator = service(2).await;
+    let mut setup = Setup::reading(&simulator).with("channels.c0.start", "31");
+    for offset in 1..=60 {
+        simulator.publish_one(0, PROVED);
+        if offset <= 30 {
+            simulator.replay(0, offset, 1, ReplayedId::New);
+        }
+    }
+    let notices = |seen: &Value| {
+        let channels = seen["channels"].as_array().unwrap().iter();
+        channels.filter_map(|channel| channel["shared_workflows"].as_array()).map(Vec::len).sum::<usize>()
+    };
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 60, &setup).await;
+    let seen = status(&setup).await;
+    assert_eq!((notices(&seen), seen["ready"].clone()), (3, json!(true)), "one a watcher: {seen}");
+    assert_eq!(daemon.stop().await.lines(SHARED).len(), 3);
+
+    let mut daemon = setup.start();
+    simulator.publish_one(0, PROVED);
+    until_lines(&mut daemon, 61, &setup).await;
+    assert_eq!(notices(&status(&setup).await), 3, "also after a restart");
+    for name in ["c0", "c1"] {
+        setup.set(&format!("channels.{name}.expect.workflow_id"), workflows(&simulator, 0));
+    }
+    setup.write();
+    assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    let seen = status(&setup).await;
+    assert_eq!((notices(&seen), seen["channels"][0]["pinned"].clone()), (0, json!(["workflow_id"])));
+    assert_eq!(daemon.stop().await.lines(SHARED).len(), 0, "it was said");
+}
