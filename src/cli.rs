@@ -16,6 +16,7 @@ use crate::operator::api::SetPaused;
 use crate::simulator;
 use crate::version;
 
+mod channels;
 mod check;
 mod completions;
 mod connect;
@@ -72,6 +73,8 @@ enum Command {
     Run,
     Demo(demo::Args),
     Check(check::Args),
+    #[command(subcommand)]
+    Channels(channels::Command),
     Status(status::Args),
     Health(health::Args),
     Reload(reload::Args),
@@ -146,6 +149,7 @@ impl Command {
             Self::Demo(args) => demo::run(args).await,
             Self::Simulate(options) => simulate::run(options, out).await,
             Self::Check(args) => Ok(check::run(config, &args).await),
+            Self::Channels(command) => channels::run(command, config, out).await,
             Self::Status(args) => status::run(&args, config).await,
             Self::Health(args) => health::run(&args, config, out).await,
             Self::Reload(args) => reload::run(&args, config, out).await,

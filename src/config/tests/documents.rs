@@ -93,6 +93,11 @@ fn the_documented_defaults_are_those_of_the_code() {
     let placeholders = [
         "api_key = ",
         "workflow_owner = ",
+        "workflow_id = ",
+        "chain_selector = ",
+        "address = ",
+        "service = ",
+        "name = ",
         "secret = ",
         "url_file = ",
         "valid_signers = [\"0x…",

@@ -159,19 +159,48 @@ async fn a_wrong_pin_of_a_new_channel_fills_no_quarantine() {
 #[tokio::test]
 async fn a_redeployed_workflow_is_rejected_by_its_pin_until_it_is_on_the_list() {
     let simulator = service(1).await;
-    let mut setup = Setup::reading(&simulator).with("channels.c0.expect.workflow_id", workflows(&simulator, 0));
+    let setup = Setup::reading(&simulator).with("channels.c0.expect.workflow_id", workflows(&simulator, 0));
     simulator.publish_one(0, PROVED);
     setup.run_until_lines(1).await;
-    let before = workflows(&simulator, 0);
     simulator.redeploy(0);
     simulator.publish_one(0, PROVED);
     let mut daemon = setup.start();
     until_rejected(&mut daemon, 1).await;
     daemon.until_logged("batch recorded").await;
-    setup.set("channels.c0.expect.workflow_id", [before, workflows(&simulator, 0)].concat());
-    setup.write();
+    let told =
+        setup.tell(&["channels", "pin", "c0", "--list", "workflow_id", "--write", "--json"]).await.json().remove(0);
+    assert_eq!((told["rejected_now"].clone(), told["rejected"].clone()), (1.into(), serde_json::json!([])), "{told}");
     assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
     assert_eq!(setup.tell(&["quarantine", "retry", "c0", "--all"]).await.code, Some(0));
     until_lines(&mut daemon, 2, &setup).await;
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn lists_are_proposed_from_events_and_watchers_and_nothing_of_another_channels_watcher() {
+    let simulator = service(2).await;
+    let setup = Setup::reading(&simulator);
+    simulator.publish(0, 150);
+    simulator.publish_one(1, PROVED);
+    let stolen = simulator.replay(1, 1, 0, ReplayedId::New);
+    setup.write();
+    let file = setup.path("channeld.toml");
+    let before = format!("# mine\n{}", std::fs::read_to_string(&file).unwrap());
+    std::fs::write(&file, &before).unwrap();
+
+    let shown = setup.tell(&["channels", "pin", "c0"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before, "nothing is written before it is said");
+    let told = setup.tell(&["channels", "pin", "c0", "--write", "--json"]).await.json().remove(0);
+    let rejected = told["rejected"].as_array().unwrap();
+    assert_eq!((rejected.len(), rejected[0]["offset"].clone()), (1, stolen.into()), "{told}");
+    let mut listed = told["expect"]["workflow_id"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned());
+    let mut own = workflows(&simulator, 0);
+    own.sort();
+    assert!(listed.by_ref().eq(own), "{told}");
+    let after = std::fs::read_to_string(&file).unwrap();
+    assert!(after.starts_with("# mine\n") && after.contains("channels.c0.expect.workflow_id = ["), "{after}");
+    let checked = setup.tell(&["check", "--json"]).await.json().remove(0);
+    assert_eq!(checked["channels"][0]["expect"], told["expect"]);
+    assert_eq!(setup.tell(&["channels", "pin", "c7"]).await.code, Some(64));
 }

@@ -1,0 +1,117 @@
+//! Writing into the operator's file, whose comments and order stay.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+
+use super::{Config, ConfigError};
+use crate::channel::{Expect, Named};
+
+/// Why a file was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// It could not be read or written.
+    #[error("the file could not be written")]
+    Io(#[from] io::Error),
+    /// It is not TOML.
+    #[error("the file is not TOML")]
+    Toml(#[from] toml_edit::TomlError),
+    /// The channel stands elsewhere.
+    #[error("[channels.{0}] is no table of the file; set its `expect` where the channel is configured")]
+    Elsewhere(String),
+    /// What would be written cannot be used.
+    #[error("nothing was written: with the lists, the configuration is wrong: {0}")]
+    Wrong(ConfigError),
+}
+
+/// Writes a channel's lists into a file, and nothing else. The file is replaced as a whole, once the result was read without
+/// a mistake.
+///
+/// # Errors
+/// [`EditError`]: nothing has changed.
+pub fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Result<(), EditError> {
+    // Not the link to it.
+    let file = fs::canonicalize(file)?;
+    let text = with_expect(&fs::read_to_string(&file)?, channel, expect)?;
+    let mut written = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new("/")))?;
+    written.write_all(text.as_bytes())?;
+    let before = fs::metadata(&file)?;
+    written.as_file().set_permissions(before.permissions())?;
+    keep_owner(written.as_file(), &before)?;
+    Config::load(Some(written.path())).map_err(EditError::Wrong)?;
+    written.as_file().sync_all()?;
+    written.persist(&file).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Root may write the file of another.
+fn keep_owner(written: &File, before: &fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, fchown};
+    let now = written.metadata()?;
+    if (now.uid(), now.gid()) == (before.uid(), before.gid()) {
+        return Ok(());
+    }
+    fchown(written, Some(before.uid()), Some(before.gid()))
+}
+
+fn with_expect(text: &str, channel: &str, expect: &Expect) -> Result<String, EditError> {
+    let mut document: DocumentMut = text.parse()?;
+    let table = document.get_mut("channels").and_then(Item::as_table_like_mut);
+    let table = table.and_then(|channels| channels.get_mut(channel)).filter(|item| item.is_table_like());
+    let table = table.ok_or_else(|| EditError::Elsewhere(channel.to_owned()))?;
+    if table.get("expect").is_none_or(|item| !item.is_table_like()) {
+        let new = if table.is_inline_table() {
+            Item::Value(Value::InlineTable(InlineTable::new()))
+        } else {
+            let mut new = Table::new();
+            new.set_dotted(table.as_table().is_some_and(Table::is_dotted));
+            Item::Table(new)
+        };
+        table["expect"] = new;
+    }
+    let lists: &mut dyn TableLike = table["expect"].as_table_like_mut().expect("it was made one");
+    for (what, values) in expect.lists() {
+        lists.insert(key(what), Item::Value(Value::Array(values.iter().collect::<Array>())));
+    }
+    Ok(document.to_string())
+}
+
+fn key(what: Named) -> &'static str {
+    what.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_written_in_whichever_way_a_channel_is_and_what_stands_there_stays() {
+        let expect = Expect::of([(Named::Name, vec!["Mint".to_owned(), "Burn".to_owned()])]);
+        let list = r#"["Mint", "Burn"]"#;
+        for (before, after) in [
+            (
+                "[channels.a] # first\nid = 1\n\n[sinks]\n",
+                format!("[channels.a] # first\nid = 1\n\n[channels.a.expect]\nname = {list}\n\n[sinks]\n"),
+            ),
+            (
+                "channels.a.id = 1\nlog.level = \"info\" # why\n",
+                format!("channels.a.id = 1\nchannels.a.expect.name = {list}\nlog.level = \"info\" # why\n"),
+            ),
+            (
+                "channels = { a = { id = 1 } }\n",
+                format!("channels = {{ a = {{ id = 1, expect = {{ name = {list} }} }} }}\n"),
+            ),
+            (
+                "[channels.a.expect]\n# by hand\nname = [\"Mint\"]\nservice = [\"s\"]\n",
+                format!("[channels.a.expect]\n# by hand\nname = {list}\nservice = [\"s\"]\n"),
+            ),
+        ] {
+            assert_eq!(with_expect(before, "a", &expect).unwrap().replace("id = 1 ,", "id = 1,"), after);
+        }
+        for elsewhere in ["", "[channels.b]\n", "channels = 7\n"] {
+            assert!(matches!(with_expect(elsewhere, "a", &expect), Err(EditError::Elsewhere(_))), "{elsewhere}");
+        }
+    }
+}
