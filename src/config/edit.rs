@@ -73,13 +73,21 @@ fn with_expect(text: &str, channel: &str, expect: &Expect) -> Result<String, Edi
     }
     let lists: &mut dyn TableLike = table["expect"].as_table_like_mut().expect("it was made one");
     for (what, values) in expect.lists() {
-        lists.insert(key(what), Item::Value(Value::Array(values.iter().collect::<Array>())));
+        let key = <&str>::from(what);
+        match lists.get_mut(key) {
+            Some(Item::Value(Value::Array(list))) => add(list, what, values),
+            Some(other) => *other = toml_edit::value(values.iter().collect::<Array>()),
+            None => drop(lists.insert(key, toml_edit::value(values.iter().collect::<Array>()))),
+        }
     }
     Ok(document.to_string())
 }
 
-fn key(what: Named) -> &'static str {
-    what.into()
+/// Adds what is not on a list yet. The rest stays as it was written.
+fn add(list: &mut Array, what: Named, values: &[String]) {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let known: Vec<_> = list.iter().filter_map(|value| what.canonical(text(value).trim()).ok()).collect();
+    values.iter().filter(|value| !known.contains(value)).for_each(|value| list.push(value));
 }
 
 #[cfg(test)]
