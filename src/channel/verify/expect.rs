@@ -10,6 +10,7 @@
 //!   too: the list would be of no use otherwise.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -208,7 +209,8 @@ const OTHER_CHANNEL: &str = "other-channel";
 /// What a verified event names, read from what is signed as it is asked for.
 pub struct Names<'a> {
     proof: &'a Proof,
-    content: Content<'a>,
+    signed: Option<&'a [u8]>,
+    content: OnceCell<Content<'a>>,
 }
 
 /// Borrowed as it stands: most of it is never read. Of a member that stands there twice nothing is read.
@@ -243,37 +245,44 @@ struct Inner<'a> {
 impl<'a> Names<'a> {
     /// Of an event with that proof and that signed JSON.
     pub fn of(proof: &'a Proof, signed: Option<&'a [u8]>) -> Self {
-        Self { proof, content: signed.and_then(|signed| serde_json::from_slice(signed).ok()).unwrap_or_default() }
+        Self { proof, signed, content: OnceCell::new() }
     }
 
     /// Its canonical value of a field; one that cannot be read as it stands.
     pub fn get(&self, what: Named) -> Option<String> {
-        let Content { name, service, chain_selector, .. } = self.content;
         let text = match what {
             Named::WorkflowId => return Some(self.proof.workflow_id.to_string()),
-            Named::ChainSelector => text(chain_selector?),
+            Named::ChainSelector => text(self.content().chain_selector?),
             Named::Address => text(self.address()?),
-            Named::Service => text(service?),
-            Named::Name => text(name?),
+            Named::Service => text(self.content().service?),
+            Named::Name => text(self.content().name?),
         };
         Some(what.canonical(&text).unwrap_or_else(|_| text.into_owned()))
     }
 
     fn address(&self) -> Option<&'a RawValue> {
-        if self.content.chain_event.is_some() {
-            return inner(self.content.chain_event)?.address;
+        if self.content().chain_event.is_some() {
+            return inner(self.content().chain_event)?.address;
         }
         inner(inner(self.result())?.target)?.contract_address
     }
 
     /// The channel that a query's result is of.
     fn channel(&self) -> Option<Cow<'a, str>> {
-        inner(self.result())?.channel_id.map(text)
+        // Found much faster than the content is read, and most events have none.
+        let has_one = std::str::from_utf8(self.signed?).is_ok_and(|signed| signed.contains("\"channel_id\""));
+        if has_one { inner(self.result())?.channel_id.map(text) } else { None }
+    }
+
+    fn content(&self) -> &Content<'a> {
+        let read = || self.signed.and_then(|signed| serde_json::from_slice(signed).ok());
+        self.content.get_or_init(|| read().unwrap_or_default())
     }
 
     /// What the service itself has signed, as a query's result.
     fn result(&self) -> Option<&'a RawValue> {
-        self.content.data.filter(|_| self.content.service.is_some_and(|service| text(service) == SERVICE))
+        let Content { data, service, .. } = self.content();
+        data.filter(|_| service.is_some_and(|service| text(service) == SERVICE))
     }
 }
 
