@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
@@ -102,8 +103,8 @@ struct TestMachine {
 
 #[async_trait]
 impl Machine for TestMachine {
-    fn now(&self) -> i64 {
-        self.began.elapsed().as_secs().cast_signed()
+    fn time(&self) -> Timestamp {
+        Timestamp::from_second(self.began.elapsed().as_secs().cast_signed()).unwrap()
     }
 
     fn began(&self) -> Instant {
@@ -117,10 +118,11 @@ impl Machine for TestMachine {
     async fn check(
         &self,
         settings: &Arc<Settings>,
+        received: Timestamp,
         events: Vec<RawEvent>,
         memory: &Arc<ChannelMemory>,
     ) -> Result<Vec<Checked>, ChannelError> {
-        Ok(Checked::all(settings, events, memory.clone()))
+        Ok(Checked::all(settings, received, events, memory.clone()))
     }
 }
 
@@ -204,7 +206,10 @@ async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
 async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
     let settings = Arc::new(settings());
     let events = (1..=1000).map(notice).collect();
-    let checked = ThisMachine::new(Arc::default()).check(&settings, events, &Arc::default()).await.unwrap();
+    let checked = ThisMachine::new(Arc::default())
+        .check(&settings, Timestamp::UNIX_EPOCH, events, &Arc::default())
+        .await
+        .unwrap();
     let offsets = checked.iter().map(|checked| match checked {
         Checked::Unsigned(notice, _) => notice.event().raw.offset.get(),
         other => panic!("{other:?}"),

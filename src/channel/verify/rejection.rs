@@ -5,12 +5,12 @@ use tracing::error;
 use tracing::field::display;
 
 use crate::channel::context::ReadPlan;
+use crate::channel::verify::StageContext;
 use crate::channel::verify::recent::Alarm;
 use crate::event::{Event, EventType, RawEvent};
 use crate::ledger::{Place, Quarantined, QuarantinedEvent};
 use crate::metrics::Sort;
 use crate::tasks::lock;
-use crate::telemetry::trace::TraceId;
 use crate::verify::Reason;
 
 /// The reason of an event whose proof has not come.
@@ -59,7 +59,12 @@ impl From<Alarm> for Rejection {
 }
 
 impl ReadPlan {
-    pub(super) fn quarantine(&self, raw: RawEvent, rejection: Rejection, trace: Option<TraceId>) -> QuarantinedEvent {
+    pub(super) fn quarantine(
+        &self,
+        raw: RawEvent,
+        rejection: Rejection,
+        context: StageContext<'_>,
+    ) -> QuarantinedEvent {
         let RawEvent { offset, id, json } = raw;
         let Rejection { reason, detail, original, strangers } = rejection;
         let mut logged = lock(&self.logged);
@@ -71,7 +76,7 @@ impl ReadPlan {
             self.channel.metrics.rejected(reason);
             self.channel.handle.board().rejected(reason);
             self.channel.metrics.unknown_signers(strangers);
-            let (event_id, trace_id) = (id.map(display), trace.map(display));
+            let (event_id, trace_id) = (id.map(display), context.trace.map(display));
             error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: quarantined, not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != self.settings.channel.id) {
@@ -80,7 +85,9 @@ impl ReadPlan {
         let (reason, at, bytes) = (reason.to_owned(), self.channel.parts.machine.now(), json.len() as u64);
         // As for an event that is set aside.
         let json = self.channel.handle.memory.copy(&json);
-        QuarantinedEvent { facts: Quarantined { offset, event_id: id, reason, detail, at, original, bytes }, json }
+        let received = Some(context.received);
+        let facts = Quarantined { offset, event_id: id, reason, detail, at, received, original, bytes };
+        QuarantinedEvent { facts, json }
     }
 }
 
