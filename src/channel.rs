@@ -70,7 +70,9 @@ pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
-pub use status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, Problem, SignerStatus};
+pub use status::{
+    Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, SignerStatus,
+};
 pub(crate) use tasks::{Task, Tasks};
 pub(crate) use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;

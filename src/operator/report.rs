@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api::GetStatus;
 use super::{ConfiguredChannel, Operations, Refusal, look};
-use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED};
+use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED, POLLS_IN_VAIN};
 use crate::ledger::Lost;
 use crate::version;
 
@@ -119,6 +119,13 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
              pause the channel and run `channeld cursor set`"
         ));
     }
+    if channel.polls_in_vain >= POLLS_IN_VAIN {
+        reasons.push(format!(
+            "the last {POLLS_IN_VAIN} answers say that there are more events, and show none that is new ({}): it does not move; \
+             ask the service's operator",
+            channel.shown_in_vain
+        ));
+    }
     if channel.rejected_in_a_row >= NONE_VERIFIED {
         reasons.push(format!(
             "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check valid_signers, min_required_signatures and the \
@@ -156,6 +163,7 @@ fn of_activity(activity: &Activity) -> Option<String> {
         | Activity::Waiting { .. }
         | Activity::Paused
         | Activity::Reading
+        | Activity::AwaitingMemory
         | Activity::Delivering
         | Activity::Idle
         | Activity::AwaitingProof { .. } => None,

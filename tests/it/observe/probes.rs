@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{EventSpec, Fault, Kind, Options, Route, Simulator, Tampering, Window};
+use channeld::simulator::{
+    EventSpec, Fault, HasMore, Kind, Misbehaviour, Options, Route, Simulator, Tampering, Window,
+};
 use reqwest::Method;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
@@ -163,6 +165,58 @@ async fn a_service_that_answers_no_poll_any_more_is_a_reason_until_it_answers() 
         admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
         daemon.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_channel_that_turns_without_moving_is_not_ready_until_it_moves() {
+    for (how, shown) in [
+        (Misbehaviour::EmptyPages, "(empty pages)"),
+        (Misbehaviour::SamePage, "(offsets 1 to 3 for offset 3)"),
+        (Misbehaviour::Backwards, "(offsets 1 to 2 for offset 3)"),
+    ] {
+        let simulator = service(3).await;
+        let setup = Setup::reading(&simulator).with_admin();
+        let (mut daemon, admin) = start(&setup).await;
+        daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+        simulator.misbehave(0, Some(how));
+        let said = "channel c0: the last 15 answers say that there are more events, and show none that is new ";
+        let is_said = |answer: &Answered| answer.text.starts_with(&format!("{said}{shown}"));
+        admin.until(&mut daemon, "/readyz", said, is_said).await;
+        simulator.misbehave(0, None);
+        simulator.publish(0, 1);
+        admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
+        daemon.until("what is new arrives", |_| setup.lines() == 4).await;
+        let said = "answers say that there are more events and show none that is new: an operator must look";
+        assert_eq!(daemon.stop().await.lines(said).len(), 1, "{how:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_channel_that_has_read_all_is_ready_whatever_the_service_means_by_more() {
+    for inclusive in [false, true] {
+        let options = Options { events: 3, inclusive, has_more: HasMore::Older, ..Options::default() };
+        let simulator = Simulator::start(options).await.unwrap();
+        let setup = Setup::reading(&simulator).with_admin();
+        let (mut daemon, admin) = start(&setup).await;
+        daemon.until("it has polled often", |_| setup.lines() == 3 && simulator.requests().poll > 40).await;
+        assert_eq!(admin.get("/status").await.json()["channels"][0]["polls_in_vain"], 0);
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_poll_that_hangs_counts_from_when_it_was_asked() {
+    let simulator = service(3).await;
+    let setup = Setup::reading(&simulator).with_admin().with("api.request_timeout", "60s");
+    let (mut daemon, admin) = start(&setup).await;
+    admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
+    let hangs = Instant::now();
+    simulator.misbehave(0, Some(Misbehaviour::Hang));
+    let is_said = |answer: &Answered| answer.text.starts_with("channel c0: the service has not answered a poll for ");
+    admin.until(&mut daemon, "/readyz", "it is not ready", is_said).await;
+    assert!(hangs.elapsed() < Duration::from_secs(20), "request_timeout is 60 s: {:?}", hangs.elapsed());
+    simulator.misbehave(0, None);
+    daemon.stop().await;
 }
 
 #[tokio::test]
