@@ -33,6 +33,7 @@ mod reload;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
 mod systemd;
+mod verification;
 
 pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::Outcome;

@@ -121,6 +121,11 @@ impl Board {
         self.status.required_signatures = signers.required();
     }
 
+    /// The signers whose signatures were counted since then.
+    pub(crate) fn signers_seen_since(&self, since: Timestamp) -> Vec<SignerStatus> {
+        self.status.signers.iter().filter(|signer| signer.last_seen >= Some(since)).copied().collect()
+    }
+
     /// Notes an event that needed a proof and was rejected.
     pub(super) fn rejected(&mut self, reason: &'static str) {
         self.status.rejected_in_a_row = self.status.rejected_in_a_row.saturating_add(1);

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::systemd::Phase;
-use super::{Daemon, StartError, assembly};
+use super::{Daemon, StartError, assembly, verification};
 use crate::config::{Channel, Config, ConfigError, Text};
 use crate::operator::{Changes, Operations};
 use crate::telemetry::{ALWAYS, Chain};
@@ -68,7 +68,11 @@ impl Daemon {
         let (before, config) = (&self.loaded.config, &loaded.config);
         check_lasting(before, config)?;
         let (sinks, channels) = assembly::assemble(config, Some((before, &self.sinks)), &self.parts)?;
-        let changes = Changes::between(before, config);
+        let warnings = verification::warnings(before, config, &self.parts.handles);
+        for warning in &warnings {
+            warn!(target: ALWAYS, warning, "the new configuration rejects what was verified lately");
+        }
+        let changes = Changes { warnings, ..Changes::between(before, config) };
         self.logs.set(&config.log);
         self.exporting.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();
