@@ -77,7 +77,7 @@ impl ReadPlan {
             self.channel.handle.board().rejected(reason);
             self.channel.metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), context.trace.map(display));
-            error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: quarantined, not delivered");
+            error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != self.settings.channel.id) {
             error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");

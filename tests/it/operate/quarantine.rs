@@ -25,7 +25,7 @@ fn correct(setup: &mut Setup, simulator: &Simulator) {
 /// Runs until the quarantine holds so much, and everything read is recorded.
 async fn run_until_quarantined(setup: &Setup, events: usize) {
     let mut daemon = setup.start();
-    let rejected = "event rejected: quarantined, not delivered";
+    let rejected = "event rejected: not delivered";
     daemon.until("it is rejected", |daemon| daemon.log().lines(rejected).len() == events).await;
     daemon.until_logged("batch recorded").await;
     daemon.stop().await;

@@ -106,7 +106,7 @@ async fn a_proof_that_does_not_come_in_time_costs_only_its_own_event() {
             simulator.publish_one(0, spec);
         }
         let mut daemon = setup.start();
-        let rejected = "event rejected: quarantined, not delivered";
+        let rejected = "event rejected: not delivered";
         daemon.until("it is given up", |daemon| daemon.has_logged(rejected) && setup.lines() == 2).await;
         // It is said before it is recorded.
         let mirror = || std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
