@@ -20,6 +20,9 @@ use crate::memory::ChannelMemory;
 use crate::record::ChannelRef;
 use crate::verify::Address;
 
+/// A poll that has been under way for less long does not hang, however short the idle wait is.
+const HANGS: Duration = Duration::from_secs(5);
+
 /// One channel's status board.
 #[derive(Debug, Default)]
 pub struct Board {
@@ -93,7 +96,8 @@ impl Board {
     /// For how long the service has not answered a poll, where that is longer than three idle waits and a retry. A poll that
     /// hangs counts from when it was asked.
     fn silence(&self) -> Option<Duration> {
-        let hangs_since = self.asked.iter().min().map(|asked| self.silent_since(*asked));
+        let hanging = self.asked.iter().min().filter(|asked| asked.elapsed() > HANGS);
+        let hangs_since = hanging.map(|asked| self.silent_since(*asked));
         self.unanswered.or(hangs_since).map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
     }
 
