@@ -175,8 +175,13 @@ impl Channel {
             ended = owned.end_pauses(&self.handle, &self.identity) => ended.map(|never| match never {}).map_err(Into::into),
             () = owned.claim.lease.lost.cancelled() => Err(ChannelError::Lost),
         };
-        if let Some(owned) = Arc::into_inner(owned) {
-            ledgers.store.release(owned.claim.lease.clone()).await;
+        let lease = &owned.claim.lease;
+        if lease.is_shared() {
+            if let Err(ChannelError::Gone) = ended {
+                // It stays ours: the other instances need not find out as well.
+                tokio::select! { () = stop.cancelled() => {}, () = lease.lost.cancelled() => {} }
+            }
+            self.handle.board().ledger = None;
         }
         ended
     }

@@ -180,6 +180,11 @@ pub enum Activity {
     QuarantineFull,
     /// The channel does not exist, or is archived.
     Gone,
+    /// It runs in another instance, or waits for one to claim it.
+    Elsewhere {
+        /// That instance's name.
+        owner: Option<String>,
+    },
 }
 
 impl Activity {

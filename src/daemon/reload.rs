@@ -77,9 +77,9 @@ impl Daemon {
         self.exporting.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();
         self.operations.send_modify(|now| *now = Arc::new(Operations { channels: configured, ..(**now).clone() }));
-        self.supervisor.follow(&channels, config.shutdown_grace);
         self.parts.metrics.config_in_force();
         (self.loaded, self.sinks, self.complaint) = (loaded, sinks, None);
+        self.follow(channels);
         Ok(changes)
     }
 
@@ -101,7 +101,8 @@ impl Daemon {
 fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
     let endpoint = |config: &Config| config.otlp.as_ref().map(|otlp| otlp.endpoint.clone());
     let kept = [
-        ("state.path", before.state_path == after.state_path),
+        ("state.path", before.state.path == after.state.path),
+        ("[state] and [cluster]", before.state.database == after.state.database),
         ("admin.listen", before.listen == after.listen),
         ("admin.hosts", before.hosts == after.hosts),
         ("log.format", before.log.format == after.log.format),

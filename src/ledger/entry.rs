@@ -126,7 +126,10 @@ pub struct GivenUp {
 /// Where an entry of one channel stands. In their order, what is known of an event comes before its body.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumDiscriminants)]
 #[strum_discriminants(name(Table), doc = "A kind of keys, by the name that a store gives its table.")]
-#[strum_discriminants(derive(strum::EnumIter, strum::IntoStaticStr), strum(serialize_all = "kebab-case"))]
+#[strum_discriminants(
+    derive(strum::EnumIter, strum::EnumString, strum::IntoStaticStr),
+    strum(serialize_all = "kebab-case")
+)]
 pub enum Key {
     /// [`Cursor`].
     #[strum_discriminants(strum(serialize = "cursors"))]

@@ -46,7 +46,7 @@ impl Lane {
     /// Waits while the sink is paused.
     pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
-        let lost = self.shared.owned.claim.lease.lost.is_cancelled();
+        let lost = self.shared.owned.claim.lease.is_lost();
         if goes_on && !lost { Ok(()) } else { Err(None) }
     }
 
