@@ -72,8 +72,8 @@ pub use read::reader::ReadError;
 pub(crate) use read::reader::what_to_check;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
 pub use status::{
-    Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, Problem, SharedProofs, SharedWorkflow,
-    SignerStatus,
+    Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, SharedProofs,
+    SharedWorkflow, SignerStatus,
 };
 pub(crate) use tasks::{Task, Tasks};
 pub(crate) use verify::expect::Claim;
@@ -179,8 +179,13 @@ impl Channel {
             ended = owned.end_pauses(&self.handle, &self.identity) => ended.map(|never| match never {}).map_err(Into::into),
             () = owned.claim.lease.lost.cancelled() => Err(ChannelError::Lost),
         };
-        if let Some(owned) = Arc::into_inner(owned) {
-            ledgers.store.release(owned.claim.lease.clone()).await;
+        let lease = &owned.claim.lease;
+        if lease.is_shared() {
+            if let Err(ChannelError::Gone) = ended {
+                // It stays ours: the other instances need not find out as well.
+                tokio::select! { () = stop.cancelled() => {}, () = lease.lost.cancelled() => {} }
+            }
+            self.handle.board().ledger = None;
         }
         ended
     }

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 mod api;
@@ -30,6 +30,7 @@ mod problem;
 mod section;
 mod sink;
 mod sources;
+mod state;
 mod values;
 mod verification;
 
@@ -47,6 +48,7 @@ pub(crate) use values::positive_duration;
 
 use section::{Reader, Reported, Section};
 
+use crate::ledger::store::StateSettings;
 use crate::record::{Field, Filter, Format};
 use crate::telemetry::Log;
 use crate::telemetry::trace::Otlp;
@@ -56,8 +58,8 @@ use crate::telemetry::trace::Otlp;
 pub struct Config {
     /// `[api]`: the service.
     pub api: Api,
-    /// `state.path`: the directory of cursors, late proofs and quarantine.
-    pub state_path: PathBuf,
+    /// `[state]` and `[cluster]`: where channels are remembered.
+    pub state: StateSettings,
     /// `admin.listen`: where health, metrics and status are served; `None` where they are turned off.
     pub listen: Option<SocketAddr>,
     /// `admin.hosts`: the names by which that may be asked for.
@@ -114,7 +116,7 @@ impl Config {
 
     fn read(root: &Section<'_>) -> Result<Self, Reported> {
         let api = Api::read(&root.section("api"));
-        let (state_path, listen) = (daemon::read_state_path(root), daemon::read_listen(root));
+        let (state, listen) = (state::read(root), daemon::read_listen(root));
         let hosts = daemon::read_hosts(root);
         let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
         let memory = daemon::read_memory(root);
@@ -122,9 +124,10 @@ impl Config {
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
         check_raw(root, &channels, &sinks);
+        state::check_sinks(root, state.as_ref().ok(), &sinks);
         Ok(Self {
             api: api?,
-            state_path: state_path?,
+            state: state?,
             listen: listen?,
             hosts: hosts?,
             log: log?,

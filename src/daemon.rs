@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::channel::{Channel, Processors, SharedParts};
 use crate::config::{self, Loaded};
-use crate::ledger::store::Sled;
+use crate::ledger::store::StateSettings;
 use crate::ledger::{Ledgers, StateError};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -29,16 +29,19 @@ use crate::version;
 
 pub(crate) mod assembly;
 mod exporting;
+mod membership;
 mod reload;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
 mod systemd;
+mod verification;
 
 pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::Outcome;
 
 use assembly::{AssemblyError, Sinks};
 use exporting::Exporting;
+use membership::Sharing;
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
 
@@ -60,7 +63,8 @@ pub(crate) async fn run(
         warn!(target: ALWAYS, note, "configuration");
     }
     let (mut daemon, channels) = Daemon::start(file, loaded, signals?, logs).await?;
-    let (sources, notifier, config) = (daemon.sources.clone(), daemon.notifier.clone(), &daemon.loaded.config);
+    let (sources, notifier) = (daemon.sources.clone(), daemon.notifier.clone());
+    let config = &daemon.loaded.config;
     let admin = config.listen.map(|address| {
         let what =
             format!("admin.listen: cannot listen on {address}: choose another address, or \"\" to serve nothing");
@@ -68,10 +72,10 @@ pub(crate) async fn run(
             .map_err(|error| AssemblyError { what, source: error.into() })
     });
     let _admin = admin.transpose()?;
-    let socket = Socket::listen(&config.state_path).inspect_err(
+    let socket = Socket::listen(&config.state.path).inspect_err(
         |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
     );
-    daemon.supervisor.follow(&channels, config.shutdown_grace);
+    daemon.follow(channels);
     let beside = async {
         let keeping_up = systemd::keep_up(&notifier, &sources);
         match socket {
@@ -94,6 +98,10 @@ struct Daemon {
     loaded: Loaded,
     sinks: Sinks,
     parts: SharedParts,
+    /// The configured channels.
+    channels: Vec<Arc<Channel>>,
+    /// How they are shared with other instances, where they are.
+    sharing: Option<Sharing>,
     supervisor: Supervisor,
     stop: CancellationToken,
     logs: Logs,
@@ -120,12 +128,13 @@ impl Daemon {
         logs: Logs,
     ) -> Result<(Self, Vec<Arc<Channel>>), StartError> {
         let config = &loaded.config;
-        let ledgers = Arc::new(open_ledgers(config.state_path.clone()).await?);
+        let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
         let metrics = Metrics::default();
         let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();
         metrics.show(writes.took.clone());
         metrics.config_in_force();
+        let sharing = ledgers.store.clone().membership().map(|membership| Sharing::begin(membership, config));
         let processors = Arc::<Processors>::default();
         let parts = SharedParts::new(ledgers, processors.clone(), metrics.clone(), traces);
         let (sinks, channels) = assembly::assemble(config, None, &parts)?;
@@ -137,6 +146,7 @@ impl Daemon {
             handles: parts.handles.clone(),
             recent: parts.recent.clone(),
             daemon: Some((process, asks)),
+            cluster: sharing.as_ref().map(Sharing::seen),
             channels: config.channels.iter().map(config::Channel::for_operator).collect(),
         }));
         let liveness = Liveness::new(processors, writes);
@@ -145,6 +155,8 @@ impl Daemon {
             loaded,
             sinks,
             parts,
+            channels: Vec::new(),
+            sharing,
             supervisor: Supervisor::new(&stop),
             stop,
             logs,
@@ -171,6 +183,9 @@ impl Daemon {
         loop {
             tokio::select! {
                 outcome = self.supervisor.ended() => {
+                    if let Some(sharing) = self.sharing.take() {
+                        sharing.end().await;
+                    }
                     self.exporting.end(stopping.unwrap_or_else(Instant::now) + self.loaded.config.shutdown_grace).await;
                     self.logs.limit.end();
                     return outcome;
@@ -186,6 +201,9 @@ impl Daemon {
                         self.notifier.enter(Phase::Stopping(self.loaded.config.shutdown_grace));
                         stopping = Some(Instant::now());
                         self.stop.cancel();
+                        if let Some(sharing) = &self.sharing {
+                            sharing.stop.cancel();
+                        }
                         self.reloads.close();
                     }
                     Signal::Reload if stopping.is_some() => {}
@@ -198,14 +216,32 @@ impl Daemon {
                     let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&*error).to_string())));
                 }
                 _ = look.tick(), if stopping.is_none() => self.follow_files().await,
+                () = membership::changed(self.sharing.as_mut()), if stopping.is_none() => self.follow_work(),
             }
         }
+    }
+
+    /// From now on these channels are configured.
+    fn follow(&mut self, channels: Vec<Arc<Channel>>) {
+        self.channels = channels;
+        if let Some(sharing) = &self.sharing {
+            sharing.configure(&self.channels);
+        }
+        self.follow_work();
+    }
+
+    /// Runs the configured channels that are to run here.
+    fn follow_work(&mut self) {
+        let work = self.sharing.as_ref().map(Sharing::work);
+        let is_here = |channel: &&Arc<Channel>| work.as_ref().is_none_or(|work| work.contains(&channel.identity.id));
+        let wanted: Vec<_> = self.channels.iter().filter(is_here).cloned().collect();
+        self.supervisor.follow(&wanted, self.loaded.config.shutdown_grace);
     }
 }
 
 /// Opens the state off the async threads.
-pub(crate) async fn open_ledgers(path: PathBuf) -> Result<Ledgers, StateError> {
-    let opened = tokio::task::spawn_blocking(move || Sled::open(&path)).await;
+pub(crate) async fn open_ledgers(settings: StateSettings) -> Result<Ledgers, StateError> {
+    let opened = tokio::task::spawn_blocking(move || settings.open()).await;
     let store = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))?;
-    Ok(Ledgers::over(Arc::new(store)))
+    Ok(Ledgers::over(store))
 }

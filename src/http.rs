@@ -18,7 +18,7 @@ use std::time::Duration;
 use reqwest::ClientBuilder;
 use reqwest::redirect::Policy;
 use rustls::client::WantsClientCert;
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use rustls_platform_verifier::BuilderVerifierExt;
 use url::Url;
 
@@ -98,12 +98,30 @@ fn client_with(tls: ClientConfig) -> ClientBuilder {
         .http2_keep_alive_timeout(KEEP_ALIVE)
 }
 
+/// TLS to a database server. Where it `is_used`, the server's certificate is checked.
+///
+/// # Errors
+/// If the certificates cannot be used.
+pub fn database_tls(authorities: Option<&Authorities>, is_used: bool) -> Result<ClientConfig, rustls::Error> {
+    let builder = tls_builder()?;
+    let builder = match authorities {
+        Some(authorities) => builder.with_root_certificates(authorities.store()?),
+        None if is_used => builder.with_platform_verifier()?,
+        None => builder.with_root_certificates(RootCertStore::empty()),
+    };
+    Ok(builder.with_no_client_auth())
+}
+
+fn tls_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+}
+
 /// TLS by ring, for this client and not for the process.
 ///
 /// A client of plain http needs no certificates, and works where none are installed.
 fn tls(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> Result<ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder = tls_builder()?;
     let builder: ConfigBuilder<_, WantsClientCert> = match &connection.authorities {
         Some(authorities) => builder.with_root_certificates(authorities.store()?),
         None if url.scheme() == "https" || connection.proxy.speaks_tls() => builder.with_platform_verifier()?,

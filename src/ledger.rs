@@ -140,7 +140,7 @@ impl Ledger {
             Change::Settle { sink, offset } => self.settle(&sink, offset, changes),
             Change::Quarantine(event) => self.quarantine(event, changes),
             Change::Release { offset, event_id, since, sinks } => {
-                let late = Late { event_id, first_seen: since, owed: BTreeSet::new(), bytes: 0 };
+                let late = Late { event_id, first_seen: since, received: None, owed: BTreeSet::new(), bytes: 0 };
                 self.release(offset, late, &sinks, changes);
             }
             Change::DropQuarantined(offset) => {
@@ -183,14 +183,14 @@ impl Ledger {
     }
 
     fn owe(&mut self, sink: SinkName, event: Pending, changes: &mut Changes) {
-        let Pending { offset, event_id, first_seen, json } = event;
+        let Pending { offset, event_id, first_seen, received, json } = event;
         // A quarantined event keeps the bytes that it was rejected for.
         let kept = self.quarantined.get(&offset).map(|facts| facts.bytes);
         let bytes = kept.unwrap_or(json.len() as u64);
         if kept.is_none() && !self.late.contains_key(&offset) {
             changes.push((Key::Body(offset), Some(json)));
         }
-        let new = || Late { event_id, first_seen, owed: BTreeSet::new(), bytes };
+        let new = || Late { event_id, first_seen, received, owed: BTreeSet::new(), bytes };
         let late = self.late.entry(offset).or_insert_with(new);
         late.owed.insert(sink);
         changes.push((Key::Late(offset), Some(encode(late))));
@@ -223,7 +223,7 @@ impl Ledger {
     /// A quarantined event becomes late for the lanes that have passed it. If none has, it stays: it is read in order.
     fn release(&mut self, offset: Offset, mut late: Late, sinks: &[SinkName], changes: &mut Changes) {
         let Some(facts) = self.quarantined.get(&offset) else { return };
-        late.bytes = facts.bytes;
+        (late.bytes, late.received) = (facts.bytes, facts.received);
         let passed = |sink: &&SinkName| self.cursor(sink).is_some_and(|cursor| cursor.through >= Some(offset));
         late.owed.extend(sinks.iter().filter(passed).cloned());
         late.owed.extend(self.late.get(&offset).into_iter().flat_map(|known| known.owed.iter().cloned()));

@@ -40,11 +40,12 @@
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record |
 //! | [`api`] | the client of the service: pages, errors by what to do next | event, http, memory, secret, tasks |
-//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, tasks, telemetry |
+//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, http, metrics, tasks, telemetry |
+//! | [`cluster`] | which channels this instance works, where several share them | event, ledger, telemetry |
 //! | [`sink`] | the trait, and one file or folder a sink | event, http, metrics, record, retry, tasks, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, memory, metrics, record, retry, sink, tasks, telemetry, verify |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |
-//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | channel, event, ledger, liveness, metrics, record, tasks, telemetry, verify, version |
+//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | channel, cluster, event, ledger, liveness, metrics, record, tasks, telemetry, verify, version |
 //! | [`config`] | from the operator's text to the settings of the modules above, every mistake at once | all above |
 //! | [`daemon`] | assembly, a task per channel, reload, signals, systemd: `channeld run` | all above |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
@@ -70,6 +71,7 @@ pub mod ledger;
 pub mod sink;
 
 pub mod channel;
+pub mod cluster;
 
 pub mod operator;
 

@@ -15,7 +15,7 @@
 //!   bodies that they are made of.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -75,6 +75,7 @@ impl Default for Bounds {
 pub struct ChannelMemory {
     all: Arc<Memory>,
     held: Mutex<Held>,
+    waits: Mutex<Waits>,
     /// Fires when this channel has given back memory.
     freed: Notify,
 }
@@ -83,6 +84,33 @@ pub struct ChannelMemory {
 struct Held {
     floor: usize,
     common: usize,
+}
+
+/// How a channel waits for memory.
+#[derive(Debug, Default)]
+struct Waits {
+    /// So many of its parts wait now.
+    now: usize,
+    /// When one of them last ended its wait.
+    ended: Option<Instant>,
+}
+
+/// A wait for memory. Dropping it ends the wait.
+struct Waiting<'a>(&'a Mutex<Waits>);
+
+impl<'a> Waiting<'a> {
+    fn begin(memory: &'a ChannelMemory) -> Self {
+        lock(&memory.waits).now += 1;
+        Self(&memory.waits)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waits = lock(self.0);
+        waits.now -= 1;
+        waits.ended = Some(Instant::now());
+    }
 }
 
 /// Memory of a channel, until this is dropped.
@@ -145,6 +173,7 @@ impl ChannelMemory {
     ///
     /// At any point: nothing is held.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reserved {
+        let _waiting = Waiting::begin(self);
         let mut free = self.free();
         loop {
             // First for what the channel holds in common, which a sink that refuses can keep for long: others go first.
@@ -186,7 +215,19 @@ impl ChannelMemory {
 
     /// Waits until no other channel reads beyond the limit.
     pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        let _waiting = Waiting::begin(self);
         self.all.beyond.lock().await
+    }
+
+    /// Whether it waits for memory.
+    pub fn waits(&self) -> bool {
+        lock(&self.waits).now > 0
+    }
+
+    /// Until when it has waited for memory: until now, where it waits.
+    pub fn waited_until(&self) -> Option<Instant> {
+        let waits = lock(&self.waits);
+        if waits.now > 0 { Some(Instant::now()) } else { waits.ended }
     }
 
     /// A copy of an event, counted for as long as it is kept.

@@ -20,9 +20,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::channel::{Expect, Handles, Owned, RecentEvents};
+use crate::cluster::Seen;
 use crate::event::ChannelId;
 use crate::ledger::{CommitError, Ledger, Ledgers, StateError};
 use crate::record::ChannelRef;
@@ -79,6 +81,8 @@ pub struct Operations {
     pub(crate) recent: Arc<RecentEvents>,
     /// `None` where no daemon runs.
     pub(crate) daemon: Option<(Process, Reloads)>,
+    /// What the instances that share the channels do; `None` where there is one.
+    pub(crate) cluster: Option<watch::Receiver<Seen>>,
     pub(crate) channels: Vec<ConfiguredChannel>,
 }
 
@@ -124,6 +128,7 @@ impl Operations {
         let shown = self.handles.of(channel.id).board().ledger.clone();
         match shown {
             Some(ledger) => Ok(ledger),
+            None if self.cluster.is_some() => Ok(Arc::new(Mutex::new(self.ledgers.read(channel.id).await?))),
             None => Ok(self.owned(channel).await?.claim.ledger.clone()),
         }
     }
@@ -135,6 +140,10 @@ impl Operations {
             if let Some(owned) = handle.owned() {
                 return Ok(owned);
             }
+            if let Some(owner) = self.owner(channel.id) {
+                let name = &channel.name;
+                return Err(Refusal::Failed(format!("channel {name} is owned by instance {owner}: ask there")));
+            }
             if let Some(claimed) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
                 return Ok(handle.own(channel, claimed, &self.recent));
             }
@@ -144,6 +153,15 @@ impl Operations {
             }
             sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// The name of the other instance that owns a channel.
+    fn owner(&self, channel: ChannelId) -> Option<String> {
+        let seen = self.cluster.as_ref()?.borrow();
+        if seen.work.contains(&channel) {
+            return None;
+        }
+        seen.view.owner(channel).map(|instance| instance.name.clone())
     }
 
     fn find(&self, name_or_id: &str) -> Result<ChannelRef, Refusal> {

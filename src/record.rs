@@ -9,6 +9,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use crate::event::{ChannelId, Event, EventId, EventType, Offset};
@@ -50,6 +51,8 @@ pub struct Record {
     pub kind: EventType,
     /// When it happened, Unix seconds. Not signed.
     pub time: Option<i64>,
+    /// When it was first read, where that is known.
+    pub received: Option<Timestamp>,
     /// What names its proof: two records with one digest are one event. `None` where nothing is proved.
     pub digest: Option<Hash>,
     /// The JSON object, on one line, without the line break at its end.
@@ -74,14 +77,17 @@ impl Record {
     }
 
     fn new(channel: &ChannelRef, event: &Event, verification: &Verification<'_>, lines: &mut Lines) -> Self {
+        let received = lines.received.clone();
+        let text = received.as_ref().map(|(_, text)| &**text);
         let (json, parts, counted) =
-            lines.write(|json| line::render(json, channel, &event.raw, Some(event), verification));
+            lines.write(|json| line::render(json, channel, &event.raw, Some(event), text, verification));
         Self {
             channel: channel.clone(),
             offset: event.raw.offset,
             event_id: event.raw.id,
             kind: event.kind.clone(),
             time: event.payload.timestamp,
+            received: received.map(|(at, _)| at),
             digest: None,
             json,
             parts,
@@ -129,7 +135,7 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
         Verdict::Unsigned(_) | Verdict::Pending(_) => {}
     }
     let mut line = Vec::new();
-    line::render(&mut line, channel, raw, event.as_ref(), &verification);
+    line::render(&mut line, channel, raw, event.as_ref(), None, &verification);
     // All its parts are texts, so nothing is lost.
     String::from_utf8_lossy(&line).into_owned()
 }

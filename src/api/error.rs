@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use super::MAX_BODY;
+
 /// Why a call gave no result.
 #[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
@@ -27,7 +29,7 @@ pub enum ApiError {
     #[error(transparent)]
     Transient(Trouble),
     /// There is no memory for the whole answer: ask for fewer events.
-    #[error("there is no memory for an answer of {bytes} bytes: see limits.memory")]
+    #[error("{}", too_long(*bytes))]
     TooLong {
         /// As many bytes are announced, or twice as many have arrived.
         bytes: usize,
@@ -51,6 +53,14 @@ impl ApiError {
             _ => None,
         }
     }
+}
+
+fn too_long(bytes: usize) -> String {
+    if bytes == MAX_BODY {
+        let most = MAX_BODY >> 20;
+        return format!("the answer is longer than {most} MiB: no longer one is read, and no setting changes that");
+    }
+    format!("there is no memory for an answer of {bytes} bytes: see limits.memory")
 }
 
 /// An answer that is not a success: its status, and what of its envelope is fit to be shown.

@@ -8,16 +8,21 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tracing::error;
 
+use crate::api::Page;
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
 use crate::channel::settings::Settings;
-use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, SignerStatus};
+use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
 use crate::channel::verify::expect::Expect;
 use crate::event::Offset;
 use crate::ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
+use crate::memory::ChannelMemory;
 use crate::record::ChannelRef;
 use crate::verify::Address;
+
+/// A poll that has been under way for less long does not hang, however short the idle wait is.
+const HANGS: Duration = Duration::from_secs(5);
 
 /// One channel's status board.
 #[derive(Debug, Default)]
@@ -37,6 +42,12 @@ pub struct Board {
     unanswered: Option<Instant>,
     /// For how long that is no reason not to be ready.
     may_be_silent: Duration,
+    /// The service says that there are more events, and shows none when it is asked for the latest.
+    latest_is_empty: bool,
+    /// When the polls were asked that are not answered yet.
+    asked: Vec<Instant>,
+    /// The channel's own.
+    memory: Arc<ChannelMemory>,
     pub(super) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
@@ -50,12 +61,18 @@ pub(super) struct LaneBoard {
 }
 
 impl Board {
+    /// Of a channel that has that memory.
+    pub(super) fn of(memory: Arc<ChannelMemory>) -> Self {
+        Self { memory, ..Self::default() }
+    }
+
     /// The channel as it is now, with the lanes of these sinks. What is durable is looked up in the ledger.
     pub fn status(&self, channel: &ChannelRef, sinks: &[Arc<str>], pauses: &Pauses, ledger: &Ledger) -> ChannelStatus {
         let mut status = self.status.clone();
         if status.activity == Activity::Stopped && pauses.paused.channel.is_some() {
             status.activity = Activity::Paused;
         }
+        self.awaiting_memory(&mut status.activity);
         // Once the service has answered, the channel goes as far as it has been read, at the least.
         let highest = sinks.iter().filter_map(|sink| ledger.cursor(sink)?.through).max();
         let newest = status.last_poll.and(self.newest.offset().max(highest));
@@ -79,9 +96,24 @@ impl Board {
         }
     }
 
-    /// For how long the service has not answered a poll, where that is longer than three idle waits and a retry.
+    /// For how long the service has not answered a poll, where that is longer than three idle waits and a retry. A poll that
+    /// hangs counts from when it was asked.
     fn silence(&self) -> Option<Duration> {
-        self.unanswered.map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
+        let hanging = self.asked.iter().min().filter(|asked| asked.elapsed() > HANGS);
+        let hangs_since = hanging.map(|asked| self.silent_since(*asked));
+        self.unanswered.or(hangs_since).map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
+    }
+
+    /// Since when the service is silent, where it has not answered a poll that was asked then. Another one may have been
+    /// answered meanwhile, and a wait for memory is no silence of the service.
+    fn silent_since(&self, asked: Instant) -> Instant {
+        [self.answered, self.memory.waited_until()].into_iter().flatten().fold(asked, Instant::max)
+    }
+
+    fn awaiting_memory(&self, activity: &mut Activity) {
+        if *activity == Activity::Reading && self.memory.waits() {
+            *activity = Activity::AwaitingMemory;
+        }
     }
 
     /// Shows the signers of these settings from now on, with what is known of them already.
@@ -95,6 +127,11 @@ impl Board {
         let signer = |signer: &Address| SignerStatus { signer: *signer, last_seen: last_seen(signer) };
         self.status.signers = signers.addresses().iter().map(signer).collect();
         self.status.required_signatures = signers.required();
+    }
+
+    /// The signers whose signatures were counted since then.
+    pub(crate) fn signers_seen_since(&self, since: Timestamp) -> Vec<SignerStatus> {
+        self.status.signers.iter().filter(|signer| signer.last_seen >= Some(since)).copied().collect()
     }
 
     /// Notes an event that needed a proof and was rejected.
@@ -111,12 +148,43 @@ impl Board {
         seen.for_each(|known| known.last_seen = last_seen);
     }
 
-    /// Notes a page of these offsets, descending.
-    pub(super) fn polled(&mut self, offsets: impl Iterator<Item = Offset>) {
+    /// Notes the answer to a poll by an offset, or for the latest events.
+    pub(super) fn polled(&mut self, from: Option<Offset>, page: &Page) {
         let now = Timestamp::now();
-        self.newest.shown(offsets, now);
+        self.note_progress(from, page);
+        self.newest.shown(page.events.iter().map(|event| event.offset), now);
         self.status.last_poll = Some(now);
         (self.answered, self.unanswered) = (Some(Instant::now()), None);
+    }
+
+    /// Counts answers in a row that say that there are more events, and show none that can follow. That they show none at
+    /// all means nothing by itself: there may be older ones. But among the latest events is one, where there are any; and what
+    /// is asked for by an offset is not below it.
+    fn note_progress(&mut self, from: Option<Offset>, page: &Page) {
+        let (highest, lowest) = (page.events.first(), page.events.last());
+        let known = self.lanes.values().map(|lane| lane.status.cursor).max().flatten().max(self.newest.offset());
+        let is_new = highest.is_some_and(|highest| Some(highest.offset) > known);
+        let is_empty = page.events.is_empty();
+        if from.is_none() {
+            self.latest_is_empty = is_empty && page.has_more;
+        }
+        let is_below = lowest.is_some_and(|lowest| Some(lowest.offset) < from);
+        let in_vain = page.has_more && !is_new && (is_below || is_empty && self.latest_is_empty);
+        let status = &mut self.status;
+        if in_vain {
+            status.polls_in_vain = status.polls_in_vain.saturating_add(1);
+            status.shown_in_vain = match (highest, lowest, from) {
+                (Some(highest), Some(lowest), Some(from)) => {
+                    format!("offsets {} to {} for offset {from}", lowest.offset, highest.offset)
+                }
+                _ => "empty pages".to_owned(),
+            };
+            if status.polls_in_vain == POLLS_IN_VAIN {
+                error!(channel = %status.channel, shown = status.shown_in_vain, "answers say that there are more events and show none that is new: an operator must look");
+            }
+        } else if is_new || from.is_some() {
+            status.polls_in_vain = 0;
+        }
     }
 
     /// Notes whether the service's newest event is below what was read: the offset that was read, where it is.
@@ -128,14 +196,17 @@ impl Board {
         self.status.newest_below = read;
     }
 
-    /// Notes a poll that was asked then and got no usable answer. Another one may have been answered meanwhile.
+    /// Notes a poll that was asked then and got no usable answer.
     pub(super) fn not_answered(&mut self, asked: Instant) {
-        self.unanswered = self.unanswered.or(Some(asked).max(self.answered));
+        self.unanswered = self.unanswered.or(Some(self.silent_since(asked)));
     }
 
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
         let lane = self.lanes.get(sink);
-        let LaneStatus { error, reading, .. } = lane.map(|lane| lane.status.clone()).unwrap_or_default();
+        let LaneStatus { error, mut reading, .. } = lane.map(|lane| lane.status.clone()).unwrap_or_default();
+        if let Some(reading) = &mut reading {
+            self.awaiting_memory(reading);
+        }
         // A lane that began after its sink had gone has no error of its own.
         let error = error.or_else(|| lane.and(pauses.gone.get(&**sink)).cloned());
         let state = match (&error, &reading) {
@@ -206,6 +277,29 @@ impl Board {
     }
 }
 
+/// A poll that is being asked. Dropping it ends it, answered or not.
+pub(super) struct Polling<'a> {
+    handle: &'a Handle,
+    pub(super) asked: Instant,
+}
+
+impl<'a> Polling<'a> {
+    pub(super) fn begin(handle: &'a Handle) -> Self {
+        let asked = Instant::now();
+        handle.board().asked.push(asked);
+        Self { handle, asked }
+    }
+}
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        let asked = &mut self.handle.board().asked;
+        if let Some(at) = asked.iter().position(|asked| *asked == self.asked) {
+            asked.swap_remove(at);
+        }
+    }
+}
+
 /// A run of a channel. Dropping it shows that the run has ended.
 pub(super) struct RunOnBoard<'a>(&'a Handle);
 
@@ -229,6 +323,7 @@ impl Drop for RunOnBoard<'_> {
         board.status.late_error = None;
         board.unanswered = None;
         board.status.newest_below = None;
+        board.status.polls_in_vain = 0;
     }
 }
 

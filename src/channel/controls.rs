@@ -180,7 +180,11 @@ pub struct Handles {
 impl Handles {
     /// The handle of a channel: always the same.
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
-        let new = || Arc::new(Handle { memory: ChannelMemory::of(&self.memory), ..Handle::default() });
+        let new = || {
+            let memory = ChannelMemory::of(&self.memory);
+            let board = Mutex::new(Board::of(memory.clone()));
+            Arc::new(Handle { board, memory, ..Handle::default() })
+        };
         lock(&self.each).entry(channel).or_insert_with(new).clone()
     }
 }

@@ -155,31 +155,34 @@ fn all(shared: &RunContext) -> Vec<Offset> {
 }
 
 /// What came of asking for a proof.
-struct Asked {
+struct Asked<'a> {
     since: SystemTime,
+    context: StageContext<'a>,
     /// `None` where the service did not answer.
     outcome: Option<Outcome>,
     /// The bytes that are kept told it, as of an event that an operator has released or has delivered again.
     by_kept_bytes: bool,
 }
 
-async fn ask(
+async fn ask<'a>(
     shared: &RunContext,
     read_plan: &ReadPlan,
     offset: Offset,
-    reporter: &StatusReporter,
-) -> Result<Asked, ChannelError> {
+    reporter: &'a StatusReporter,
+) -> Result<Asked<'a>, ChannelError> {
     let since = SystemTime::now();
-    let asked = |outcome| Asked { since, outcome, by_kept_bytes: false };
-    let event_id = shared.look(|ledger| ledger.late().get(&offset).map(|late| late.event_id));
+    let known = shared.look(|ledger| ledger.late().get(&offset).map(|late| (late.event_id, late.received)));
+    let received = known.and_then(|(_, received)| received).unwrap_or_else(|| shared.channel.parts.machine.time());
+    let context = StageContext { reporter, received, trace: None };
+    let asked = |outcome| Asked { since, context, outcome, by_kept_bytes: false };
     // `None` where no lane is owed it any more.
-    let Some(event_id) = event_id else { return Ok(asked(None)) };
+    let Some((event_id, _)) = known else { return Ok(asked(None)) };
     if let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?
-        && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id: event_id, json }).await?
+        && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id: event_id, json }, context).await?
     {
         return Ok(Asked { by_kept_bytes: true, ..asked(Some(outcome)) });
     }
-    read_plan.ask_for_proof(offset, event_id, StageContext { reporter, trace: None }).await.map(asked)
+    read_plan.ask_for_proof(offset, event_id, context).await.map(asked)
 }
 
 /// Deals with the answer about an event.
@@ -187,7 +190,7 @@ async fn take(
     shared: &RunContext,
     read_plan: &ReadPlan,
     offset: Offset,
-    Asked { since, outcome, by_kept_bytes }: Asked,
+    Asked { since, context, outcome, by_kept_bytes }: Asked<'_>,
 ) -> Result<(), ChannelError> {
     let RunContext { late, hub, .. } = shared;
     let (settled, last_read) = match outcome {
@@ -230,7 +233,7 @@ async fn take(
                 return Ok(());
             };
             let raw = RawEvent { offset, id: facts.event_id, json };
-            vec![Change::Quarantine(read_plan.proof_timeout(raw, None))]
+            vec![Change::Quarantine(read_plan.proof_timeout(raw, context))]
         }
     };
     shared.commit(changes).await

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use jiff::Timestamp;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
@@ -29,8 +30,13 @@ const SHARE: usize = 50;
 /// The machine that a channel runs on.
 #[async_trait]
 pub(super) trait Machine: Send + Sync + fmt::Debug {
-    /// Unix seconds. They can go back, when the clock is set back.
-    fn now(&self) -> i64;
+    /// The time, in milliseconds. It can go back, when the clock is set back.
+    fn time(&self) -> Timestamp;
+
+    /// The same in Unix seconds.
+    fn now(&self) -> i64 {
+        self.time().as_second()
+    }
 
     /// When the process began: polling slots count from here.
     fn began(&self) -> Instant;
@@ -38,10 +44,12 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     /// Waits that grow, with random differences.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
-    /// Checks events off the async threads; the result is in their order. Its records take of the memory.
+    /// Checks events that were first read then, off the async threads; the result is in their order. Its records take of
+    /// the memory.
     async fn check(
         &self,
         settings: &Arc<Settings>,
+        received: Timestamp,
         events: Vec<RawEvent>,
         memory: &Arc<ChannelMemory>,
     ) -> Result<Vec<Checked>, ChannelError>;
@@ -124,8 +132,9 @@ impl ThisMachine {
 
 #[async_trait]
 impl Machine for ThisMachine {
-    fn now(&self) -> i64 {
-        jiff::Timestamp::now().as_second()
+    fn time(&self) -> Timestamp {
+        let now = Timestamp::now();
+        Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
     }
 
     fn began(&self) -> Instant {
@@ -139,13 +148,14 @@ impl Machine for ThisMachine {
     async fn check(
         &self,
         settings: &Arc<Settings>,
+        received: Timestamp,
         events: Vec<RawEvent>,
         memory: &Arc<ChannelMemory>,
     ) -> Result<Vec<Checked>, ChannelError> {
         let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
         let shares = (0..shares).map(|_| {
             let (settings, share, memory) = (settings.clone(), events.by_ref().take(SHARE).collect(), memory.clone());
-            self.processors.run(move || Checked::all(&settings, share, memory))
+            self.processors.run(move || Checked::all(&settings, received, share, memory))
         });
         let checked = join_all(shares).await.into_iter().flatten().collect();
         self.prepare(&settings.verification.verifier)?;

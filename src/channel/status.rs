@@ -21,6 +21,9 @@ use crate::verify::Address;
 /// Where so many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;
 
+/// After so many answers in a row that claim more events, and show none that is new, the channel does not move.
+pub const POLLS_IN_VAIN: u32 = 15;
+
 /// A channel as it is now.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChannelStatus {
@@ -57,6 +60,12 @@ pub struct ChannelStatus {
     /// The cursor that the service's newest event is below, where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_below: Option<Offset>,
+    /// Answers in a row that said that there are more events, and showed none that is new.
+    #[serde(default)]
+    pub polls_in_vain: u32,
+    /// What the last of them showed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub shown_in_vain: String,
     /// Events that needed a proof and were rejected since the last verified one, by the configuration in force.
     #[serde(default)]
     pub rejected_in_a_row: u32,
@@ -177,6 +186,8 @@ pub enum Activity {
     Paused,
     /// It waits for the service, or verifies events.
     Reading,
+    /// It waits for memory, of which there is as much as `limits.memory` says.
+    AwaitingMemory,
     /// It hands on what was read, or waits for a lane that takes it.
     Delivering,
     /// There is no more for now.
@@ -206,6 +217,11 @@ pub enum Activity {
     QuarantineFull,
     /// The channel does not exist, or is archived.
     Gone,
+    /// It runs in another instance, or waits for one to claim it.
+    Elsewhere {
+        /// That instance's name.
+        owner: Option<String>,
+    },
 }
 
 impl Activity {

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
@@ -13,7 +15,7 @@ use crate::channel::read::source::Source;
 use crate::channel::verify::Checked;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use crate::ledger::tests::memory::{Disk, Gate, Write};
-use crate::ledger::{Effects, Lease, Ledgers};
+use crate::ledger::{Effects, Lease, Ledger, Ledgers};
 use crate::memory::ChannelMemory;
 use crate::metrics::Metrics;
 use crate::retry::{Retry, RetryPolicy};
@@ -41,11 +43,12 @@ impl Source for TestSource {
         let first = offset.map_or(all - i64::from(limit) + 1, |offset| offset.get() + 1).max(1);
         let last = all.min(first + i64::from(limit) - 1);
         let events: Vec<_> = (first..=last).rev().map(notice).collect();
-        self.handle.board().polled(events.iter().map(|event| event.offset));
+        let page = Page { events, has_more: last < all };
+        self.handle.board().polled(offset, &page);
         if offset.is_some() {
             self.read_through.fetch_max(last, Relaxed);
         }
-        Ok(Page { events, has_more: last < all })
+        Ok(page)
     }
 
     async fn created(&self, _: Option<i64>, _: i64, _: u16) -> Result<Page, ApiError> {
@@ -102,8 +105,8 @@ struct TestMachine {
 
 #[async_trait]
 impl Machine for TestMachine {
-    fn now(&self) -> i64 {
-        self.began.elapsed().as_secs().cast_signed()
+    fn time(&self) -> Timestamp {
+        Timestamp::from_second(self.began.elapsed().as_secs().cast_signed()).unwrap()
     }
 
     fn began(&self) -> Instant {
@@ -117,10 +120,11 @@ impl Machine for TestMachine {
     async fn check(
         &self,
         settings: &Arc<Settings>,
+        received: Timestamp,
         events: Vec<RawEvent>,
         memory: &Arc<ChannelMemory>,
     ) -> Result<Vec<Checked>, ChannelError> {
-        Ok(Checked::all(settings, events, memory.clone()))
+        Ok(Checked::all(settings, received, events, memory.clone()))
     }
 }
 
@@ -205,10 +209,29 @@ async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
 async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
     let settings = Arc::new(settings());
     let events = (1..=1000).map(notice).collect();
-    let checked = ThisMachine::new(Arc::default()).check(&settings, events, &Arc::default()).await.unwrap();
+    let checked = ThisMachine::new(Arc::default())
+        .check(&settings, Timestamp::UNIX_EPOCH, events, &Arc::default())
+        .await
+        .unwrap();
     let offsets = checked.iter().map(|checked| match checked {
         Checked::Unsigned(notice, _) => notice.event().raw.offset.get(),
         other => panic!("{other:?}"),
     });
     assert!(offsets.eq(1..=1000));
+}
+
+#[tokio::test]
+async fn a_channel_that_waits_for_memory_says_so() {
+    let handles = Handles::default();
+    handles.memory.share_among(8 << 20, 2);
+    let [handle, other] = [7, 8].map(|id| handles.of(ChannelId(Uuid::from_u128(id))));
+    let _on_board = RunOnBoard::begin(&handle, &"c".into());
+    let activity = || handle.board().status(&settings().channel, &[], &handle.pauses(), &Ledger::default()).activity;
+    let held = other.memory.exceed(8 << 20);
+    let mut waiting = Box::pin(handle.memory.reserve(2 << 20));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert_eq!(activity(), Activity::AwaitingMemory);
+    drop(held);
+    waiting.await;
+    assert_eq!(activity(), Activity::Reading);
 }

@@ -51,19 +51,21 @@ const SECOND_LOOKS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StageContext<'a> {
     pub(super) reporter: &'a StatusReporter,
+    /// When they were first read.
+    pub(super) received: Timestamp,
     /// `None` for an event that is read outside a batch.
     pub(super) trace: Option<TraceId>,
 }
 
 impl ReadPlan {
-    /// Checks events that follow each other, in their order.
-    pub(super) async fn check(&self, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+    /// Checks events that follow each other and were first read then, in their order.
+    pub(super) async fn check(&self, received: Timestamp, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let Channel { parts, handle, .. } = &*self.channel;
-        parts.machine.check(&self.settings, events, &handle.memory).await
+        parts.machine.check(&self.settings, received, events, &handle.memory).await
     }
 
-    async fn check_one(&self, event: RawEvent) -> Result<Checked, ChannelError> {
-        let mut checked = self.check(vec![event]).await?;
+    async fn check_one(&self, received: Timestamp, event: RawEvent) -> Result<Checked, ChannelError> {
+        let mut checked = self.check(received, vec![event]).await?;
         Ok(checked.pop().expect("as many verdicts as events"))
     }
 
@@ -103,50 +105,50 @@ impl ReadPlan {
 
     /// The outcome after the second look. A duplicate or a contradiction is read again as well.
     async fn admit(&self, checked: Checked, context: StageContext<'_>) -> Result<Outcome, ChannelError> {
-        let (raw, alarm) = match self.settle(checked, context.trace) {
+        let (raw, alarm) = match self.settle(checked, context) {
             Ok(outcome) => return Ok(outcome),
             Err(alarmed) => *alarmed,
         };
         Ok(match self.read_again(&raw, context).await {
-            None => Outcome::Unconfirmed(self.quarantine(raw, alarm.into(), context.trace)),
-            Some(again) => self.settle_finally(self.check_one(again).await?, context.trace),
+            None => Outcome::Unconfirmed(self.quarantine(raw, alarm.into(), context)),
+            Some(again) => self.settle_finally(self.check_one(context.received, again).await?, context),
         })
     }
 
     /// The outcome of an event that is not read again: an alarm rejects it.
-    fn settle_finally(&self, checked: Checked, trace: Option<TraceId>) -> Outcome {
-        self.settle(checked, trace).unwrap_or_else(|alarmed| {
+    fn settle_finally(&self, checked: Checked, context: StageContext<'_>) -> Outcome {
+        self.settle(checked, context).unwrap_or_else(|alarmed| {
             let (raw, alarm) = *alarmed;
-            Outcome::Rejected(self.quarantine(raw, alarm.into(), trace))
+            Outcome::Rejected(self.quarantine(raw, alarm.into(), context))
         })
     }
 
     /// The outcome of an event; an alarm where it is a duplicate or a contradiction. An event is counted once, as far as is
     /// remembered.
-    fn settle(&self, checked: Checked, trace: Option<TraceId>) -> Result<Outcome, Box<(RawEvent, Alarm)>> {
+    fn settle(&self, checked: Checked, context: StageContext<'_>) -> Result<Outcome, Box<(RawEvent, Alarm)>> {
         let (channel, recent) = (self.settings.channel.id, &self.channel.parts.recent);
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
-                if self.note_admitted(&raw, recent.verified(channel, &raw, &proof), trace)? {
+                if self.note_admitted(&raw, recent.verified(channel, &raw, &proof), context.trace)? {
                     self.channel.metrics.verdict(Some(&record.kind), Sort::Verified);
                     self.channel.metrics.unknown_signers(proof.strangers);
                     self.channel.handle.board().verified(&proof.signers, self.channel.parts.machine.now());
                 }
-                self.note_workflow(&raw, &proof, trace);
+                self.note_workflow(&raw, &proof, context.trace);
                 Outcome::Deliver(record)
             }
             Checked::Unsigned(unsigned, record) => {
                 let event = unsigned.event();
-                let is_news =
-                    record.is_none() || self.note_admitted(&event.raw, recent.notice(channel, &unsigned), trace)?;
+                let is_news = record.is_none()
+                    || self.note_admitted(&event.raw, recent.notice(channel, &unsigned), context.trace)?;
                 if is_news {
                     self.channel.metrics.verdict(Some(&event.kind), Sort::Unsigned);
                 }
                 record.map_or(Outcome::Dropped(event.raw.offset), Outcome::Deliver)
             }
-            Checked::Pending(raw) => self.set_aside(raw, trace),
-            Checked::Rejected(raw, rejection) => Outcome::Rejected(self.quarantine(raw, rejection, trace)),
-            Checked::Unconfirmed(raw, rejection) => Outcome::Unconfirmed(self.quarantine(raw, rejection, trace)),
+            Checked::Pending(raw) => self.set_aside(raw, context),
+            Checked::Rejected(raw, rejection) => Outcome::Rejected(self.quarantine(raw, rejection, context)),
+            Checked::Unconfirmed(raw, rejection) => Outcome::Unconfirmed(self.quarantine(raw, rejection, context)),
         })
     }
 
@@ -190,14 +192,15 @@ impl ReadPlan {
     }
 
     /// Without an id the service cannot be asked for the proof.
-    fn set_aside(&self, raw: RawEvent, trace: Option<TraceId>) -> Outcome {
+    fn set_aside(&self, raw: RawEvent, context: StageContext<'_>) -> Outcome {
         let Some(event_id) = raw.id else {
             let detail = "a proof is due, and there is no event_id to ask for it by";
-            return Outcome::Rejected(self.quarantine(raw, Rejection::new(PENDING_WITHOUT_ID, detail), trace));
+            return Outcome::Rejected(self.quarantine(raw, Rejection::new(PENDING_WITHOUT_ID, detail), context));
         };
         // A copy: a slice would keep its whole page in memory for as long as it waits.
         let json = self.channel.handle.memory.copy(&raw.json);
         let first_seen = self.channel.parts.machine.now();
-        Outcome::Pending(Pending { offset: raw.offset, event_id: Some(event_id), first_seen, json })
+        let received = Some(context.received);
+        Outcome::Pending(Pending { offset: raw.offset, event_id: Some(event_id), first_seen, received, json })
     }
 }

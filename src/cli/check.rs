@@ -46,7 +46,7 @@ pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
     let mut loaded = Config::load(file);
     let asked = match &mut loaded {
         Ok(config) => {
-            let state = Sled::examine(&config.state_path);
+            let state = Sled::examine(&config.state.path);
             config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
             if args.connect { Some(connect::ask(config, state, args.show_body).await) } else { None }
         }
@@ -94,7 +94,7 @@ fn print(
 fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     writeln!(out, "The configuration is valid.\n")?;
     writeln!(out, "service  {}", config.api.client.base_url)?;
-    writeln!(out, "state    {}", config.state_path.display())?;
+    writeln!(out, "state    {}", shown_state(config))?;
     writeln!(out, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
     for Channel { channel, start, sinks, verification, .. } in &config.channels {
         let signers = verification.verifier.signers();
@@ -122,6 +122,16 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
         writeln!(out, "sink {name}: {}, as {}{filtered}", settings.shown(), <&str>::from(shape.format))?;
     }
     config.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+}
+
+fn shown_state(Config { state, .. }: &Config) -> String {
+    let path = state.path.display();
+    match &state.database {
+        None => path.to_string(),
+        Some(database) => {
+            format!("schema {} of a shared database, as instance {} in {path}", database.schema, database.instance)
+        }
+    }
 }
 
 fn json_of(config: &Config) -> Value {
@@ -154,7 +164,7 @@ fn json_of(config: &Config) -> Value {
     json!({
         "valid": true,
         "base_url": config.api.client.base_url.as_str(),
-        "state_path": config.state_path.display().to_string(),
+        "state_path": config.state.path.display().to_string(),
         "admin_listen": config.listen,
         "channels": channels.collect::<Vec<_>>(),
         "sinks": sinks.collect::<Map<_, _>>(),

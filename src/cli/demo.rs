@@ -61,7 +61,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     telemetry::init_plain(&config.log);
 
     println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);
-    let ledgers = Arc::new(open_ledgers(config.state_path.clone()).await?);
+    let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
     let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default() });
     let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;

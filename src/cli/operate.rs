@@ -63,25 +63,25 @@ impl Operator {
 
     /// Asks the running daemon.
     pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
-        let path = self.config.state_path.display();
+        let path = self.config.state.path.display();
         let none = || Failure(Exit::Failed, format!("no daemon answers in {path}: nothing runs there"));
         self.answer(request).await?.ok_or_else(none)
     }
 
     /// Asks the running daemon or, where none runs, carries the request out here.
     pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
-        let path = &self.config.state_path;
+        let path = &self.config.state.path;
         let since = Instant::now();
         loop {
             if let Some(answer) = self.answer(request).await? {
                 return Ok(answer);
             }
             owned(path)?;
-            match open_ledgers(path.clone()).await {
+            match open_ledgers(self.config.state.clone()).await {
                 Ok(ledgers) => {
                     let (ledgers, handles, recent) = (Arc::new(ledgers), Arc::default(), Arc::default());
                     let channels = configured(&self.config.channels);
-                    let operations = Operations { ledgers, handles, recent, daemon: None, channels };
+                    let operations = Operations { ledgers, handles, recent, daemon: None, cluster: None, channels };
                     return Ok(request.perform(&operations).await?);
                 }
                 // A daemon that starts or ends has it, or another command.
@@ -103,7 +103,7 @@ impl Operator {
 
     /// What the running daemon answers; `None` where none runs.
     async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
-        let path = &self.config.state_path;
+        let path = &self.config.state.path;
         let doing = format!("the daemon on the state in {} could not be asked", path.display());
         Ok(operator::ask(path, request).await.map_err(Failure::io(doing))?.transpose()?)
     }

@@ -11,7 +11,8 @@ use crate::operator::api::Reload;
 ///
 /// As SIGHUP does, but with an answer: where anything is wrong with it, everything goes on as before, every problem is
 /// printed, and the exit code is 78. Channels and sinks that are no different do not notice. state.path, the keys of
-/// admin and log.format cannot change while the daemon runs. Secrets that change on the disk are noticed without this.
+/// admin and log.format cannot change while the daemon runs. Where events like those verified in the last 24 hours will be
+/// rejected by it, that is a warning, here and in the log. Secrets that change on the disk are noticed without this.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print one JSON object: what was added, removed and changed.
@@ -25,5 +26,6 @@ pub(super) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write
         return say_json(out, &changes);
     }
     let changed = if changes.is_empty() { "nothing is different".to_owned() } else { changes.to_string() };
-    say(out, format!("in force: {changed}"))
+    let warnings = changes.warnings.iter().map(|warning| format!("warning: {warning}"));
+    say(out, [format!("in force: {changed}")].into_iter().chain(warnings).collect::<Vec<_>>().join("\n"))
 }

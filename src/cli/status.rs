@@ -167,12 +167,15 @@ fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
     let style = match activity {
         Activity::Reading | Activity::Delivering | Activity::Idle => GOOD,
         Activity::Waiting { error } if !error.needs_attention => PASSING,
-        Activity::AwaitingProof { .. } => PASSING,
-        Activity::Paused => ASIDE,
+        Activity::AwaitingProof { .. } | Activity::AwaitingMemory => PASSING,
+        Activity::Paused | Activity::Elsewhere { .. } => ASIDE,
         _ => BAD,
     };
     let detail = match activity {
         Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
+        Activity::AwaitingMemory => "until it is given back: see limits.memory".to_owned(),
+        Activity::Elsewhere { owner: Some(owner) } => format!("in instance {owner}"),
+        Activity::Elsewhere { owner: None } => "nobody owns it".to_owned(),
         _ => activity.problem().map_or_else(String::new, |error| problem(error, now)),
     };
     (style, <&str>::from(activity).replace('_', " "), detail)

@@ -20,6 +20,7 @@ impl Changes {
             channels: difference(&channels(before), &channels(after)),
             sinks: difference(&before.sinks, &after.sinks),
             others: others.iter().filter(|(_, changed)| *changed).map(|(name, _)| (*name).to_owned()).collect(),
+            warnings: Vec::new(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The process itself: where it keeps its state, where it answers, what it logs.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
@@ -10,8 +10,10 @@ use super::channel::{self, Channel};
 use super::files::{Text, read_pem};
 use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section, all};
-use super::values::{http_url, path, size_in, word};
+use super::state;
+use super::values::{http_url, size_in, word};
 use crate::http::{self, Authorities};
+use crate::ledger::store::StateSettings;
 use crate::telemetry::Log;
 use crate::telemetry::trace::Otlp;
 
@@ -19,8 +21,8 @@ use crate::telemetry::trace::Otlp;
 /// run, its secrets may be absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Local {
-    /// `state.path`: the directory of cursors, late proofs and quarantine.
-    pub state_path: PathBuf,
+    /// `[state]` and `[cluster]`: where channels are remembered.
+    pub state: StateSettings,
     /// `[log]`: what is logged.
     pub log: Log,
     /// `[channels.NAME]`, in the order of their names.
@@ -34,7 +36,7 @@ impl Local {
     /// What is wrong with it; where the file cannot be read at all, that.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         load_part(file, |root| {
-            all!(Self { state_path: read_state_path(root), log: read_log(root), channels: Ok(channel::read_all(root)) })
+            all!(Self { state: state::read(root), log: read_log(root), channels: Ok(channel::read_all(root)) })
         })
     }
 }
@@ -54,10 +56,6 @@ pub(super) fn load_part<T>(
     let reader = Reader::open(&Text::read(file)?, std::env::vars_os())?;
     let part = read(&reader.root());
     reader.finish(part)
-}
-
-pub(super) fn read_state_path(root: &Section<'_>) -> Result<PathBuf, Reported> {
-    root.section("state").required("path", path)
 }
 
 pub(super) fn read_memory(root: &Section<'_>) -> Result<u64, Reported> {

@@ -15,6 +15,7 @@ mod environment;
 mod files;
 mod routing;
 mod secrets;
+mod state;
 mod webhooks;
 
 const GOOD: &str = r#"

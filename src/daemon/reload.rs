@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::systemd::Phase;
-use super::{Daemon, StartError, assembly};
+use super::{Daemon, StartError, assembly, verification};
 use crate::config::{Channel, Config, ConfigError, Text};
 use crate::operator::{Changes, Operations};
 use crate::telemetry::{ALWAYS, Chain};
@@ -68,14 +68,18 @@ impl Daemon {
         let (before, config) = (&self.loaded.config, &loaded.config);
         check_lasting(before, config)?;
         let (sinks, channels) = assembly::assemble(config, Some((before, &self.sinks)), &self.parts)?;
-        let changes = Changes::between(before, config);
+        let warnings = verification::warnings(before, config, &self.parts.handles);
+        for warning in &warnings {
+            warn!(target: ALWAYS, warning, "the new configuration rejects what was verified lately");
+        }
+        let changes = Changes { warnings, ..Changes::between(before, config) };
         self.logs.set(&config.log);
         self.exporting.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();
         self.operations.send_modify(|now| *now = Arc::new(Operations { channels: configured, ..(**now).clone() }));
-        self.supervisor.follow(&channels, config.shutdown_grace);
         self.parts.metrics.config_in_force();
         (self.loaded, self.sinks, self.complaint) = (loaded, sinks, None);
+        self.follow(channels);
         Ok(changes)
     }
 
@@ -97,7 +101,8 @@ impl Daemon {
 fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
     let endpoint = |config: &Config| config.otlp.as_ref().map(|otlp| otlp.endpoint.clone());
     let kept = [
-        ("state.path", before.state_path == after.state_path),
+        ("state.path", before.state.path == after.state.path),
+        ("[state] and [cluster]", before.state.database == after.state.database),
         ("admin.listen", before.listen == after.listen),
         ("admin.hosts", before.hosts == after.hosts),
         ("log.format", before.log.format == after.log.format),

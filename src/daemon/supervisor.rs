@@ -4,7 +4,7 @@
 //!
 //! * **One bad part stops only itself.** A channel that is gone ends alone. A channel that panicked starts again alone.
 //! * **A shared failure ends all.** A state that cannot be written, or a closed standard output, ends every channel, each
-//!   after its batch in hand.
+//!   after its batch in hand. A database server that is away is no such failure: it is waited for.
 //! * **Unchanged channels go on.** A running channel takes over its part of a new configuration: see
 //!   [`Channel::become_like`].
 //! * **No channel is not an end.** With no wanted channel the supervisor waits for `stop` or for another list.
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::channel::{Channel, ChannelError, Task, Tasks};
+use crate::ledger::StateError;
 use crate::retry::{Retry, RetryPolicy};
 use crate::telemetry::{ALWAYS, Chain};
 
@@ -89,7 +90,9 @@ impl Supervisor {
         for channel in wanted {
             let stays = |task: &&Task<Started>| !task.leave.is_cancelled() && task.on.0.identity == channel.identity;
             if let Some(task) = self.tasks.running().find(stays) {
-                task.on.0.become_like(channel);
+                if !Arc::ptr_eq(&task.on.0, channel) {
+                    task.on.0.become_like(channel);
+                }
                 continue;
             }
             self.spawn((channel.clone(), Retry::new(RESTART)), after);
@@ -142,14 +145,23 @@ impl Supervisor {
         };
         match error {
             ChannelError::Gone => None,
-            ChannelError::Lost | ChannelError::Panicked(_) | ChannelError::Refused(_) => {
-                let (wait, lost) = (retry.next_wait(None), matches!(error, ChannelError::Lost));
+            ChannelError::Lost
+            | ChannelError::State(StateError::Database(_))
+            | ChannelError::Panicked(_)
+            | ChannelError::Refused(_) => {
+                let wait = retry.next_wait(None);
                 let wait_ms = wait.as_millis();
-                if lost {
-                    warn!(channel = %name, wait_ms, "another instance owns the channel: trying to claim it again");
-                } else {
-                    channel.metrics.panicked();
-                    error!(channel = %name, wait_ms, error = %Chain(&error), "channel failed by a defect: starting it again");
+                match &error {
+                    ChannelError::Lost => {
+                        info!(channel = %name, wait_ms, "another instance owns the channel: it is claimed again where that ends");
+                    }
+                    ChannelError::State(error) => {
+                        warn!(channel = %name, wait_ms, error = %Chain(error), "the state cannot be read now: starting the channel again");
+                    }
+                    error => {
+                        channel.metrics.panicked();
+                        error!(channel = %name, wait_ms, error = %Chain(error), "channel failed by a defect: starting it again");
+                    }
                 }
                 if !task.leave.is_cancelled() {
                     self.spawn(task.on, wait);

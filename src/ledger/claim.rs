@@ -50,9 +50,10 @@ pub enum CommitError {
 pub struct Ledgers {
     /// Where they are kept, for what needs no claim: bodies, channels, and what was lost.
     pub store: Arc<dyn Store>,
-    /// Locked by the claim of each channel.
+    /// Locked by the owner of each channel.
     owners: Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<()>>>>,
     commits: mpsc::Sender<Request>,
+    releases: mpsc::UnboundedSender<Lease>,
     /// How the writing goes.
     pub writes: Arc<Writes>,
     /// They write, as long as this lives.
@@ -73,7 +74,22 @@ pub struct Claim {
     commits: mpsc::Sender<Request>,
     /// Wakes what waits for room, in the order in which it began to wait: a test history must repeat exactly.
     changed: Notify,
-    owner: Arc<OwnedMutexGuard<()>>,
+    owner: Arc<Owner>,
+}
+
+/// Keeps a channel claimed in this process, and gives it up at the store when its last commit is written.
+#[derive(Debug)]
+pub(super) struct Owner {
+    lease: Lease,
+    releases: mpsc::UnboundedSender<Lease>,
+    _alone: OwnedMutexGuard<()>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // At the end of the process nothing is given up one by one any more.
+        let _ = self.releases.send(self.lease.clone());
+    }
 }
 
 impl Ledgers {
@@ -81,7 +97,9 @@ impl Ledgers {
     pub fn over(store: Arc<dyn Store>) -> Self {
         let (writes, mut tasks) = (Arc::default(), JoinSet::new());
         let commits = committer::start(&store, &writes, &mut tasks);
-        Self { store, owners: Mutex::default(), commits, writes, tasks }
+        let (releases, released) = mpsc::unbounded_channel();
+        tasks.spawn(release(store.clone(), released));
+        Self { store, owners: Mutex::default(), commits, releases, writes, tasks }
     }
 
     /// Claims a channel, of which so many proofs are to be remembered. Where this process has claimed it already, it waits
@@ -117,6 +135,7 @@ impl Ledgers {
     ) -> Result<Option<Claimed>, StateError> {
         let Some((lease, entries)) = self.store.claim(channel).await? else { return Ok(None) };
         let (ledger, delivered) = Ledger::load(entries, proofs)?;
+        let owner = Owner { lease: lease.clone(), releases: self.releases.clone(), _alone: owner };
         let claim = Claim {
             lease,
             ledger: Arc::new(Mutex::new(ledger)),
@@ -128,9 +147,23 @@ impl Ledgers {
         Ok(Some((claim, delivered)))
     }
 
+    /// The ledger of a channel as it is recorded, whoever owns it.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn read(&self, channel: ChannelId) -> Result<Ledger, StateError> {
+        Ok(Ledger::load(self.store.entries(channel).await?, 0)?.0)
+    }
+
     /// Ends the writing. Claims can commit nothing any more.
     pub async fn close(mut self) {
         self.tasks.shutdown().await;
+    }
+}
+
+async fn release(store: Arc<dyn Store>, mut released: mpsc::UnboundedReceiver<Lease>) {
+    while let Some(lease) = released.recv().await {
+        store.release(lease).await;
     }
 }
 
@@ -150,7 +183,7 @@ impl Claim {
     /// # Errors
     /// [`CommitError`].
     pub async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
-        if self.lease.lost.is_cancelled() {
+        if self.lease.is_lost() {
             return Err(CommitError::Lost);
         }
         let room = self.commits.reserve().await.map_err(|_| StateError::Closed)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Blocker, GivenUp, Pause, Paused, Quarantined, ShownWorkflow, WorkflowId, encode};
@@ -98,8 +99,10 @@ pub struct Pending {
     pub offset: Offset,
     /// What it is read again by, where that should be needed.
     pub event_id: Option<EventId>,
-    /// When it was first seen, Unix seconds.
+    /// When the wait for it began, Unix seconds.
     pub first_seen: i64,
+    /// When it was first read, where that is known.
+    pub received: Option<Timestamp>,
     /// The record as it came.
     pub json: Bytes,
 }

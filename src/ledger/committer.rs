@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prometheus::Histogram;
-use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::claim::CommitError;
+use super::claim::{CommitError, Owner};
 use super::store::{Lease, Outcome, Store};
 use super::{Effects, StateError};
 use crate::metrics;
@@ -47,7 +47,7 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Keeps the channel claimed in this process until its effects are written: the next claim reads them.
-    pub(super) _owner: Arc<OwnedMutexGuard<()>>,
+    pub(super) _owner: Arc<Owner>,
     pub(super) done: oneshot::Sender<Result<(), CommitError>>,
 }
 

@@ -37,8 +37,11 @@ impl fmt::Display for Cursor {
 pub struct Late {
     /// What it is read again by. Only an event that left the quarantine has none.
     pub event_id: Option<EventId>,
-    /// When it was first seen, Unix seconds.
+    /// When the wait for it began, Unix seconds.
     pub first_seen: i64,
+    /// When it was first read, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Timestamp>,
     /// The sinks whose lanes have passed its offset and are owed it.
     pub owed: BTreeSet<SinkName>,
     /// The size of its body.
@@ -59,6 +62,9 @@ pub struct Quarantined {
     pub detail: String,
     /// When it was rejected, Unix seconds.
     pub at: i64,
+    /// When it was first read, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Timestamp>,
     /// Where its proof, or other content of it, was delivered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Place>,
@@ -127,6 +133,9 @@ pub struct GivenUp {
     pub since: i64,
     /// When the sink gave up, Unix seconds.
     pub at: i64,
+    /// When it was first read, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Timestamp>,
     /// The size of its body.
     #[serde(skip)]
     pub bytes: u64,
@@ -135,7 +144,10 @@ pub struct GivenUp {
 /// Where an entry of one channel stands. In their order, what is known of an event comes before its body.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumDiscriminants)]
 #[strum_discriminants(name(Table), doc = "A kind of keys, by the name that a store gives its table.")]
-#[strum_discriminants(derive(strum::EnumIter, strum::IntoStaticStr), strum(serialize_all = "kebab-case"))]
+#[strum_discriminants(
+    derive(strum::EnumIter, strum::EnumString, strum::IntoStaticStr),
+    strum(serialize_all = "kebab-case")
+)]
 pub enum Key {
     /// [`Cursor`].
     #[strum_discriminants(strum(serialize = "cursors"))]

@@ -1,6 +1,7 @@
 //! What can go wrong with what is remembered, by what its owner can do about it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why the state could not be opened, read or written.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -27,6 +28,9 @@ pub enum StateError {
         #[source]
         source: Arc<std::io::Error>,
     },
+    /// The database server cannot be reached, or refuses.
+    #[error("the state's database cannot be used")]
+    Database(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The database itself is at fault. It is replaced where there is a mirror.
     #[error("the state database is damaged: {0}")]
     DamagedDatabase(String),
@@ -41,6 +45,15 @@ pub enum StateError {
 impl StateError {
     pub(super) fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { doing: doing.into(), source: Arc::new(source) }
+    }
+
+    pub(super) fn database(source: tokio_postgres::Error) -> Self {
+        Self::Database(Arc::new(source))
+    }
+
+    pub(super) fn database_silent(waited: Duration) -> Self {
+        let silent = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer for {} s", waited.as_secs()));
+        Self::Database(Arc::new(silent))
     }
 
     /// Written by a version that this one does not know.

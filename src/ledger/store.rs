@@ -7,11 +7,12 @@
 //!
 //! # Adding a store
 //!
-//! One file beside `sled.rs` that implements [`Store`], and a line in `daemon` that opens it. Entries are opaque: a
+//! One file or folder beside `sled.rs` that implements [`Store`], and a line in `daemon` that opens it. Entries are opaque: a
 //! table's name, the key's bytes, the value's bytes (see [`Key`]).
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -22,9 +23,37 @@ use tokio_util::sync::CancellationToken;
 use super::{Effects, Entries, Key, StateError};
 use crate::event::ChannelId;
 
+mod directory;
+mod postgres;
+pub mod shared;
 mod sled;
 
+pub use postgres::{Postgres, PostgresSettings};
 pub use sled::Sled;
+
+use shared::{Hold, Membership};
+
+/// Where the state is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateSettings {
+    /// `state.path`: the directory of sled's database and of the control socket.
+    pub path: PathBuf,
+    /// The database that instances share; `None`: sled.
+    pub database: Option<PostgresSettings>,
+}
+
+impl StateSettings {
+    /// Opens the store. Blocks.
+    ///
+    /// # Errors
+    /// If the directory is in use, or the state is not to be used as it is.
+    pub fn open(self) -> Result<Arc<dyn Store>, StateError> {
+        Ok(match self.database {
+            None => Arc::new(Sled::open(&self.path)?),
+            Some(database) => Arc::new(Postgres::open(&self.path, database)?),
+        })
+    }
+}
 
 /// The right to work a channel: to deliver its events and to commit what it remembers.
 #[derive(Clone, Debug)]
@@ -35,12 +64,24 @@ pub struct Lease {
     pub epoch: u64,
     /// Fires when another has taken the channel over.
     pub lost: CancellationToken,
+    /// Until when it is in force at all; `None`: for ever.
+    pub(crate) hold: Option<Arc<Hold>>,
 }
 
 impl Lease {
     /// A lease that nothing can take away: its store has one process.
     pub fn for_ever(channel: ChannelId) -> Self {
-        Self { channel, epoch: 0, lost: CancellationToken::new() }
+        Self { channel, epoch: 0, lost: CancellationToken::new(), hold: None }
+    }
+
+    /// Whether other instances may own the channel some day.
+    pub fn is_shared(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Whether nothing may be begun under it: another owns the channel, or may.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_cancelled() || self.hold.as_ref().is_some_and(|hold| hold.left().is_zero())
     }
 }
 
@@ -82,6 +123,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// If the store cannot be read.
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError>;
 
+    /// Every entry of a channel, as [`claim`](Self::claim) gives them. Needs no claim.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    async fn entries(&self, channel: ChannelId) -> Result<Entries, StateError>;
+
     /// Persists the effects of several channels, one entry each, whole or not at all. As many answers as effects, in their
     /// order. The store keeps no copy of the group: what is unavailable is moved on to the next attempt.
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome>;
@@ -118,5 +165,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// If the store cannot be written.
     async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
         Ok(None)
+    }
+
+    /// The instances that share it; `None` where there is one process.
+    fn membership(self: Arc<Self>) -> Option<Arc<dyn Membership>> {
+        None
     }
 }

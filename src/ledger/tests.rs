@@ -22,7 +22,7 @@ pub(super) fn advance(sink: &str, to: i64) -> Change {
 
 fn owe(sink: &str, value: i64) -> Change {
     let event_id = Some(EventId(Uuid::from_u128(u128::try_from(value).unwrap())));
-    let event = Pending { offset: offset(value), event_id, first_seen: 1_700_000_000, json: JSON };
+    let event = Pending { offset: offset(value), event_id, first_seen: 1_700_000_000, received: None, json: JSON };
     Change::Owe { sink: sink.into(), event }
 }
 
@@ -40,6 +40,7 @@ fn quarantine(value: i64, json: &'static [u8]) -> Change {
         at: 1_700_000_000,
         original: None,
         digest: None,
+        received: None,
         bytes: 0,
     };
     Change::Quarantine(QuarantinedEvent { facts, json: Bytes::from_static(json) })
@@ -58,6 +59,7 @@ fn give_up(sink: &str, value: i64) -> Change {
         attempts: 3,
         since: 1,
         at: 2,
+        received: None,
         bytes: 0,
     };
     Change::GiveUp { sink: sink.into(), letter: DeadLetter { facts, json: JSON } }

@@ -26,9 +26,9 @@ impl Operations {
         for chunk in letters.chunks(AT_ONCE) {
             let mut changes = Vec::with_capacity(2 * chunk.len());
             for facts in chunk {
-                let (offset, event_id) = (facts.offset, facts.event_id);
+                let (offset, event_id, received) = (facts.offset, facts.event_id, facts.received);
                 let Some(json) = owned.claim.body(Key::DeadBody(offset, sink.clone())).await? else { continue };
-                let event = Pending { offset, event_id, first_seen, json };
+                let event = Pending { offset, event_id, first_seen, received, json };
                 changes.push(Change::Owe { sink: sink.clone(), event });
                 changes.push(Change::DropDeadLetter { sink: sink.clone(), offset });
                 redelivered.push(offset);
@@ -57,7 +57,7 @@ impl Operations {
                 )));
             }
             offsets.push(offset);
-            let event = Pending { offset, event_id, first_seen, json };
+            let event = Pending { offset, event_id, first_seen, received: None, json };
             changes.push(Change::Owe { sink: sink.clone(), event });
         }
         owned.claim.commit(Commit(changes)).await?;

@@ -23,6 +23,9 @@ pub struct Changes {
     pub sinks: Difference,
     /// Of the rest, the tables and keys in which something is different.
     pub others: Vec<String>,
+    /// What was verified lately and will be rejected from now on, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What is different in a table of named things.

@@ -1,14 +1,22 @@
 //! The daemon, its channels and their lanes as they are now. `channeld status` prints it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::api::GetStatus;
 use super::belonging::{self, Shared};
 use super::{ConfiguredChannel, Operations, Refusal, look};
-use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED, what_to_check};
+use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED, POLLS_IN_VAIN, what_to_check};
+use crate::cluster::Seen;
 use crate::ledger::Lost;
+use crate::ledger::store::shared::Ownership;
+use crate::record::ChannelRef;
 use crate::version;
+
+/// A channel that has had no owner for less is on its way from one to another.
+const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
 
 /// Everything, for one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,10 +58,16 @@ pub struct Process {
 impl Operations {
     /// Everything as it is now.
     pub(crate) async fn status(&self, _: &GetStatus) -> Result<Report, Refusal> {
+        let seen = self.cluster.as_ref().map(|cluster| cluster.borrow().clone());
         let mut channels = Vec::with_capacity(self.channels.len());
         let mut shared = Vec::with_capacity(self.channels.len());
         for known in &self.channels {
             let ConfiguredChannel { channel, sinks, expect, .. } = known;
+            if let Some(seen) = seen.as_ref().filter(|seen| !seen.work.contains(&channel.id)) {
+                channels.push(elsewhere(channel, seen));
+                shared.push(Shared::default());
+                continue;
+            }
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
             let pauses = handle.pauses();
             let mut status = look(&ledger, |ledger| handle.board().status(channel, sinks, &pauses, ledger));
@@ -75,6 +89,7 @@ impl Operations {
             channels,
         };
         report.reasons = reasons(&report);
+        report.reasons.extend(seen.iter().flat_map(|seen| of_cluster(seen, &self.channels)));
         report.ready = report.reasons.is_empty();
         Ok(report)
     }
@@ -112,7 +127,7 @@ fn reasons(report: &Report) -> Vec<String> {
 fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     let ChannelStatus { activity, last_poll, quarantine, dead_letters, late_full, late_error, .. } = channel;
     let mut reasons = Vec::from_iter(of_activity(activity));
-    if reasons.is_empty() && last_poll.is_none() && *activity != Activity::Paused {
+    if reasons.is_empty() && last_poll.is_none() && !matches!(activity, Activity::Paused | Activity::Elsewhere { .. }) {
         reasons.push("has not been read yet".to_owned());
     }
     // Unless the error itself is a reason, and is said already.
@@ -127,6 +142,13 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
         ));
     }
     reasons.extend(channel.shared_proofs.iter().map(|shared| belonging::reason(&channel.channel, shared)));
+    if channel.polls_in_vain >= POLLS_IN_VAIN {
+        reasons.push(format!(
+            "the last {POLLS_IN_VAIN} answers say that there are more events, and show none that is new ({}): it does not move; \
+             ask the service's operator",
+            channel.shown_in_vain
+        ));
+    }
     if channel.rejected_in_a_row >= NONE_VERIFIED {
         reasons.push(format!(
             "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check {}",
@@ -151,6 +173,28 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     reasons
 }
 
+/// A channel that does not run here.
+fn elsewhere(channel: &ChannelRef, seen: &Seen) -> ChannelStatus {
+    let owner = seen.view.owner(channel.id).map(|owner| owner.name.clone());
+    ChannelStatus {
+        channel: channel.name.clone(),
+        channel_id: channel.id,
+        activity: Activity::Elsewhere { owner },
+        ..ChannelStatus::default()
+    }
+}
+
+/// What is wrong with the sharing of channels.
+fn of_cluster(seen: &Seen, configured: &[ConfiguredChannel]) -> Vec<String> {
+    let trouble = seen.trouble.iter().map(|trouble| format!("no channel can be claimed: {trouble}"));
+    let orphans = configured.iter().filter_map(|ConfiguredChannel { channel, .. }| {
+        let Ownership::Orphaned { since } = seen.view.channels.get(&channel.id)? else { return None };
+        let is_long = *since >= MAY_BE_ORPHANED && !seen.work.contains(&channel.id);
+        is_long.then(|| format!("channel {}: has had no owner for {} s", channel.name, since.as_secs()))
+    });
+    trouble.chain(orphans).collect()
+}
+
 /// What is wrong where an operator must act.
 fn of_activity(activity: &Activity) -> Option<String> {
     match activity {
@@ -164,8 +208,10 @@ fn of_activity(activity: &Activity) -> Option<String> {
         | Activity::Waiting { .. }
         | Activity::Paused
         | Activity::Reading
+        | Activity::AwaitingMemory
         | Activity::Delivering
         | Activity::Idle
+        | Activity::Elsewhere { .. }
         | Activity::AwaitingProof { .. } => None,
     }
 }

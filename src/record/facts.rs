@@ -10,6 +10,9 @@ use super::Record;
 use super::line::{UNSIGNED, VERIFIED};
 use crate::event::{EventType, Object};
 
+/// The service that its own signed content names.
+const OWN_SERVICE: &str = "_crec";
+
 /// One kind of fact. Its name in a configuration is the variant's in snake case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
@@ -64,10 +67,10 @@ impl Facts {
                 facts.put(field, text(&payload, field.into()).filter(|_| !is_elsewhere));
             }
         }
+        facts.put(Field::Type, Some(record.kind.as_ref().into()));
         if let Some(Ok(signed)) = record.decoded().map(Object::read) {
             facts.read_signed(&signed);
         }
-        facts.put(Field::Type, Some(record.kind.as_ref().into()));
         facts.put(Field::Verification, Some(if record.is_verified() { VERIFIED } else { UNSIGNED }.into()));
         facts
     }
@@ -78,6 +81,26 @@ impl Facts {
         self.put(Field::ChainSelector, text(decoded, "chain_selector"));
         if let Ok(Some(chain_event)) = decoded.get::<Object<'_>>("chain_event") {
             self.put(Field::Address, text(&chain_event, "address"));
+        }
+        if text(decoded, "service").as_deref() == Some(OWN_SERVICE) {
+            self.read_own(decoded);
+        }
+    }
+
+    /// The signed content of the service's own events names their type. A status that it contradicts is no fact.
+    fn read_own(&mut self, decoded: &Object<'_>) {
+        match self.get(Field::EventName) {
+            Some("OperationConfirmed") => {
+                self.put(Field::Type, Some("operation.status".into()));
+                self.0.retain(|field, value| *field != Field::Status || value.starts_with("confirmed"));
+            }
+            Some("ChainQuery") => {
+                self.put(Field::Type, Some("query.status".into()));
+                if let Ok(Some(data)) = decoded.get::<Object<'_>>("data") {
+                    self.put(Field::QueryId, text(&data, "query_id"));
+                }
+            }
+            _ => {}
         }
     }
 

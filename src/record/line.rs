@@ -31,6 +31,8 @@ struct Head<'a> {
     kind: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<&'a str>,
     verification: &'a Verification<'a>,
 }
 
@@ -65,6 +67,7 @@ pub(super) fn render(
     channel: &ChannelRef,
     raw: &RawEvent,
     event: Option<&Event>,
+    received: Option<&str>,
     verification: &Verification<'_>,
 ) -> Parts {
     const DECODED: &str = "decoded";
@@ -80,6 +83,7 @@ pub(super) fn render(
         event_id: raw.id,
         kind: event.map(|event| event.kind.as_ref()),
         time: event.and_then(|event| event.payload.timestamp).and_then(rfc3339),
+        received,
         verification: &Verification { covers, ..*verification },
     };
     serde_json::to_writer(&mut *json, &head).expect("a record has text keys and no value that can fail");

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use jiff::Timestamp;
 
 use crate::memory::{ChannelMemory, Reserved};
 
@@ -17,6 +18,8 @@ const AHEAD: usize = 256 << 10;
 #[derive(Debug, Default)]
 pub struct Lines {
     expected: usize,
+    /// When the events were first read, and that as a text.
+    pub(super) received: Option<(Timestamp, Arc<str>)>,
     /// The line that is being written.
     line: Vec<u8>,
     block: BytesMut,
@@ -29,6 +32,12 @@ impl Lines {
     /// For about so many lines.
     pub fn of(expected: usize) -> Self {
         Self { expected, ..Self::default() }
+    }
+
+    /// These lines, of events that were first read at that time.
+    #[must_use]
+    pub fn received(self, at: Timestamp) -> Self {
+        Self { received: Some((at, format!("{at:.3}").into())), ..self }
     }
 
     /// These lines, counted as that channel's memory.

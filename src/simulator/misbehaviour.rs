@@ -98,13 +98,19 @@ impl Misbehaviour {
     /// The shares of events that are unsigned, forged and late.
     pub(super) fn shares(self) -> Option<(f64, f64, f64)> {
         Some(match self {
-            Self::LargeNotices => (1.0, 0.0, 0.0),
+            // Of pages that lead nowhere the events do not matter, and notices cost no signatures.
+            Self::LargeNotices | Self::SamePage | Self::Backwards => (1.0, 0.0, 0.0),
             Self::LargeEvents => (0.0, 0.0, 0.0),
             Self::Forged => (0.0, 1.0, 0.0),
             Self::WithheldProofs => (0.0, 0.0, 1.0),
             Self::DeepJson => (0.5, 0.0, 0.0),
             _ => return None,
         })
+    }
+
+    /// Whether no proof of its events holds, or is looked at: such proofs have signatures that were made once.
+    pub(super) fn is_unproved(self) -> bool {
+        matches!(self, Self::Forged | Self::WithheldProofs | Self::DeepJson)
     }
 
     /// What makes every event large or deep.

@@ -88,7 +88,8 @@ pub(super) fn newest(
     condition: &impl Condition,
     now_ms: i64,
 ) -> Selection {
-    let end = below.map_or(log.len(), |offset| log.first_above(offset, true));
-    let events = (0..end).rev().map(|index| log.entry(index, now_ms)).filter(|entry| condition.holds(entry));
+    let noted = condition.noted().map_or(0..log.len(), |(from, to)| log.noted_between(from, to));
+    let end = below.map_or(noted.end, |offset| log.first_above(offset, true).min(noted.end));
+    let events = (noted.start..end).rev().map(|index| log.entry(index, now_ms)).filter(|entry| condition.holds(entry));
     Selection { entries: events.take(limit).collect(), has_more: true }
 }

@@ -12,6 +12,7 @@ use super::facts::Facts;
 use super::id;
 use super::kind::{EventSpec, Kind, Original, ReplayedId, Tampering};
 use super::log::Entry;
+use super::misbehaviour::Misbehaviour;
 use super::network::{Network, Subject};
 use super::padding::{Padding, Parts};
 use super::payload;
@@ -144,6 +145,7 @@ fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, event_hash: Hash, 
         workflow_id: facts.workflow_id,
         execution_id: facts.execution_id,
         round: entry.drawn,
+        is_unproved: entry.misbehaviour.is_some_and(Misbehaviour::is_unproved),
     };
     network.proofs(&subject, how)
 }

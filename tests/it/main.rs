@@ -6,6 +6,7 @@
 
 mod support;
 
+mod cluster;
 mod config;
 mod crash;
 mod delivery;

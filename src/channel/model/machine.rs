@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::channel::ChannelError;
@@ -21,8 +22,8 @@ use super::world::{Step, World};
 
 #[async_trait]
 impl Machine for World {
-    fn now(&self) -> i64 {
-        World::now(self)
+    fn time(&self) -> Timestamp {
+        Timestamp::from_second(World::now(self)).unwrap()
     }
 
     fn began(&self) -> Instant {
@@ -36,10 +37,11 @@ impl Machine for World {
     async fn check(
         &self,
         settings: &Arc<Settings>,
+        received: Timestamp,
         events: Vec<RawEvent>,
         _: &Arc<ChannelMemory>,
     ) -> Result<Vec<Checked>, ChannelError> {
-        let mut lines = Lines::of(events.len());
+        let mut lines = Lines::of(events.len()).received(received);
         Ok(events.into_iter().map(|raw| Checked::new(settings, pool::verdict(raw), &mut lines)).collect())
     }
 }

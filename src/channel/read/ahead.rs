@@ -18,6 +18,7 @@ use std::ops::Range as Span;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -57,6 +58,8 @@ pub(crate) struct ReadRange {
     pub(crate) early: bool,
     /// From the first request until the last answer.
     pub(crate) took: Span<SystemTime>,
+    /// When its events were first read.
+    pub(crate) received: Timestamp,
     /// Its events, in their order, once all of them are checked.
     pub(crate) checking: AbortOnDropHandle<Result<Vec<Checked>, ChannelError>>,
 }
@@ -113,18 +116,18 @@ async fn read_on(
     loop {
         let began = SystemTime::now();
         let range = reader.next(last).await;
-        let took = began..SystemTime::now();
+        let (took, received) = (began..SystemTime::now(), read_plan.channel.parts.machine.time());
         let Ok(room) = ranges.reserve().await else { return reader };
         let range = range.map(|range| {
             let (last, more) = (range.events.last().map(|event| event.offset), range.more);
             let read_plan = read_plan.clone();
             let checking = tokio::spawn(async move {
                 let began = Instant::now();
-                let checked = read_plan.check(range.events).await;
+                let checked = read_plan.check(received, range.events).await;
                 read_plan.channel.metrics.checked(began.elapsed());
                 checked
             });
-            ReadRange { last, more, early, took, checking: AbortOnDropHandle::new(checking) }
+            ReadRange { last, more, early, took, received, checking: AbortOnDropHandle::new(checking) }
         });
         let above = leads_to(&range);
         room.send(range);

@@ -22,6 +22,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
@@ -132,7 +133,7 @@ impl Intake {
 
     /// In strict ordering, waits for the proof of an event. Nothing after the event is handed on meanwhile.
     async fn hold(&self, pending: Pending) -> Result<Outcome, ChannelError> {
-        let Pending { offset, event_id, mut first_seen, json } = pending;
+        let Pending { offset, event_id, mut first_seen, received, json } = pending;
         let (quarantined, blocker) =
             self.shared.look(|ledger| (ledger.quarantined().get(&offset).cloned(), ledger.blocker()));
         if let Some(facts) = quarantined.filter(|facts| facts.reason == PROOF_TIMEOUT) {
@@ -144,7 +145,7 @@ impl Intake {
         } else {
             self.shared.commit(vec![Change::Block(Blocker { offset, first_seen })]).await?;
         }
-        let (read_plan, context) = (&self.read_plan, self.context(self.trace.as_ref()));
+        let (read_plan, context) = (&self.read_plan, self.context(received, self.trace.as_ref()));
         let trace_id = context.trace.map(display);
         warn!(channel = %self.shared.channel.identity.name, trace_id, offset = offset.get(), "proof pending: later events wait for it");
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
@@ -157,7 +158,7 @@ impl Intake {
             match read_plan.ask_for_proof(offset, event_id, context).await? {
                 None | Some(Outcome::Pending(_)) if read_plan.is_timed_out(first_seen) => {
                     let raw = RawEvent { offset, id: event_id, json };
-                    return Ok(Outcome::Rejected(read_plan.proof_timeout(raw, context.trace)));
+                    return Ok(Outcome::Rejected(read_plan.proof_timeout(raw, context)));
                 }
                 None | Some(Outcome::Pending(_)) => {}
                 Some(outcome) => return Ok(outcome),
@@ -241,7 +242,7 @@ impl Intake {
         let trace = self.shared.channel.parts.traces.begin(&self.shared.channel.identity, range.took.start);
         trace.past("poll", range.took.clone());
         let verifying = trace.part("verify");
-        let mut outcomes = self.read_plan.page(checked, self.context(Some(&trace))).await?;
+        let mut outcomes = self.read_plan.page(checked, self.context(Some(range.received), Some(&trace))).await?;
         drop(verifying);
         if let Some(far) = leave_out_far(&mut outcomes, self.position) {
             self.ahead.forget();
@@ -276,8 +277,9 @@ impl Intake {
         none.then_some(ReadError::NoneVerified { rejected, events: checked.len(), reason })
     }
 
-    fn context(&self, trace: Option<&Trace>) -> StageContext<'_> {
-        StageContext { reporter: &self.reporter, trace: trace.map(Trace::id) }
+    fn context(&self, received: Option<Timestamp>, trace: Option<&Trace>) -> StageContext<'_> {
+        let received = received.unwrap_or_else(|| self.shared.channel.parts.machine.time());
+        StageContext { reporter: &self.reporter, received, trace: trace.map(Trace::id) }
     }
 
     fn log_verified(&self, trace: &Trace, outcomes: &[Outcome]) {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 
 use crate::api::{ApiError, Client, Created, Filter, Page};
+use crate::channel::board::Polling;
 use crate::channel::controls::Handle;
 use crate::event::{ChannelId, EventId, Offset, RawEvent};
 use crate::metrics::{ChannelMetrics, Endpoint};
@@ -61,15 +62,15 @@ impl Service {
 #[async_trait]
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let asked = Instant::now();
+        let polling = Polling::begin(&self.handle);
         let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
         let page = page.inspect_err(|error| {
             // An answer that there is no memory for is one all the same.
             if !matches!(error, ApiError::TooLong { .. }) {
-                self.handle.board().not_answered(asked);
+                self.handle.board().not_answered(polling.asked);
             }
         })?;
-        self.handle.board().polled(page.events.iter().map(|event| event.offset));
+        self.handle.board().polled(offset, &page);
         Ok(page)
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::channel::settings::{Settings, UnsignedPolicy};
 use crate::channel::verify::Rejection;
 use crate::event::RawEvent;
@@ -23,9 +25,15 @@ pub(in crate::channel) enum Checked {
 }
 
 impl Checked {
-    /// Checks events that follow each other, in their order. Blocks while the signatures are checked.
-    pub(in crate::channel) fn all(settings: &Settings, events: Vec<RawEvent>, memory: Arc<ChannelMemory>) -> Vec<Self> {
-        let mut lines = Lines::of(events.len()).counted_by(memory);
+    /// Checks events that follow each other and were first read then, in their order. Blocks while the signatures are
+    /// checked.
+    pub(in crate::channel) fn all(
+        settings: &Settings,
+        received: Timestamp,
+        events: Vec<RawEvent>,
+        memory: Arc<ChannelMemory>,
+    ) -> Vec<Self> {
+        let mut lines = Lines::of(events.len()).received(received).counted_by(memory);
         let verdicts = settings.verification.verifier.verify_all(events).into_iter();
         verdicts.map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }

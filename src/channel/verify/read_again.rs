@@ -14,7 +14,6 @@ use crate::event::{EventId, Offset, RawEvent};
 use crate::ledger::QuarantinedEvent;
 use crate::retry::RetryPolicy;
 use crate::telemetry::Chain;
-use crate::telemetry::trace::TraceId;
 
 /// Waits for a readable answer about one event. After them the event counts as not confirmed, so that it does not hold up
 /// its channel.
@@ -33,7 +32,7 @@ impl ReadPlan {
     ) -> Result<(), ChannelError> {
         if let Checked::Rejected(raw, rejection) = checked {
             *checked = match self.read_again(raw, context).await {
-                Some(again) => self.check_one(again).await?,
+                Some(again) => self.check_one(context.received, again).await?,
                 None => Checked::Unconfirmed(raw.clone(), rejection.clone()),
             };
         }
@@ -87,21 +86,25 @@ impl ReadPlan {
                 return Ok(None);
             }
         };
-        let mut checked = self.check_one(again).await?;
+        let mut checked = self.check_one(context.received, again).await?;
         self.second_look(&mut checked, context).await?;
         self.admit(checked, context).await.map(Some)
     }
 
     /// The outcome by the bytes that are kept of an event; `None` where the service has to be asked.
-    pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Result<Option<Outcome>, ChannelError> {
-        Ok(match self.check_one(kept).await? {
+    pub(crate) async fn by_kept_bytes(
+        &self,
+        kept: RawEvent,
+        context: StageContext<'_>,
+    ) -> Result<Option<Outcome>, ChannelError> {
+        Ok(match self.check_one(context.received, kept).await? {
             Checked::Pending(_) => None,
             Checked::Rejected(raw, _) if raw.id.is_some() => None,
             checked => {
                 if let Checked::Verified(raw, proof, record) = &checked {
                     self.claim(raw, proof, record);
                 }
-                Some(self.settle_finally(checked, None))
+                Some(self.settle_finally(checked, context))
             }
         })
     }
@@ -113,7 +116,7 @@ impl ReadPlan {
     }
 
     /// Rejects an event whose proof has not come in time.
-    pub(crate) fn proof_timeout(&self, raw: RawEvent, trace: Option<TraceId>) -> QuarantinedEvent {
-        self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"), trace)
+    pub(crate) fn proof_timeout(&self, raw: RawEvent, context: StageContext<'_>) -> QuarantinedEvent {
+        self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"), context)
     }
 }

@@ -22,11 +22,12 @@
 //!   fewer than its last [`PROOFS_OF_A_CHANNEL`]. Proofs that were delivered are read back from the ledger at a start;
 //!   places are not.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -77,10 +78,18 @@ type Print = u64;
 #[derive(Debug, Default)]
 struct Index {
     /// Not a `HashMap`: one that is full and whose entries come and go takes three times the memory.
-    proofs: BTreeMap<Print, Place>,
+    proofs: BTreeMap<Print, Shown>,
     /// Further places at which a proof was delivered: an operator has decided so. At most [`PROOFS`].
     shared: BTreeSet<(Print, Place)>,
-    channels: HashMap<ChannelId, Recent>,
+    channels: IndexMap<ChannelId, Recent>,
+}
+
+/// A [`Place`] in 12 bytes in place of 24: there are many.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// The place of its channel among those of the index. None is ever removed.
+    channel: u32,
+    offset: [u8; 8],
 }
 
 /// The recent events of one channel.
@@ -130,9 +139,9 @@ impl RecentEvents {
         for proof in proofs {
             let place = Place { channel_id: channel, offset: proof.offset };
             let print = print_of(&proof.digest);
-            match index.proofs.get(&print) {
+            match index.place_of(print) {
                 Some(known) if known.channel_id != channel => {
-                    shown_elsewhere.push((proof.offset, *known));
+                    shown_elsewhere.push((proof.offset, known));
                     index.share(print, place);
                 }
                 _ => index.add_proof(print, place, capacity),
@@ -228,10 +237,16 @@ impl Index {
         Ok(Admitted { duplicate_at: elsewhere, is_news: known != Some(content) })
     }
 
+    fn place_of(&self, print: Print) -> Option<Place> {
+        let Shown { channel, offset } = self.proofs.get(&print)?;
+        let (channel_id, _) = self.channels.get_index(*channel as usize)?;
+        Some(Place { channel_id: *channel_id, offset: Offset::new(i64::from_ne_bytes(*offset))? })
+    }
+
     /// Where a proof is known from, unless that is `place`, or it may be at `place` too.
     fn elsewhere(&self, proof: Print, place: Place) -> Option<Place> {
-        let known = self.proofs.get(&proof).filter(|known| **known != place);
-        known.filter(|_| !self.shared.contains(&(proof, place))).copied()
+        let known = self.place_of(proof).filter(|known| *known != place);
+        known.filter(|_| !self.shared.contains(&(proof, place)))
     }
 
     fn share(&mut self, proof: Print, place: Place) {
@@ -242,9 +257,11 @@ impl Index {
     }
 
     fn add_proof(&mut self, print: Print, place: Place, capacity: usize) {
-        let known = self.proofs.insert(print, place);
-        let recent = self.channels.entry(place.channel_id).or_default();
-        if known.is_none() {
+        let entry = self.channels.entry(place.channel_id);
+        let channel = u32::try_from(entry.index()).expect("so many channels are not configured");
+        let recent = entry.or_default();
+        let shown = Shown { channel, offset: place.offset.get().to_ne_bytes() };
+        if self.proofs.insert(print, shown).is_none() {
             recent.proofs.push_back(print);
         }
         while recent.proofs.len() > capacity

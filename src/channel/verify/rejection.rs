@@ -5,13 +5,13 @@ use tracing::error;
 use tracing::field::display;
 
 use crate::channel::context::ReadPlan;
+use crate::channel::verify::StageContext;
 use crate::channel::verify::expect::NotOfChannel;
 use crate::channel::verify::recent::Alarm;
 use crate::event::{Event, EventType, RawEvent};
 use crate::ledger::{Place, Quarantined, QuarantinedEvent};
 use crate::metrics::Sort;
 use crate::tasks::lock;
-use crate::telemetry::trace::TraceId;
 use crate::verify::{Hash, Reason};
 
 /// The reason of an event whose proof has not come.
@@ -69,7 +69,12 @@ impl From<Alarm> for Rejection {
 }
 
 impl ReadPlan {
-    pub(super) fn quarantine(&self, raw: RawEvent, rejection: Rejection, trace: Option<TraceId>) -> QuarantinedEvent {
+    pub(super) fn quarantine(
+        &self,
+        raw: RawEvent,
+        rejection: Rejection,
+        context: StageContext<'_>,
+    ) -> QuarantinedEvent {
         let RawEvent { offset, id, json } = raw;
         let Rejection { reason, detail, original, digest, strangers } = rejection;
         let mut logged = lock(&self.logged);
@@ -84,8 +89,8 @@ impl ReadPlan {
                 self.channel.handle.board().rejected(reason);
             }
             self.channel.metrics.unknown_signers(strangers);
-            let (event_id, trace_id) = (id.map(display), trace.map(display));
-            error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: quarantined, not delivered");
+            let (event_id, trace_id) = (id.map(display), context.trace.map(display));
+            error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != self.settings.channel.id) {
             error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
@@ -94,7 +99,8 @@ impl ReadPlan {
         // As for an event that is set aside.
         let json = self.channel.handle.memory.copy(&json);
         let digest = digest.map(|digest| digest.to_string());
-        let facts = Quarantined { offset, event_id: id, reason, detail, at, original, digest, bytes };
+        let received = Some(context.received);
+        let facts = Quarantined { offset, event_id: id, reason, detail, at, received, original, digest, bytes };
         QuarantinedEvent { facts, json }
     }
 }

@@ -94,7 +94,7 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show
         asked
     });
     asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
-    let path = config.state_path.display().to_string();
+    let path = config.state.path.display().to_string();
     asked.extend(state.err().map(|error| Asked::new("state", &path, Err(Chain(&error).to_string()))));
     asked
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::*;
 use crate::config::Text;
 use crate::daemon::open_ledgers;
+use crate::ledger::store::StateSettings;
 use crate::ledger::{PROOFS, PROOFS_OF_A_CHANNEL};
 use crate::metrics::Metrics;
 use crate::telemetry::trace::Traces;
@@ -25,7 +26,8 @@ fn config(directory: &std::path::Path, channels: usize) -> Config {
 #[tokio::test]
 async fn channels_share_the_room_for_recent_proofs_and_none_has_fewer_than_its_own() {
     let directory = tempfile::tempdir().unwrap();
-    let ledgers = Arc::new(open_ledgers(directory.path().join("state")).await.unwrap());
+    let ledgers =
+        Arc::new(open_ledgers(StateSettings { path: directory.path().join("state"), database: None }).await.unwrap());
     let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
     for (channels, each) in [(1, PROOFS), (4, PROOFS / 4), (200, PROOFS_OF_A_CHANNEL)] {
         assemble(&config(directory.path(), channels), None, &parts).unwrap();

@@ -8,6 +8,7 @@ use crate::channel::SharedParts;
 use crate::config::{Config, Text};
 use crate::daemon::assembly;
 use crate::daemon::open_ledgers;
+use crate::ledger::store::StateSettings;
 use crate::metrics::Metrics;
 use crate::telemetry::trace::Traces;
 
@@ -35,7 +36,8 @@ async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
     std::fs::write(&file, text).unwrap();
     let config =
         Config::of(Text::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config;
-    let ledgers = Arc::new(open_ledgers(directory.join("state")).await.unwrap());
+    let ledgers =
+        Arc::new(open_ledgers(StateSettings { path: directory.join("state"), database: None }).await.unwrap());
     let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
     (assembly::assemble(&config, None, &parts).unwrap().1, service)
 }

@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use super::directory::{self, Directory};
 use super::{Lease, Lost, Outcome, Store};
 use crate::event::ChannelId;
 use crate::ledger::{Effects, Entries, Key, StateError};
@@ -23,14 +24,12 @@ use crate::tasks::lock;
 
 mod bodies;
 mod database;
-mod directory;
-mod mirror;
+pub(super) mod mirror;
 mod recovery;
 #[cfg(test)]
 mod tests;
 
 use database::Database;
-use directory::Directory;
 use mirror::Mirror;
 
 /// The open state directory. Clones share it.
@@ -94,8 +93,11 @@ impl Sled {
 #[async_trait]
 impl Store for Sled {
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
-        let entries = self.blocking(move |sled| sled.database.entries(channel)).await?;
-        Ok(Some((Lease::for_ever(channel), entries)))
+        Ok(Some((Lease::for_ever(channel), self.entries(channel).await?)))
+    }
+
+    async fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
+        self.blocking(move |sled| sled.database.entries(channel)).await
     }
 
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
@@ -115,7 +117,12 @@ impl Store for Sled {
     }
 
     async fn check(&self) -> Result<(), StateError> {
-        self.blocking(|sled| sled.directory.check()).await
+        self.blocking(|sled| {
+            sled.directory.check()?;
+            let log = sled.directory.database().join("db");
+            std::fs::metadata(&log).map(drop).map_err(|_| directory::gone(&log))
+        })
+        .await
     }
 
     fn lost(&self) -> Option<Lost> {

@@ -76,6 +76,10 @@ impl Store for InMemory {
         Ok(Some((Lease::for_ever(channel), self.disk.entries(channel))))
     }
 
+    async fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
+        Ok(self.disk.entries(channel))
+    }
+
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
         let write = self.gate.before(&group).await;
         if matches!(write, Write::Done | Write::Unsynced) {

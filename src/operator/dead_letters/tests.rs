@@ -5,8 +5,16 @@ use super::*;
 #[test]
 fn a_selection_takes_that_to_which_all_of_it_applies() {
     let at = |number| Offset::new(number).unwrap();
-    let facts =
-        GivenUp { offset: at(5), event_id: None, reason: String::new(), attempts: 1, since: 90, at: 100, bytes: 0 };
+    let facts = GivenUp {
+        offset: at(5),
+        event_id: None,
+        reason: String::new(),
+        attempts: 1,
+        since: 90,
+        at: 100,
+        received: None,
+        bytes: 0,
+    };
     let time = |second| Some(Timestamp::from_second(second).unwrap());
     let all = DeadLetterSelection::default();
     let takes = [

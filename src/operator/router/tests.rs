@@ -14,7 +14,7 @@ pub(in crate::operator) fn sources(state: &std::path::Path) -> Sources {
     let ledgers = Arc::new(Ledgers::over(Arc::new(Sled::open(state).unwrap())));
     let liveness = Liveness::hasty(Arc::default(), ledgers.writes.clone());
     let (handles, recent) = (Arc::default(), Arc::default());
-    let operations = Operations { ledgers, handles, recent, daemon: None, channels: Vec::new() };
+    let operations = Operations { ledgers, handles, recent, daemon: None, cluster: None, channels: Vec::new() };
     let operations = watch::Sender::new(Arc::new(operations)).subscribe();
     Sources { liveness, operations, metrics: Metrics::default() }
 }

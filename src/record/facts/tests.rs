@@ -24,6 +24,20 @@ fn the_signed_word_counts_before_the_services_own() {
 }
 
 #[test]
+fn an_event_whose_signed_content_names_another_thing_passes_for_that_thing_or_for_none() {
+    let confirmed = r#"{"service":"_crec","name":"OperationConfirmed"}"#;
+    for (status, fact) in [("failed", None), ("confirmed_safe", Some("confirmed_safe"))] {
+        let record = proved(&format!(r#""status":"{status}""#), confirmed);
+        let facts = record.facts();
+        assert_eq!((facts.get(Field::Type), facts.get(Field::Status)), (Some("operation.status"), fact));
+    }
+    let query = proved(r#""query_id":"Q""#, r#"{"service":"_crec","name":"ChainQuery","data":{"query_id":"R"}}"#);
+    assert_eq!(query.facts().subject().as_deref(), Some("query/R"));
+    let other = proved(r#""query_id":"Q""#, r#"{"service":"dvp","name":"ChainQuery","data":{"query_id":"R"}}"#);
+    assert_eq!(other.facts().get(Field::QueryId), Some("Q"), "what a contract emits says nothing of queries");
+}
+
+#[test]
 fn an_event_without_a_payload_has_few_facts_and_no_subject() {
     let record = notice("comet.sighted", "7");
     let facts = record.facts();

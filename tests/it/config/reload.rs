@@ -277,7 +277,7 @@ async fn signers_old_and_new_overlap_until_the_old_are_removed() {
     let mut daemon = setup.start();
     daemon
         .until("their signers are not accepted", |daemon| {
-            daemon.log().lines("event rejected: quarantined, not delivered").len() + setup.lines() == 10
+            daemon.log().lines("event rejected: not delivered").len() + setup.lines() == 10
         })
         .await;
 
@@ -313,4 +313,37 @@ async fn a_command_says_what_is_wrong_and_what_cannot_change() {
     simulator.publish(0, 1);
     daemon.until("it goes on as before", |_| setup.lines() == 21).await;
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_verified_lately_and_will_be_rejected_is_said_when_the_configuration_is_read_again() {
+    let simulator = service().await;
+    let known = simulator.announcement();
+    let signers: Vec<_> = known.valid_signers.iter().map(ToString::to_string).collect();
+    let mut setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
+    let unchanged = setup.tell(&["reload", "--json"]).await.json().remove(0);
+    assert_eq!(unchanged["warnings"], json!(null));
+
+    setup.set("verification.valid_signers", signers[1..].to_vec());
+    setup.write();
+    let told = setup.tell(&["reload"]).await;
+    let expected = format!(
+        "warning: channel c0: valid_signers has {} no more, which signed events lately: events that need their signatures will \
+         be rejected (too-few-signatures)\n",
+        signers[0]
+    );
+    assert!(told.code == Some(0) && String::from_utf8(told.out).unwrap().contains(&expected), "{expected}");
+
+    setup.set("verification.org_id", "another");
+    setup.set("verification.min_required_signatures", known.min_required_signatures + 1);
+    setup.write();
+    let told = setup.tell(&["reload", "--json"]).await.json().remove(0);
+    let warnings: Vec<_> = told["warnings"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    assert_eq!(warnings.len(), 4, "{told:#}");
+    assert!(warnings[0].starts_with("channel c0: the workflow owner is 0x"), "{told:#}");
+    assert!(warnings[1].starts_with("channel c0: 5 signatures are required now, and 4 before: "), "{told:#}");
+    let said = "the new configuration rejects what was verified lately";
+    assert_eq!(daemon.stop().await.lines(said).len(), 2 + 4);
 }

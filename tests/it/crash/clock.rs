@@ -14,7 +14,7 @@ use crate::support::{Daemon, Receiver, Setup, deliverable, offsets, skip};
 const HOUR: i64 = 60 * 60;
 const DAY: i64 = 24 * HOUR;
 const LATE: EventSpec = EventSpec::Late(Kind::WatcherEvent);
-const REJECTED: &str = "event rejected: quarantined, not delivered";
+const REJECTED: &str = "event rejected: not delivered";
 
 /// A clock of the daemon's own.
 struct Clock {

@@ -80,11 +80,11 @@ async fn a_record_is_what_is_documented_and_keeps_every_byte_of_the_service() {
             seen[0] += 1;
             assert_proved(&delivered, signed, &simulator);
             assert_eq!(delivered.decoded.as_ref().unwrap().get().as_bytes(), STANDARD.decode(signed).unwrap());
-            "channel channel_id offset event_id type time verification decoded event"
+            "channel channel_id offset event_id type time received verification decoded event"
         } else {
             seen[1] += 1;
             assert_eq!(delivered.verification, json!({"status": "unsigned", "covers": []}));
-            "channel channel_id offset event_id type time verification event"
+            "channel channel_id offset event_id type time received verification event"
         };
         assert_eq!(delivered.names().join(" "), expected);
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup};
 
-const REJECTED: &str = "event rejected: quarantined, not delivered";
+const REJECTED: &str = "event rejected: not delivered";
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 
 #[tokio::test]

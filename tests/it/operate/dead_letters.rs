@@ -1,11 +1,13 @@
 //! What a sink gives up on is kept, shown and delivered once more, or dropped.
 
+use std::collections::BTreeMap;
+
 use channeld::event::{ChannelId, Offset};
 use channeld::ledger::{Change, Commit, DEAD_LETTERS, DeadLetter, GivenUp};
 use channeld::simulator::{Options, Simulator};
 
 use super::{PROVED, service};
-use crate::support::{FILLER, Receiver, Reply, Setup, offsets, records};
+use crate::support::{Delivered, FILLER, Receiver, Reply, Setup, offsets, records};
 
 const GIVEN_UP: &str = "given up: it is a dead letter now, see `channeld dead-letters list`";
 
@@ -46,6 +48,9 @@ async fn what_is_refused_for_too_long_is_a_dead_letter_and_comes_with_its_id_whe
     daemon.stop().await;
 
     assert_eq!(offsets(&receiver.delivered()), [2, 1, 3]);
+    let received =
+        |of: &[Delivered]| of.iter().map(|one| (one.offset, one.received.clone())).collect::<BTreeMap<_, _>>();
+    assert_eq!(received(&receiver.delivered()), received(&setup.delivered()), "when they were first read");
     assert_eq!(receiver.ids(), [&ids[1], &ids[0], &ids[2]].map(|id| id.as_str().unwrap()));
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
 }
@@ -73,7 +78,7 @@ async fn one_event_that_is_always_refused_holds_up_no_other_and_is_dropped_only_
 /// Leaves no room for another dead letter of a channel.
 async fn fill_dead_letters(setup: &Setup, channel: ChannelId) {
     let (offset, reason) = (Offset::new(FILLER).unwrap(), "a test".to_owned());
-    let facts = GivenUp { offset, event_id: None, reason, attempts: 1, since: 0, at: 0, bytes: 0 };
+    let facts = GivenUp { offset, event_id: None, reason, attempts: 1, since: 0, at: 0, received: None, bytes: 0 };
     let json = "x".repeat(DEAD_LETTERS.bytes.try_into().unwrap()).into();
     let letter = DeadLetter { facts, json };
     setup.commit(channel, Commit(vec![Change::GiveUp { sink: "hook".into(), letter }])).await;

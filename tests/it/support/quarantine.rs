@@ -13,8 +13,17 @@ pub(crate) async fn fill_quarantine(setup: &Setup, channel: ChannelId) {
     let event = |number| {
         let offset = Offset::new(number).unwrap();
         let (reason, detail) = ("malformed".to_owned(), "a test".to_owned());
-        let facts =
-            Quarantined { offset, event_id: None, reason, detail, at: 0, original: None, digest: None, bytes: 0 };
+        let facts = Quarantined {
+            offset,
+            event_id: None,
+            reason,
+            detail,
+            at: 0,
+            original: None,
+            digest: None,
+            received: None,
+            bytes: 0,
+        };
         Change::Quarantine(QuarantinedEvent { facts, json: "{}".into() })
     };
     let quarantined = (FILLER..).take(usize::try_from(QUARANTINE.events).unwrap()).map(event).collect();

@@ -17,6 +17,7 @@ pub(crate) struct Delivered {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) time: String,
+    pub(crate) received: String,
     pub(crate) verification: Value,
     pub(crate) decoded: Option<Box<RawValue>>,
     pub(crate) event: Box<RawValue>,

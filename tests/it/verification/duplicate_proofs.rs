@@ -9,7 +9,7 @@ use super::{LATE, PROVED};
 use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
 
 const NOTICE: EventSpec = EventSpec::Honest(Kind::WalletStatus);
-const REJECTED: &str = "event rejected: quarantined, not delivered";
+const REJECTED: &str = "event rejected: not delivered";
 const OVERTAKEN: &str = "an event that was delivered before is a duplicate of this one";
 
 async fn service(channels: usize) -> Simulator {

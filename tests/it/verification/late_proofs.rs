@@ -24,6 +24,7 @@ async fn a_late_proof_is_delivered_late_and_holds_nothing_back() {
     let mut daemon = setup.start();
     daemon.until("those with a proof arrive", |_| setup.lines() == 3 && receiver.received() == 3).await;
 
+    let set_aside = jiff::Timestamp::now();
     simulator.prove(0, 2);
     daemon.until("the late one arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
     // The other is still waited for by the next process.
@@ -39,6 +40,10 @@ async fn a_late_proof_is_delivered_late_and_holds_nothing_back() {
     assert_eq!(setup.offsets("c0"), expected);
     assert_eq!(offsets(&receiver.delivered()), expected);
     assert!(setup.delivered().iter().all(|delivered| delivered.status() == "verified"));
+    let received: Vec<_> = setup.delivered().iter().map(|delivered| delivered.received.clone()).collect();
+    let at = |at: usize| received[at].parse::<jiff::Timestamp>().unwrap();
+    assert!(received[3..=5].len() == 3 && at(3) < set_aside && at(5) < set_aside && at(4) > set_aside, "{received:?}");
+    assert!(received.iter().all(|received| received.len() == "2024-05-14T12:00:16.120Z".len()), "{received:?}");
     assert!(setup.ledger(simulator.announcement().channels[0]).await.late().is_empty());
 }
 
@@ -101,7 +106,7 @@ async fn a_proof_that_does_not_come_in_time_costs_only_its_own_event() {
             simulator.publish_one(0, spec);
         }
         let mut daemon = setup.start();
-        let rejected = "event rejected: quarantined, not delivered";
+        let rejected = "event rejected: not delivered";
         daemon.until("it is given up", |daemon| daemon.has_logged(rejected) && setup.lines() == 2).await;
         // It is said before it is recorded.
         let mirror = || std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();

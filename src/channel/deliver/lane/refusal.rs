@@ -46,7 +46,7 @@ impl Lane {
     /// Waits while the sink is paused.
     pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
-        let lost = self.shared.owned.claim.lease.lost.is_cancelled();
+        let lost = self.shared.owned.claim.lease.is_lost();
         if goes_on && !lost { Ok(()) } else { Err(None) }
     }
 
@@ -115,11 +115,11 @@ impl GiveUpTimer {
     pub(super) fn ends_with(&mut self, event: &Message, error: &SinkError, now: i64) -> Option<DeadLetter> {
         let SinkError::Refused { .. } = error else { return None };
         let limit = self.gives_up_after?;
-        let (offset, event_id) = (event.offset(), event.record().event_id);
+        let (offset, event_id, received) = (event.offset(), event.record().event_id, event.record().received);
         let earlier = self.refused.as_ref().filter(|refused| refused.offset == offset);
         let (since, attempts) = earlier.map_or((now, 0), |refused| (refused.since, refused.attempts));
         let (reason, attempts) = (Chain(error).to_string(), attempts.saturating_add(1));
-        let facts = GivenUp { offset, event_id, reason, attempts, since, at: now, bytes: 0 };
+        let facts = GivenUp { offset, event_id, reason, attempts, since, at: now, received, bytes: 0 };
         self.refused = Some(facts.clone());
         let waited = Duration::from_secs(u64::try_from(now - since).unwrap_or(0));
         (waited >= limit).then(|| DeadLetter { facts, json: event.record().event() })

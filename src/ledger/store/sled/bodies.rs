@@ -19,7 +19,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 
-use super::directory::NO_FOLLOW;
+use crate::ledger::store::directory::NO_FOLLOW;
 use crate::tasks::lock;
 
 /// A shorter body stands in the database: sixteen of them are a leaf that fits into sled's log.

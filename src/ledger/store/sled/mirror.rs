@@ -17,13 +17,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::NO_FOLLOW;
 use crate::event::{ChannelId, Offset};
+use crate::ledger::store::directory::NO_FOLLOW;
 use crate::ledger::{Lost, StateError, Summary};
 
-pub(super) const NAME: &str = "cursors.json";
+pub(in crate::ledger::store) const NAME: &str = "cursors.json";
 /// The next mirror, until it is whole and on disk. What a kill leaves of it, the next one replaces.
-pub(super) const NEXT: &str = "cursors.json.new";
+pub(in crate::ledger::store) const NEXT: &str = "cursors.json.new";
 const FORMAT: u32 = 2;
 
 /// What the mirror says.

@@ -10,11 +10,11 @@ use std::io;
 use std::path::Path;
 
 use super::database::Database;
-use super::directory::Directory;
 use super::mirror::Mirror;
 use crate::event::ChannelId;
 use crate::ledger::entry::{decode, encode};
 use crate::ledger::store::Lease;
+use crate::ledger::store::directory::Directory;
 use crate::ledger::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
 use crate::telemetry::Chain;
 

@@ -16,7 +16,13 @@ const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
 const OTHER: ChannelId = ChannelId(Uuid::from_u128(8));
 
 fn owe(sink: &str, value: i64) -> Change {
-    let event = Pending { offset: offset(value), event_id: None, first_seen: 1, json: Bytes::from_static(b"{}") };
+    let event = Pending {
+        offset: offset(value),
+        event_id: None,
+        first_seen: 1,
+        received: None,
+        json: Bytes::from_static(b"{}"),
+    };
     Change::Owe { sink: sink.into(), event }
 }
 
@@ -30,6 +36,7 @@ fn quarantine(value: i64, json: &'static [u8]) -> Change {
         at: 1,
         original: None,
         digest: None,
+        received: None,
         bytes: 0,
     };
     Change::Quarantine(QuarantinedEvent { facts, json: Bytes::from_static(json) })
@@ -37,7 +44,16 @@ fn quarantine(value: i64, json: &'static [u8]) -> Change {
 
 fn give_up(value: i64) -> Change {
     let reason = "answered 503".to_owned();
-    let facts = GivenUp { offset: offset(value), event_id: None, reason, attempts: 3, since: 1, at: 2, bytes: 0 };
+    let facts = GivenUp {
+        offset: offset(value),
+        event_id: None,
+        reason,
+        attempts: 3,
+        since: 1,
+        at: 2,
+        received: None,
+        bytes: 0,
+    };
     Change::GiveUp { sink: "a".into(), letter: DeadLetter { facts, json: Bytes::from_static(b"{}") } }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
-use super::mirror;
+use super::sled::mirror;
 use crate::ledger::StateError;
 
 const DATABASE: &str = "sled";
@@ -83,17 +83,19 @@ impl Directory {
         self.path.join(DATABASE)
     }
 
-    /// Whether the directory, and the database in it, are where they were.
+    /// Whether the directory is where it was.
     pub(super) fn check(&self) -> Result<(), StateError> {
-        let problem = "has gone: what is recorded from now on would be lost; stop the daemon, and restore the directory or \
-                       begin anew";
-        let found = fs::metadata(&self.path).map_err(|_| unsafe_to_use(&self.path, problem))?;
-        if (found.dev(), found.ino()) != self.id {
-            return Err(unsafe_to_use(&self.path, problem));
-        }
-        let log = self.database().join("db");
-        fs::metadata(&log).map(drop).map_err(|_| unsafe_to_use(&log, problem))
+        let found = fs::metadata(&self.path).map_err(|_| gone(&self.path))?;
+        if (found.dev(), found.ino()) == self.id { Ok(()) } else { Err(gone(&self.path)) }
     }
+}
+
+/// What was there when it was opened is there no more.
+pub(super) fn gone(path: &Path) -> StateError {
+    unsafe_to_use(
+        path,
+        "has gone: what is recorded from now on would be lost; stop the daemon, and restore the directory or begin anew",
+    )
 }
 
 fn unsafe_to_use(path: &Path, problem: &str) -> StateError {

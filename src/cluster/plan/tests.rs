@@ -1,0 +1,167 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::ledger::store::shared::Instance;
+
+const LEASE: Duration = Duration::from_secs(6);
+
+/// Instances over one store, each of which carries its plans out.
+#[derive(Debug, Default)]
+struct Cluster {
+    view: View,
+    giving: BTreeMap<InstanceId, BTreeSet<ChannelId>>,
+    moves: usize,
+}
+
+impl Cluster {
+    fn of(channels: usize, configured: &[Vec<usize>]) -> Self {
+        let mut cluster = Self::default();
+        for channel in 0..channels {
+            cluster.view.channels.insert(id(channel), Ownership::Orphaned { since: Duration::ZERO });
+        }
+        for (at, channels) in configured.iter().enumerate() {
+            cluster.join(at, channels);
+        }
+        cluster
+    }
+
+    fn join(&mut self, at: usize, channels: &[usize]) {
+        let channels = Arc::new(channels.iter().map(|channel| id(*channel)).collect());
+        self.view.instances.insert(instance(at), Instance { name: at.to_string(), channels });
+        self.giving.entry(instance(at)).or_default();
+    }
+
+    fn die(&mut self, at: usize) {
+        self.view.instances.remove(&instance(at));
+        for owner in self.view.channels.values_mut() {
+            if matches!(owner, Ownership::Owned { by, .. } if *by == instance(at)) {
+                *owner = Ownership::Orphaned { since: Duration::ZERO };
+            }
+        }
+    }
+
+    /// Every instance looks at the same view, and acts in turn.
+    fn round(&mut self) {
+        let seen = self.view.clone();
+        for owner in self.view.channels.values_mut() {
+            if let Ownership::Orphaned { since } = owner {
+                *since += LEASE / 3;
+            }
+        }
+        for me in seen.instances.keys() {
+            let giving = self.giving.get_mut(me).unwrap();
+            // What was given in the last round is given up now.
+            for channel in std::mem::take(giving) {
+                self.view.channels.insert(channel, Ownership::Orphaned { since: Duration::ZERO });
+            }
+            let plan = plan(&seen, *me, giving, true, LEASE);
+            assert!(plan.give.len() <= MOST_GIVEN);
+            self.moves += plan.give.len() + plan.claim.len();
+            giving.extend(plan.give);
+            for channel in plan.claim {
+                let owner = self.view.channels.get_mut(&channel).unwrap();
+                if matches!(owner, Ownership::Orphaned { .. }) {
+                    *owner = Ownership::Owned { by: *me, epoch: 1 };
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        (0..60).for_each(|_| self.round());
+        self.moves = 0;
+        (0..12).for_each(|_| self.round());
+        assert_eq!(self.moves, 0, "nothing moves any more");
+    }
+
+    fn counts(&self) -> Vec<usize> {
+        self.view.instances.keys().map(|id| self.view.owned_by(*id).count()).collect()
+    }
+}
+
+fn id(channel: usize) -> ChannelId {
+    ChannelId(Uuid::new_v5(&Uuid::NAMESPACE_OID, &channel.to_be_bytes()))
+}
+
+fn instance(at: usize) -> InstanceId {
+    Uuid::new_v5(&Uuid::NAMESPACE_DNS, &at.to_be_bytes())
+}
+
+fn everything(channels: usize, instances: usize) -> Vec<Vec<usize>> {
+    vec![(0..channels).collect(); instances]
+}
+
+fn assert_even(cluster: &Cluster, channels: usize) {
+    let counts = cluster.counts();
+    assert_eq!(counts.iter().sum::<usize>(), channels, "each has an owner");
+    let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
+    assert!(spread <= 1, "{counts:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn channels_are_shared_evenly_and_then_stay_also_after_instances_come_and_go(
+        channels in 0..100_usize,
+        instances in 1..12_usize,
+        changes in prop::collection::vec((any::<bool>(), 0..12_usize), 0..4),
+    ) {
+        let mut cluster = Cluster::of(channels, &everything(channels, instances));
+        cluster.settle();
+        assert_even(&cluster, channels);
+        for (joins, at) in changes {
+            if joins {
+                cluster.join(at, &(0..channels).collect::<Vec<_>>());
+            } else if cluster.view.instances.len() > 1 {
+                cluster.die(at);
+            }
+            cluster.settle();
+            assert_even(&cluster, channels);
+        }
+    }
+
+    #[test]
+    fn with_different_configurations_each_channel_has_an_owner_that_configures_it_and_nothing_flaps(
+        configured in prop::collection::vec(prop::collection::vec(0..20_usize, 0..20), 1..6),
+    ) {
+        let mut cluster = Cluster::of(20, &configured);
+        cluster.settle();
+        for (channel, owner) in &cluster.view.channels {
+            let may_own = |by: &InstanceId| cluster.view.instances[by].channels.contains(channel);
+            match owner {
+                Ownership::Owned { by, .. } => prop_assert!(may_own(by)),
+                Ownership::Orphaned { .. } => prop_assert!(!cluster.view.instances.keys().any(may_own)),
+            }
+        }
+    }
+}
+
+#[test]
+fn an_instance_that_has_its_share_leaves_an_orphan_to_another_for_three_leases() {
+    let mut cluster = Cluster::of(4, &everything(4, 2));
+    let mine: Vec<_> = cluster.view.channels.keys().copied().take(2).collect();
+    for channel in mine {
+        cluster.view.channels.insert(channel, Ownership::Owned { by: instance(0), epoch: 1 });
+    }
+    // The other one should claim both, and does not.
+    let claims = |cluster: &Cluster| plan(&cluster.view, instance(0), &BTreeSet::new(), true, LEASE).claim.len();
+    assert_eq!(claims(&cluster), 0);
+    for owner in cluster.view.channels.values_mut() {
+        if let Ownership::Orphaned { since } = owner {
+            *since = LEASE * ORPHANED_LEASES;
+        }
+    }
+    assert_eq!(claims(&cluster), 2);
+}
+
+#[test]
+fn nothing_is_given_while_instances_come_and_go() {
+    let mut cluster = Cluster::of(4, &everything(4, 1));
+    cluster.settle();
+    cluster.join(1, &[0, 1, 2, 3]);
+    let gives = |is_stable| plan(&cluster.view, instance(0), &BTreeSet::new(), is_stable, LEASE).give.len();
+    assert_eq!((gives(false), gives(true)), (0, 2));
+}

@@ -1,0 +1,106 @@
+//! `[state]` and `[cluster]`: where channels are remembered, and what this instance is among those that share them.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use strum::{EnumString, VariantNames};
+
+use super::files::read_pem;
+use super::section::{Reading, Reported, Section, all};
+use super::sink::{Sink, SinkSettings};
+use super::values::{duration, path};
+use crate::http::Authorities;
+use crate::ledger::store::{PostgresSettings, StateSettings};
+
+/// A shorter lease would end with any pause of the network, a longer one leaves the channels of a dead instance alone.
+const LEASE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(300)];
+
+/// The longest identifier of the database.
+const SCHEMA_LIMIT: usize = 63;
+
+/// The word that `backend` is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "lowercase")]
+enum Backend {
+    Sled,
+    Postgres,
+}
+
+pub(super) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
+    let (state, cluster) = (root.section("state"), root.section("cluster"));
+    let backend = state.required("backend", super::values::word);
+    // Read in any case, so that a key is known whichever the backend is.
+    let database = all!(PostgresSettings {
+        server: read_server(&state),
+        authorities: state.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
+        schema: state.required("schema", schema),
+        instance: cluster.required("instance", |text| Ok(instance(text))),
+        lease: cluster.required("lease", lease),
+    });
+    let path = state.required("path", path);
+    let database = match backend? {
+        Backend::Sled => database.map(|_| None),
+        Backend::Postgres => database.and_then(|database| {
+            let is_set = !database.server.get_hosts().is_empty();
+            if is_set { Ok(Some(database)) } else { Err(state.missing("url")) }
+        }),
+    };
+    Ok(StateSettings { path: path?, database: database? })
+}
+
+/// `url`, or what `url_file` holds; without hosts where neither is set.
+fn read_server(state: &Section<'_>) -> Result<tokio_postgres::Config, Reported> {
+    let server: Reading<_> = state.secret("url", |text| {
+        let server = tokio_postgres::Config::from_str(text.trim());
+        let server = server.ok().filter(|server| !server.get_hosts().is_empty());
+        server.ok_or_else(|| {
+            "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\""
+                .to_owned()
+        })
+    });
+    Ok(server?.unwrap_or_default())
+}
+
+fn schema(text: &str) -> Result<String, String> {
+    let is_name = text.len() <= SCHEMA_LIMIT
+        && text.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    if is_name {
+        Ok(text.to_owned())
+    } else {
+        Err("must be of lower-case letters, digits and _, such as \"channeld\"".to_owned())
+    }
+}
+
+/// A name, or that of the host.
+fn instance(text: &str) -> String {
+    match text.trim() {
+        "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        name => name.to_owned(),
+    }
+}
+
+fn lease(text: &str) -> Result<Duration, String> {
+    let [shortest, longest] = LEASE;
+    let lease = duration(text)?;
+    if (shortest..=longest).contains(&lease) { Ok(lease) } else { Err("must be from \"3s\" to \"5m\"".to_owned()) }
+}
+
+/// Where several instances share the channels, a sink of one machine gets only a part of the events.
+pub(super) fn check_sinks(root: &Section<'_>, state: Option<&StateSettings>, sinks: &BTreeMap<String, Sink>) {
+    let is_shared = state.is_some_and(|state| state.database.is_some());
+    for (name, sink) in sinks {
+        if !matches!(sink.settings, SinkSettings::Stdout | SinkSettings::File(_)) {
+            continue;
+        }
+        let section = root.section("sinks").section(name);
+        if !section.boolean("per_instance", false).unwrap_or(true) && is_shared {
+            section.wrong(
+                "type",
+                "belongs to one machine, and with state.backend = \"postgres\" each event goes to whichever instance owns its \
+                 channel; use a sink that all can reach, or set per_instance = true to have a part of the events on each",
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The daemon among the instances that share its channels.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::channel::Channel;
+use crate::cluster::{Member, Seen};
+use crate::config::Config;
+use crate::event::ChannelId;
+use crate::ledger::store::shared::Membership;
+
+/// The longest that giving up what is left may take at the end.
+const LEAVING: Duration = Duration::from_secs(3);
+
+/// What instances share, seen from this one.
+pub(super) struct Sharing {
+    /// Fires when no more channels are to be taken.
+    pub(super) stop: CancellationToken,
+    membership: Arc<dyn Membership>,
+    configured: watch::Sender<Arc<BTreeSet<ChannelId>>>,
+    seen: watch::Receiver<Seen>,
+    _member: AbortOnDropHandle<()>,
+}
+
+impl Sharing {
+    pub(super) fn begin(membership: Arc<dyn Membership>, config: &Config) -> Self {
+        let ids = config.channels.iter().map(|channel| channel.channel.id).collect();
+        let (configured, stop) = (watch::Sender::new(Arc::new(ids)), CancellationToken::new());
+        let member = Member::new(membership.clone(), configured.subscribe());
+        let seen = member.seen();
+        let task = AbortOnDropHandle::new(tokio::spawn(member.run(stop.clone())));
+        Self { stop, membership, configured, seen, _member: task }
+    }
+
+    pub(super) fn configure(&self, channels: &[Arc<Channel>]) {
+        let ids = channels.iter().map(|channel| channel.identity.id).collect();
+        self.configured.send_if_modified(|before| {
+            let has_changed = **before != ids;
+            if has_changed {
+                *before = Arc::new(ids);
+            }
+            has_changed
+        });
+    }
+
+    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
+        self.seen.clone()
+    }
+
+    /// The channels to run here.
+    pub(super) fn work(&self) -> BTreeSet<ChannelId> {
+        self.seen.borrow().work.clone()
+    }
+
+    /// Gives up what is left.
+    pub(super) async fn end(self) {
+        // Where it takes longer, others take over when the lease is over.
+        let _ = timeout(LEAVING, self.membership.leave()).await;
+    }
+}
+
+/// Waits until other channels may be to run here.
+pub(super) async fn changed(sharing: Option<&mut Sharing>) {
+    let changed = match sharing {
+        Some(sharing) => sharing.seen.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        pending::<()>().await;
+    }
+}

@@ -1,0 +1,55 @@
+//! What another configuration would reject of what was verified lately.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::channel::{Handles, SignerStatus};
+use crate::config::{Channel, Config};
+use crate::verify::Verifier;
+
+/// A signer that was last seen before that may have been retired.
+const LATELY: Duration = Duration::from_secs(24 * 3600);
+
+/// A sentence for each thing of a channel that was verified lately and would be rejected.
+pub(super) fn warnings(before: &Config, after: &Config, handles: &Handles) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for Channel { channel, verification, .. } in &after.channels {
+        let Some(known) = before.channels.iter().find(|known| known.channel.id == channel.id) else { continue };
+        let seen = handles.of(channel.id).board().signers_seen_since(Timestamp::now() - LATELY);
+        let rejected = rejected(&known.verification.verifier, &verification.verifier, &seen);
+        warnings.extend(rejected.into_iter().map(|what| format!("channel {}: {what}", channel.name)));
+    }
+    warnings
+}
+
+fn rejected(before: &Verifier, after: &Verifier, seen: &[SignerStatus]) -> Vec<String> {
+    let mut rejected = Vec::new();
+    if seen.is_empty() {
+        return rejected;
+    }
+    let (owner, new_owner) = (before.workflow_owner(), after.workflow_owner());
+    if owner != new_owner {
+        rejected.push(format!(
+            "the workflow owner is {new_owner} now, and everything verified lately was of {owner}: all that follows of it will be \
+             rejected (wrong-owner)"
+        ));
+    }
+    let (required, newly_required) = (before.signers().required(), after.signers().required());
+    if newly_required > required {
+        rejected.push(format!(
+            "{newly_required} signatures are required now, and {required} before: events with fewer than {newly_required} will be \
+             rejected (too-few-signatures)"
+        ));
+    }
+    let is_gone = |signer: &&SignerStatus| !after.signers().addresses().contains(&signer.signer);
+    let gone: Vec<_> = seen.iter().filter(is_gone).map(|gone| gone.signer.to_string()).collect();
+    if !gone.is_empty() {
+        rejected.push(format!(
+            "valid_signers has {} no more, which signed events lately: events that need their signatures will be rejected \
+             (too-few-signatures)",
+            gone.join(", ")
+        ));
+    }
+    rejected
+}

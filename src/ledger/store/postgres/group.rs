@@ -1,0 +1,93 @@
+//! The effects of several channels, as the columns that one statement takes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::connection::Parameter;
+use crate::ledger::{Effects, Key, Lease, Table};
+
+/// The columns.
+#[derive(Debug, Default)]
+pub(super) struct Group<'a> {
+    channels: Vec<Uuid>,
+    epochs: Vec<i64>,
+    recorded: Vec<i64>,
+    versions: Vec<i64>,
+    removed: Places,
+    written: Places,
+    values: Vec<&'a [u8]>,
+}
+
+/// Where entries stand.
+#[derive(Debug, Default)]
+struct Places {
+    channels: Vec<Uuid>,
+    kinds: Vec<&'static str>,
+    keys: Vec<Vec<u8>>,
+}
+
+impl<'a> Group<'a> {
+    /// `recorded` is the version that the database is known to have of a lease's channel; a lease that it does not know
+    /// is given up.
+    pub(super) fn pack(group: &'a [(Lease, Effects)], recorded: impl Fn(&Lease) -> Option<u64>) -> Self {
+        let mut packed = Self::default();
+        for (lease, effects) in group {
+            let Some(recorded) = recorded(lease) else { continue };
+            let channel = lease.channel.0;
+            packed.channels.push(channel);
+            packed.epochs.push(number(lease.epoch));
+            packed.recorded.push(number(recorded));
+            packed.versions.push(number(effects.summary.version));
+            for (key, value) in last_changes(effects) {
+                match value {
+                    Some(value) => {
+                        packed.written.push(channel, key);
+                        packed.values.push(value);
+                    }
+                    None => packed.removed.push(channel, key),
+                }
+            }
+        }
+        packed
+    }
+
+    pub(super) fn parameters<'p>(&'p self, me: &'p Uuid) -> [Parameter<'p>; 12] {
+        [
+            (me, Type::UUID),
+            (&self.channels, Type::UUID_ARRAY),
+            (&self.epochs, Type::INT8_ARRAY),
+            (&self.recorded, Type::INT8_ARRAY),
+            (&self.versions, Type::INT8_ARRAY),
+            (&self.removed.channels, Type::UUID_ARRAY),
+            (&self.removed.kinds, Type::TEXT_ARRAY),
+            (&self.removed.keys, Type::BYTEA_ARRAY),
+            (&self.written.channels, Type::UUID_ARRAY),
+            (&self.written.kinds, Type::TEXT_ARRAY),
+            (&self.written.keys, Type::BYTEA_ARRAY),
+            (&self.values, Type::BYTEA_ARRAY),
+        ]
+    }
+}
+
+impl Places {
+    fn push(&mut self, channel: Uuid, key: &Key) {
+        self.channels.push(channel);
+        self.kinds.push(Table::from(key).into());
+        self.keys.push(key.bytes());
+    }
+}
+
+/// Of each key the last change: one statement changes a row once. The version stands beside the owner, and nothing is
+/// restored from a summary here.
+fn last_changes(effects: &Effects) -> BTreeMap<&Key, Option<&Bytes>> {
+    let changes = effects.changes.iter().map(|(key, value)| (key, value.as_ref()));
+    changes.filter(|(key, _)| !matches!(key, Key::Version | Key::Summary)).collect()
+}
+
+/// Epochs and versions stay far below the largest.
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,140 @@
+//! The instances and their channels, as the database has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sha2::{Digest, Sha256};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::Postgres;
+use crate::event::ChannelId;
+use crate::ledger::StateError;
+use crate::ledger::store::shared::{Hold, Instance, InstanceId, Membership, Ownership, View};
+use crate::tasks::lock;
+use crate::telemetry::Chain;
+
+/// What instances configure, by its digest: most configure the same, and seldom another.
+pub(super) type Configurations = BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>;
+
+#[async_trait]
+impl Membership for Postgres {
+    fn me(&self) -> InstanceId {
+        self.me
+    }
+
+    fn lease(&self) -> Duration {
+        self.settings.lease
+    }
+
+    fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError> {
+        let began = Hold::now();
+        let (configuration, ids) = (digest(channels), channels.iter().map(|channel| channel.0).collect::<Vec<_>>());
+        lock(&self.configurations).insert(configuration.clone(), channels.clone());
+        let lease = self.settings.lease.as_secs_f64();
+        let parameters = [
+            (&self.me as _, Type::UUID),
+            (&self.settings.instance as _, Type::TEXT),
+            (&lease as _, Type::FLOAT8),
+            (&configuration as _, Type::BYTEA),
+            (&ids as _, Type::UUID_ARRAY),
+        ];
+        self.board.query(&self.schema().beat, &parameters).await?;
+        let view = self.view().await?;
+        self.note_losses(&view);
+        self.hold.prolong(began, self.settings.lease);
+        Ok(view)
+    }
+
+    fn lose_all(&self) {
+        self.hold.end();
+        for (_, claimed) in self.claimed().drain() {
+            claimed.lease.lost.cancel();
+        }
+    }
+
+    async fn leave(&self) {
+        self.lose_all();
+        if let Err(error) = self.board.query(&self.schema().leave, &[(&self.me as _, Type::UUID)]).await {
+            warn!(error = %Chain(&error), "the channels could not be given up: others take them over when the lease is over");
+        }
+    }
+}
+
+impl Postgres {
+    async fn view(&self) -> Result<View, StateError> {
+        let instances = self.board.query(&self.schema().instances, &[]).await?;
+        self.learn(&instances).await?;
+        let ownership = self.board.query(&self.schema().ownership, &[]).await?;
+        let known = lock(&self.configurations);
+        let instance = |row: &Row| {
+            let channels = known.get(row.get::<_, &[u8]>(2)).cloned().unwrap_or_default();
+            (row.get(0), Instance { name: row.get(1), channels })
+        };
+        let owner = |row: &Row| {
+            let owned = row
+                .get::<_, Option<Uuid>>(2)
+                .map(|by| Ownership::Owned { by, epoch: row.get::<_, i64>(1).unsigned_abs() });
+            let since = || Duration::try_from_secs_f64(row.get(3)).unwrap_or_default();
+            (ChannelId(row.get(0)), owned.unwrap_or_else(|| Ownership::Orphaned { since: since() }))
+        };
+        Ok(View {
+            instances: instances.iter().map(instance).collect(),
+            channels: ownership.iter().map(owner).collect(),
+        })
+    }
+
+    /// Reads the configurations that are not known, and forgets those that nobody has any more.
+    async fn learn(&self, instances: &[Row]) -> Result<(), StateError> {
+        let missing: Vec<Uuid> = {
+            let mut known = lock(&self.configurations);
+            known.retain(|digest, _| instances.iter().any(|row| row.get::<_, &[u8]>(2) == digest));
+            let missing = instances.iter().filter(|row| !known.contains_key(row.get::<_, &[u8]>(2)));
+            missing.map(|row| row.get(0)).collect()
+        };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let rows = self.board.query(&self.schema().configurations, &[(&missing as _, Type::UUID_ARRAY)]).await?;
+        let mut known = lock(&self.configurations);
+        for row in rows {
+            let channels: BTreeSet<_> = row.get::<_, Vec<Uuid>>(1).into_iter().map(ChannelId).collect();
+            known.insert(digest(&channels), Arc::new(channels));
+        }
+        Ok(())
+    }
+
+    /// Tells the leases that are another's now.
+    fn note_losses(&self, view: &View) {
+        self.claimed().retain(|channel, claimed| {
+            let epoch = claimed.lease.epoch;
+            let is_ours = match view.channels.get(channel) {
+                // A claim that was made while we looked is newer than what we saw.
+                Some(Ownership::Owned { by, epoch: seen }) => *seen < epoch || (*by == self.me && *seen == epoch),
+                Some(Ownership::Orphaned { .. }) | None => true,
+            };
+            if !is_ours {
+                debug!(%channel, "another instance owns the channel");
+                claimed.lease.lost.cancel();
+            }
+            is_ours
+        });
+    }
+}
+
+/// Equal for equal configurations.
+fn digest(channels: &BTreeSet<ChannelId>) -> Vec<u8> {
+    let mut digest = Sha256::new();
+    for channel in channels {
+        digest.update(channel.0.as_bytes());
+    }
+    digest.finalize().to_vec()
+}

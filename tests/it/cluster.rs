@@ -1,0 +1,49 @@
+//! Several instances on one database: who works which channel, and what becomes of it when one of them dies.
+
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{Options, Simulator};
+
+use crate::support::{Database, LONGEST_WAIT, Receiver, Setup};
+
+mod failures;
+mod fencing;
+mod sharing;
+mod state;
+
+/// Between two queries.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A service with so many channels of so many events each.
+async fn service(channels: usize, events: u64) -> Simulator {
+    Simulator::start(Options { channels, events, ..Options::default() }).await.unwrap()
+}
+
+/// An instance that delivers every channel to a webhook.
+fn instance(name: &str, simulator: &Simulator, database: &Database, receiver: &Receiver) -> Setup {
+    let mut setup = Setup::reading(simulator).sharing(database, name).with_webhook("hook", receiver);
+    for channel in 0..simulator.announcement().channels.len() {
+        setup.set(&format!("channels.c{channel}.sinks"), vec!["hook"]);
+    }
+    setup.remove("sinks.file");
+    setup
+}
+
+/// The offsets of a channel, in the order in which they came.
+fn offsets(receiver: &Receiver, channel: &str) -> Vec<i64> {
+    let delivered = receiver.delivered().into_iter().filter(|record| record.channel == channel);
+    delivered.map(|record| record.offset).collect()
+}
+
+/// Waits until a query gives these numbers.
+async fn until(database: &Database, what: &str, query: &str, numbers: &[i64]) {
+    let deadline = Instant::now() + LONGEST_WAIT;
+    loop {
+        let found: Vec<i64> = database.query(query).await.iter().map(|row| row.get(0)).collect();
+        if found == numbers {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {LONGEST_WAIT:?}, but {found:?}");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}

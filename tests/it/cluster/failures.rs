@@ -1,0 +1,106 @@
+//! What must not lose an event, nor let two instances work one channel: a process that is stopped and thawed, a database
+//! that is away.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::{instance, offsets, service, until};
+use crate::support::{Admin, Answered, Database, Line, Pooler, Receiver, Relay, Server, deliverable, skip};
+
+#[tokio::test]
+async fn an_instance_that_was_stopped_and_thaws_delivers_nothing_of_what_another_has_taken_over() {
+    let Some(database) = Database::new().await else { return };
+    let (simulator, receivers) = (service(1, 30).await, [Receiver::start().await, Receiver::start().await]);
+    let setups = ["stopped", "other"].into_iter().zip(&receivers);
+    let setups: Vec<_> = setups.map(|(name, receiver)| instance(name, &simulator, &database, receiver)).collect();
+    let mut stopped = setups[0].start();
+    stopped.until("all is delivered", |_| offsets(&receivers[0], "c0").len() >= 30).await;
+    let mut other = setups[1].start();
+    until(&database, "both live", "select count(*) from channeld.instances", &[2]).await;
+
+    stopped.signal(Signal::STOP);
+    let since = Instant::now();
+    simulator.publish(0, 20);
+    other.until("the other takes over", |_| offsets(&receivers[1], "c0").len() >= 20).await;
+    assert!(since.elapsed() < Duration::from_secs(10), "it took {:?}", since.elapsed());
+    let before = receivers[0].received();
+    stopped.signal(Signal::CONT);
+    stopped.until_logged("these instances live").await;
+    simulator.publish(0, 10);
+    other.until("the other goes on", |_| offsets(&receivers[1], "c0").len() >= 30).await;
+    assert_eq!(receivers[0].received(), before, "nothing was begun after the lease was over");
+    let expected = deliverable(&simulator, 0);
+    let found = [offsets(&receivers[0], "c0"), offsets(&receivers[1], "c0")].concat();
+    assert_eq!(found, expected, "nothing is lost, nothing comes twice");
+    stopped.stop().await;
+    other.stop().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_is_waited_for_and_nobody_exits() {
+    let Some(server) = Server::start() else { return skip("PostgreSQL") };
+    let database = Database::on(Arc::new(server)).await;
+    let (simulator, receiver) = (service(2, 100).await, Receiver::start().await);
+    let setup = instance("only", &simulator, &database, &receiver).with_admin();
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    daemon.until("some are delivered", |_| receiver.received() >= 20).await;
+    database.server.kill();
+    let says = |answer: &Answered| answer.status == 503 && answer.text.contains("database");
+    admin.until(&mut daemon, "/readyz", "it says why", says).await;
+    assert_eq!(admin.get("/livez").await.status, 200, "a restart would not help");
+    database.server.run();
+    let all = |channel| offsets(&receiver, &format!("c{channel}")).len() >= deliverable(&simulator, channel).len();
+    daemon.until("all are delivered", |_| all(0) && all(1)).await;
+    admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_answers_no_more_costs_the_lease_and_no_event() {
+    let Some(database) = Database::new().await else { return };
+    let relay = Relay::before(database.server.socket()).await;
+    let (simulator, receivers) = (service(1, 20).await, [Receiver::start().await, Receiver::start().await]);
+    let cut_off = instance("cut-off", &simulator, &database, &receivers[0]);
+    let cut_off = cut_off.with("state.url", database.url_by(relay.address()));
+    let other = instance("other", &simulator, &database, &receivers[1]);
+    let mut first = cut_off.start();
+    first.until("all is delivered", |_| offsets(&receivers[0], "c0").len() >= 20).await;
+    let mut second = other.start();
+    until(&database, "both live", "select count(*) from channeld.instances", &[2]).await;
+    relay.becomes(Line::Silent);
+    first.until_logged("no heartbeat has been accepted for too long: every channel stands still until one is").await;
+    simulator.publish(0, 20);
+    second.until("the other takes over", |_| offsets(&receivers[1], "c0").len() >= 20).await;
+    relay.becomes(Line::Good);
+    simulator.publish(0, 20);
+    second.until("the other goes on", |_| offsets(&receivers[1], "c0").len() >= 40).await;
+    let found = [offsets(&receivers[0], "c0"), offsets(&receivers[1], "c0")].concat();
+    assert_eq!(found, deliverable(&simulator, 0));
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn by_a_pooler_of_transactions_it_works_as_without() {
+    let Some(database) = Database::new().await else { return };
+    let Some(pooler) = Pooler::before(&database).await else { return skip("pgbouncer") };
+    let (simulator, receiver) = (service(4, 50).await, Receiver::start().await);
+    let [one, other] =
+        ["one", "other"].map(|name| instance(name, &simulator, &database, &receiver).with("state.url", pooler.url()));
+    let (mut one, mut other) = (one.start(), other.start());
+    let come = |events: usize| (0..4).all(|channel| offsets(&receiver, &format!("c{channel}")).len() >= events);
+    one.until("all are delivered", |_| come(50)).await;
+    let shares = "select count(*) from channeld.channels where owner is not null group by owner";
+    until(&database, "the channels are shared evenly", shares, &[2, 2]).await;
+    (0..4).for_each(|channel| simulator.publish(channel, 10));
+    one.until("the others are delivered too", |_| come(60)).await;
+    other.until("it runs", |_| true).await;
+    for channel in 0..4 {
+        assert_eq!(offsets(&receiver, &format!("c{channel}")), deliverable(&simulator, channel));
+    }
+    one.stop().await;
+    other.stop().await;
+}

@@ -1,0 +1,169 @@
+//! Who has lost a channel writes nothing of it, and an answer that is lost is no question.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use channeld::event::{ChannelId, Offset};
+use channeld::ledger::store::shared::Membership;
+use channeld::ledger::store::{Postgres, PostgresSettings, Store};
+use channeld::ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Outcome, Value};
+use rand::Rng;
+use tempfile::TempDir;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::{instance, offsets, service};
+use crate::support::{Database, Line, Receiver, Relay, deliverable, random};
+
+const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
+
+/// An instance's store, with a lease that is over at once where there is no heartbeat.
+struct Instance {
+    store: Postgres,
+    _directory: TempDir,
+}
+
+impl Instance {
+    fn on(database: &Database, name: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = PostgresSettings {
+            server: database.url().parse().unwrap(),
+            authorities: None,
+            schema: "channeld".to_owned(),
+            instance: name.to_owned(),
+            lease: Duration::from_millis(300),
+        };
+        let store = Postgres::open(&directory.path().join("state"), settings).unwrap();
+        Self { store, _directory: directory }
+    }
+
+    async fn beat(&self) {
+        self.store.beat(&Arc::default()).await.unwrap();
+    }
+
+    /// Claims the channel as soon as it can be.
+    async fn claim(&self) -> (Lease, Ledger) {
+        loop {
+            self.beat().await;
+            if let Some((lease, entries)) = self.store.claim(CHANNEL).await.unwrap() {
+                return (lease, Ledger::load(entries, 100).unwrap().0);
+            }
+        }
+    }
+
+    async fn advance(&self, lease: &Lease, ledger: &mut Ledger, to: i64) -> Outcome {
+        let effects = advance(ledger, to);
+        self.store.commit(Arc::new(vec![(lease.clone(), effects)])).await.remove(0)
+    }
+
+    async fn recorded(&self) -> Option<Value> {
+        self.store.entries(CHANNEL).await.unwrap().remove(&Key::Cursor("sink".into()))
+    }
+}
+
+fn advance(ledger: &mut Ledger, to: i64) -> Effects {
+    let to = Cursor { through: Offset::new(to) };
+    ledger.apply(Commit(vec![Change::Advance { sink: "sink".into(), to }])).unwrap()
+}
+
+fn cursor(at: &'static str) -> Value {
+    Value::Bytes(Bytes::from_static(at.as_bytes()))
+}
+
+#[tokio::test]
+async fn a_channel_has_one_owner_and_who_was_overtaken_records_nothing() {
+    let Some(database) = Database::new().await else { return };
+    let (old, new) = (Instance::on(&database, "old"), Instance::on(&database, "new"));
+    let (lease, mut ledger) = old.claim().await;
+    assert!(matches!(old.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    old.beat().await;
+    new.beat().await;
+    assert!(new.store.claim(CHANNEL).await.unwrap().is_none(), "its owner lives");
+
+    let (newer, mut loaded) = new.claim().await;
+    assert!(newer.epoch > lease.epoch);
+    assert_eq!(loaded.cursor("sink").unwrap().through, Offset::new(1), "it goes on where the other was");
+    assert!(matches!(old.advance(&lease, &mut ledger, 9).await, Outcome::Lost));
+    assert_eq!(old.recorded().await, Some(cursor("1")));
+    assert!(matches!(new.advance(&newer, &mut loaded, 2).await, Outcome::Ok));
+    assert!(matches!(old.advance(&lease, &mut ledger, 10).await, Outcome::Lost));
+    old.beat().await;
+    assert!(lease.lost.is_cancelled(), "it hears of it");
+    old.store.release(lease).await;
+    assert!(
+        matches!(new.advance(&newer, &mut loaded, 3).await, Outcome::Ok),
+        "the other gives up only what is its own"
+    );
+    assert_eq!(new.recorded().await, Some(cursor("3")));
+}
+
+#[tokio::test]
+async fn of_several_channels_those_that_are_lost_alone_are_not_recorded() {
+    let Some(database) = Database::new().await else { return };
+    let (one, other) = (Instance::on(&database, "one"), Instance::on(&database, "other"));
+    one.beat().await;
+    let second = ChannelId(Uuid::from_u128(8));
+    let (first_lease, entries) = one.store.claim(CHANNEL).await.unwrap().unwrap();
+    let mut first = Ledger::load(entries, 100).unwrap().0;
+    let (overtaken, mut newer) = other.claim().await;
+    one.beat().await;
+    let (second_lease, entries) = one.store.claim(second).await.unwrap().unwrap();
+    let mut loaded = Ledger::load(entries, 100).unwrap().0;
+    let group = vec![(first_lease, advance(&mut first, 5)), (second_lease, advance(&mut loaded, 5))];
+    let outcomes = one.store.commit(Arc::new(group)).await;
+    assert!(matches!(outcomes[..], [Outcome::Lost, Outcome::Ok]), "{outcomes:?}");
+    assert!(matches!(other.advance(&overtaken, &mut newer, 6).await, Outcome::Ok));
+    assert_eq!(one.recorded().await, Some(cursor("6")));
+}
+
+#[tokio::test]
+async fn commits_that_a_failover_has_lost_are_noticed_and_the_channel_is_loaded_again() {
+    let Some(database) = Database::new().await else { return };
+    let instance = Instance::on(&database, "only");
+    let (lease, mut ledger) = instance.claim().await;
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    let before = ledger.clone();
+    assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, Outcome::Ok));
+    // The server that has taken over has not heard of the last commit.
+    database.query("update channeld.channels set version = version - 1").await;
+    database.query("update channeld.entries set value = '1' where kind = 'cursors'").await;
+    assert!(matches!(instance.advance(&lease, &mut ledger, 3).await, Outcome::Lost));
+    let (lease, mut ledger) = instance.claim().await;
+    assert_eq!(ledger.cursor("sink"), before.cursor("sink"));
+    assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, Outcome::Ok));
+}
+
+#[tokio::test]
+async fn answers_and_connections_that_are_lost_lose_no_event_and_repeat_none() {
+    let Some(database) = Database::new().await else { return };
+    let relay = Relay::before(database.server.socket()).await;
+    let (simulator, receiver) = (service(2, 300).await, Receiver::start().await);
+    let setup = instance("only", &simulator, &database, &receiver).with("state.url", database.url_by(relay.address()));
+    // Longer than the line is ever bad: what a lease that is over repeats is not looked at here.
+    let setup = setup.with("cluster.lease", "60s");
+    let mut daemon = setup.start();
+    let (mut random, mut cuts) = (random(0x16), 0);
+    let expected = [deliverable(&simulator, 0), deliverable(&simulator, 1)];
+    let all = |receiver: &Receiver| {
+        expected
+            .iter()
+            .enumerate()
+            .all(|(channel, expected)| offsets(receiver, &format!("c{channel}")).len() >= expected.len())
+    };
+    while !all(&receiver) {
+        daemon.until("it runs", |_| true).await;
+        relay.becomes(if random.random() { Line::CutsAnswers } else { Line::Good });
+        sleep(Duration::from_millis(random.random_range(0..50))).await;
+        relay.becomes(Line::Good);
+        relay.cut();
+        cuts += 1;
+        let seen = receiver.received();
+        daemon.until("it goes on", |_| receiver.received() > seen || all(&receiver)).await;
+    }
+    daemon.stop().await;
+    assert!(cuts > 5, "{cuts}");
+    for (channel, expected) in expected.iter().enumerate() {
+        assert_eq!(&offsets(&receiver, &format!("c{channel}")), expected);
+    }
+}

@@ -1,0 +1,32 @@
+//! Instances share the channels evenly, and take over from one that dies.
+
+use super::{instance, offsets, service, until};
+use crate::support::{Database, Receiver, deliverable};
+
+const CHANNELS: usize = 4;
+
+#[tokio::test]
+async fn two_instances_share_the_channels_and_one_takes_over_when_the_other_is_killed() {
+    let Some(database) = Database::new().await else { return };
+    let (simulator, receiver) = (service(CHANNELS, 20).await, Receiver::start().await);
+    let (one, other) =
+        (instance("a", &simulator, &database, &receiver), instance("b", &simulator, &database, &receiver));
+    let (mut one, other) = (one.start(), other.start());
+    let all = |receiver: &Receiver| {
+        (0..CHANNELS)
+            .all(|channel| offsets(receiver, &format!("c{channel}")).len() >= deliverable(&simulator, channel).len())
+    };
+    one.until("all are delivered", |_| all(&receiver)).await;
+    let shares = "select count(*) from channeld.channels where owner is not null group by owner";
+    until(&database, "the channels are shared evenly", shares, &[2, 2]).await;
+    other.kill().await;
+    for channel in 0..CHANNELS {
+        simulator.publish(channel, 10);
+    }
+    one.until("all are delivered, by one", |_| all(&receiver)).await;
+    one.stop().await;
+    for channel in 0..CHANNELS {
+        let found = offsets(&receiver, &format!("c{channel}"));
+        assert_eq!(found, deliverable(&simulator, channel), "nothing is lost, nothing comes twice, and in order");
+    }
+}
