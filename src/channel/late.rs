@@ -28,7 +28,7 @@ use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
 use crate::channel::verify::{PROOF_RETRY, StageContext};
 use crate::event::{Offset, RawEvent};
-use crate::ledger::{Change, Key, LATE, Late, QUARANTINE, Room};
+use crate::ledger::{Change, Key, LATE, QUARANTINE, Room};
 use crate::retry::Retry;
 use crate::tasks::lock;
 
@@ -162,6 +162,8 @@ struct Asked<'a> {
     outcome: Option<Outcome>,
     /// The bytes that are kept told it, as of an event that an operator has released or has delivered again.
     by_kept_bytes: bool,
+    /// Its time was up before: without a proof it is rejected.
+    is_last: bool,
 }
 
 async fn ask<'a>(
@@ -171,18 +173,21 @@ async fn ask<'a>(
     reporter: &'a StatusReporter,
 ) -> Result<Asked<'a>, ChannelError> {
     let since = SystemTime::now();
-    let known = shared.look(|ledger| ledger.late().get(&offset).map(|late| (late.event_id, late.received)));
-    let received = known.and_then(|(_, received)| received).unwrap_or_else(|| shared.channel.parts.machine.time());
+    let known = shared.look(|ledger| {
+        ledger.late().get(&offset).map(|late| (late.event_id, late.received, read_plan.is_timed_out(late.first_seen)))
+    });
+    let received = known.and_then(|(_, received, _)| received).unwrap_or_else(|| shared.channel.parts.machine.time());
+    let is_last = known.is_some_and(|(.., is_last)| is_last);
     let context = StageContext { reporter, received, trace: None };
-    let asked = |outcome| Asked { since, context, outcome, by_kept_bytes: false };
+    let asked = |outcome| Asked { since, context, outcome, by_kept_bytes: false, is_last };
     // `None` where no lane is owed it any more.
-    let Some((event_id, _)) = known else { return Ok(asked(None)) };
+    let Some((event_id, ..)) = known else { return Ok(asked(None)) };
     if let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?
         && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id: event_id, json }, context).await?
     {
         return Ok(Asked { by_kept_bytes: true, ..asked(Some(outcome)) });
     }
-    read_plan.ask_for_proof(offset, event_id, context).await.map(asked)
+    read_plan.ask_for_proof(offset, event_id, is_last, context).await.map(asked)
 }
 
 /// Deals with the answer about an event.
@@ -190,7 +195,7 @@ async fn take(
     shared: &RunContext,
     read_plan: &ReadPlan,
     offset: Offset,
-    Asked { since, context, outcome, by_kept_bytes }: Asked<'_>,
+    Asked { since, context, outcome, by_kept_bytes, is_last }: Asked<'_>,
 ) -> Result<(), ChannelError> {
     let RunContext { late, hub, .. } = shared;
     let (settled, last_read) = match outcome {
@@ -199,10 +204,10 @@ async fn take(
     };
     let is_rejected = settled.as_ref().is_none_or(Outcome::is_rejected);
     let asks_later = shared.look(|ledger| {
-        let waits_on = |facts: &Late| settled.is_none() && !read_plan.is_timed_out(facts.first_seen);
+        let waits_on = settled.is_none() && !is_last;
         // While the quarantine is full, the event stays late in the ledger.
         let is_kept = is_rejected && ledger.quarantine_room().is_full(QUARANTINE);
-        ledger.late().get(&offset).is_some_and(|facts| waits_on(facts) || is_kept)
+        ledger.late().contains_key(&offset) && (waits_on || is_kept)
     });
     if asks_later {
         late.ask_later(offset);

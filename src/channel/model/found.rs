@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::history::{End, Event, EventKind, Forgery, History, Reload, Run, SinkPlan, SinkTrouble};
+use super::history::{Damage, End, Event, EventKind, Fault, Forgery, History, Reload, Run, SinkPlan, SinkTrouble};
 use super::live;
 use super::totals::Totals;
 
@@ -76,6 +76,25 @@ fn in_strict_ordering_an_event_is_asked_for_before_it_is_rejected_however_long_i
         proof_timeout: 200,
         ..History::plain()
     });
+}
+
+/// A proxy had left its proof out, a clock was put forward, and the one request that was left for it got no answer.
+#[test]
+fn an_event_whose_time_is_up_is_not_rejected_before_the_service_has_answered() {
+    for request in 3..10 {
+        let stripped = Event { damaged: Some((1, Damage::Stripped)), ..Event::plain() };
+        let totals = passes(History {
+            events: [events(1), vec![stripped], events(5)].concat(),
+            page: 6,
+            backlog: 6,
+            arrivals: vec![(1, 1)],
+            faults: vec![(request, Fault::Refused), (request + 1, Fault::Refused)],
+            proof_timeout: 30,
+            clock: vec![(7, 40)],
+            ..History::plain()
+        });
+        assert_eq!((totals.deliveries, totals.quarantined), (7, 0));
+    }
 }
 
 /// Reading stood still below what followed in the next range.

@@ -155,8 +155,9 @@ impl Intake {
             if !read_plan.is_timed_out(first_seen) {
                 sleep(retry.next_wait(None)).await;
             }
-            match read_plan.ask_for_proof(offset, event_id, context).await? {
-                None | Some(Outcome::Pending(_)) if read_plan.is_timed_out(first_seen) => {
+            let is_last = read_plan.is_timed_out(first_seen);
+            match read_plan.ask_for_proof(offset, event_id, is_last, context).await? {
+                None | Some(Outcome::Pending(_)) if is_last => {
                     let raw = RawEvent { offset, id: event_id, json };
                     return Ok(Outcome::Rejected(read_plan.proof_timeout(raw, context)));
                 }

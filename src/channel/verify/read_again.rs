@@ -42,7 +42,10 @@ impl ReadPlan {
     /// Reads an event by its id until the service answers. `None` where there is no such event at that offset, or no id to
     /// ask by.
     pub(super) async fn read_again(&self, event: &RawEvent, context: StageContext<'_>) -> Option<RawEvent> {
-        let id = event.id?;
+        self.until_answered(event.offset, event.id?, context).await
+    }
+
+    async fn until_answered(&self, offset: Offset, id: EventId, context: StageContext<'_>) -> Option<RawEvent> {
         let mut trouble = Trouble::new(self, context.reporter, context.trace);
         loop {
             let answer = self.source.event(id).await;
@@ -50,7 +53,7 @@ impl ReadPlan {
             match answer {
                 Ok(again) => {
                     trouble.over();
-                    return Some(again).filter(|again| again.offset == event.offset);
+                    return Some(again).filter(|again| again.offset == offset);
                 }
                 Err(ApiError::NotFound(_)) => return None,
                 Err(error) if waited && self.is_about_this_event(&error).await => return None,
@@ -69,23 +72,25 @@ impl ReadPlan {
         }
     }
 
-    /// Asks the service once for an event's proof. Where it does not answer, or gives another event, the proof may still
-    /// come: `None`.
+    /// Asks the service for an event's proof: once or, where this `is_last`, until it answers. `None` where it does not
+    /// answer, or gives another event.
     pub(crate) async fn ask_for_proof(
         &self,
         offset: Offset,
         event_id: Option<EventId>,
+        is_last: bool,
         context: StageContext<'_>,
     ) -> Result<Option<Outcome>, ChannelError> {
         let Some(event_id) = event_id else { return Ok(None) };
-        let again = match self.source.event(event_id).await {
-            Ok(again) if again.offset == offset => again,
-            Ok(_) => return Ok(None),
-            Err(error) => {
-                debug!(channel = %self.settings.channel.name, offset = offset.get(), error = %Chain(&error), "no answer about a late proof");
-                return Ok(None);
-            }
+        let again = if is_last {
+            self.until_answered(offset, event_id, context).await
+        } else {
+            let answer = self.source.event(event_id).await.inspect_err(|error| {
+                debug!(channel = %self.settings.channel.name, offset = offset.get(), error = %Chain(error), "no answer about a late proof");
+            });
+            answer.ok().filter(|again| again.offset == offset)
         };
+        let Some(again) = again else { return Ok(None) };
         let mut checked = self.check_one(context.received, again).await?;
         self.second_look(&mut checked, context).await?;
         self.admit(checked, context).await.map(Some)

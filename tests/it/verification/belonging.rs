@@ -8,7 +8,7 @@ use super::PROVED;
 use crate::support::{Daemon, Setup, deliverable};
 
 const RESULT: EventSpec = EventSpec::Honest(Kind::QueryCompleted);
-const REJECTED: &str = "event rejected: quarantined, not delivered";
+const REJECTED: &str = "event rejected: not delivered";
 
 pub(super) async fn service(channels: usize) -> Simulator {
     Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
