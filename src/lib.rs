@@ -10,7 +10,7 @@
 //!    │                                                   │ committed once delivered
 //!    └──── late proofs ◄──── ledger: cursors, late, quarantined, dead letters, proofs ◄──┘
 //!                               │ effects
-//!                             store: sled
+//!                             store: sled | PostgreSQL
 //! ```
 //!
 //! The [`daemon`] runs one [`channel`] a task. The task claims its channel: it alone changes the channel's [`ledger`],
@@ -20,7 +20,8 @@
 //! then commits the batch as one: its cursor, the events set aside, the events quarantined. A crash at any point repeats at
 //! most what was in hand. A lane that falls behind leaves the others, reads for itself from its own cursor, and rejoins.
 //! An operator's command changes the channel's ledger through the task's claim. Another configuration replaces the lanes
-//! that it changes, and the plan of reading if it changes that, while the rest goes on.
+//! that it changes, and the plan of reading if it changes that, while the rest goes on. Where instances share a store, the
+//! [`cluster`] says which channels run here.
 //!
 //! # Code map, in reading order
 //!
