@@ -18,6 +18,7 @@ use crate::version;
 
 mod channels;
 mod check;
+mod cluster;
 mod completions;
 mod connect;
 mod cursor;
@@ -38,6 +39,7 @@ mod shown;
 mod simulate;
 mod state;
 mod status;
+mod table;
 mod verify;
 mod wait_watcher;
 
@@ -76,6 +78,7 @@ enum Command {
     #[command(subcommand)]
     Channels(channels::Command),
     Status(status::Args),
+    Cluster(cluster::Args),
     Health(health::Args),
     Reload(reload::Args),
     Search(Box<search::Args>),
@@ -151,6 +154,7 @@ impl Command {
             Self::Check(args) => Ok(check::run(config, &args).await),
             Self::Channels(command) => channels::run(command, config, out).await,
             Self::Status(args) => status::run(&args, config).await,
+            Self::Cluster(args) => cluster::run(&args, config, out).await,
             Self::Health(args) => health::run(&args, config, out).await,
             Self::Reload(args) => reload::run(&args, config, out).await,
             Self::Search(args) => search::run(&args, &Connection::open(config, &args.channel)?, out).await,

@@ -23,8 +23,10 @@ use crate::event::ChannelId;
 use crate::ledger::store::shared::{Instance, InstanceId, Membership, Ownership, View};
 use crate::telemetry::{ALWAYS, Chain};
 
+mod peers;
 mod plan;
 
+pub use peers::{Peers, Unanswered, answer};
 pub use plan::{MOST_GIVEN, ORPHANED_LEASES, Plan, plan};
 
 /// Heartbeats in the time of a lease.
@@ -121,10 +123,14 @@ impl Member {
 
     fn look(&mut self, view: View, configured: &BTreeSet<ChannelId>, is_stopping: bool) {
         let me = self.membership.me();
-        let live: Vec<_> = view.instances.keys().copied().collect();
+        let sharing = || view.instances.iter().filter(|(_, instance)| instance.shares());
+        let live: Vec<_> = sharing().map(|(id, _)| *id).collect();
         if live != self.live.0 {
-            let names: Vec<_> = view.instances.values().map(|instance| &*instance.name).collect();
-            info!(target: ALWAYS, instances = names.join(", "), "these instances live");
+            let names: Vec<_> = sharing().map(|(_, instance)| &*instance.name).collect();
+            // A command that configures nothing says nothing of the others.
+            if !configured.is_empty() {
+                info!(target: ALWAYS, instances = names.join(", "), "these instances live");
+            }
             self.live = (live, Instant::now());
         }
         let owned: BTreeSet<_> = view.owned_by(me).collect();
@@ -146,9 +152,9 @@ impl Member {
 
 impl View {
     /// The instance that owns a channel.
-    pub fn owner(&self, channel: ChannelId) -> Option<&Instance> {
+    pub fn owner(&self, channel: ChannelId) -> Option<(InstanceId, &Instance)> {
         match self.channels.get(&channel)? {
-            Ownership::Owned { by, .. } => self.instances.get(by),
+            Ownership::Owned { by, .. } => self.instances.get(by).map(|instance| (*by, instance)),
             Ownership::Orphaned { .. } => None,
         }
     }

@@ -36,7 +36,7 @@ mod verification;
 
 pub use api::Api;
 pub use channel::Channel;
-pub use daemon::{Local, load_listen};
+pub use daemon::{Local, load_both_backends, load_listen};
 pub use edit::{EditError, write_expect};
 pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};

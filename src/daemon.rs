@@ -23,13 +23,13 @@ use crate::ledger::store::StateSettings;
 use crate::ledger::{Ledgers, StateError};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
-use crate::operator::{Listener, Operations, Process, Refusal, Reloading, Socket, Sources};
+use crate::operator::{self, Listener, Operations, Process, Refusal, Reloading, Socket, Sources};
 use crate::telemetry::{self, ALWAYS, Chain, Logs};
 use crate::version;
 
 pub(crate) mod assembly;
 mod exporting;
-mod membership;
+pub(crate) mod membership;
 mod reload;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
@@ -83,6 +83,7 @@ pub(crate) async fn run(
             Err(_) => keeping_up.await,
         }
     };
+    let beside = async { tokio::join!(beside, operator::answer_others(sources.operations.clone())).0 };
     let outcome = tokio::select! { outcome = daemon.serve() => outcome, never = beside => match never {} };
     info!(target: ALWAYS, outcome = <&str>::from(outcome), "channeld ends");
     Ok(outcome)
@@ -133,8 +134,12 @@ impl Daemon {
         let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();
         metrics.show(writes.took.clone());
+        metrics.show(ledgers.claims.made.clone());
+        metrics.show(ledgers.claims.lost.clone());
         metrics.config_in_force();
-        let sharing = ledgers.store.clone().membership().map(|membership| Sharing::begin(membership, config));
+        let sharing = ledgers.store.clone().membership().map(|membership| {
+            Sharing::begin(membership, config.channels.iter().map(|channel| channel.channel.id).collect())
+        });
         let processors = Arc::<Processors>::default();
         let parts = SharedParts::new(ledgers, processors.clone(), metrics.clone(), traces);
         let (sinks, channels) = assembly::assemble(config, None, &parts)?;
@@ -146,7 +151,7 @@ impl Daemon {
             handles: parts.handles.clone(),
             recent: parts.recent.clone(),
             daemon: Some((process, asks)),
-            cluster: sharing.as_ref().map(Sharing::seen),
+            cluster: sharing.as_ref().map(Sharing::peers),
             channels: config.channels.iter().map(config::Channel::for_operator).collect(),
         }));
         let liveness = Liveness::new(processors, writes);

@@ -121,6 +121,11 @@ pub(crate) fn commit_duration() -> Histogram {
     Histogram::with_opts(buckets("channeld_state_commit_duration_seconds")).expect(WELL_FORMED)
 }
 
+/// A counter of its own, to be [shown](Metrics::show).
+pub(crate) fn counter(name: &str) -> IntCounter {
+    IntCounter::with_opts(described(name)).expect(WELL_FORMED)
+}
+
 /// A gauge that is made for one scrape.
 pub(crate) fn gauge(name: &str) -> IntGaugeVec {
     IntGaugeVec::new(described(name), &labels(name)).expect(WELL_FORMED)

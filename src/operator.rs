@@ -20,11 +20,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::channel::{Expect, Handles, Owned, RecentEvents};
-use crate::cluster::Seen;
+use crate::cluster::Peers;
 use crate::event::ChannelId;
 use crate::ledger::{CommitError, Ledger, Ledgers, StateError};
 use crate::record::ChannelRef;
@@ -38,8 +37,10 @@ mod belonging;
 mod client;
 mod cursors;
 mod dead_letters;
+mod elsewhere;
 mod exposition;
 mod hosts;
+mod instances;
 mod listener;
 mod pauses;
 mod quarantine;
@@ -55,6 +56,8 @@ mod state;
 
 pub use api::Refusal;
 pub(crate) use client::ask;
+pub(crate) use elsewhere::answer_others;
+pub use instances::{ChannelOwner, Cluster, InstanceStatus};
 pub use listener::Listener;
 pub use reload::{Changes, Difference, Reloading, Reloads};
 pub use report::{Process, Report};
@@ -82,7 +85,7 @@ pub struct Operations {
     /// `None` where no daemon runs.
     pub(crate) daemon: Option<(Process, Reloads)>,
     /// What the instances that share the channels do; `None` where there is one.
-    pub(crate) cluster: Option<watch::Receiver<Seen>>,
+    pub(crate) cluster: Option<Peers>,
     pub(crate) channels: Vec<ConfiguredChannel>,
 }
 
@@ -125,10 +128,17 @@ impl Operations {
 
     /// A channel's ledger, to be read: that of its owner or, where it has none, as it was recorded.
     async fn ledger(&self, channel: &ChannelRef) -> Result<Arc<Mutex<Ledger>>, Refusal> {
-        let shown = self.handles.of(channel.id).board().ledger.clone();
+        let handle = self.handles.of(channel.id);
+        if self.cluster.is_some() {
+            // What was shown before another owned the channel is of the past.
+            return match handle.owned() {
+                Some(owned) => Ok(owned.claim.ledger.clone()),
+                None => Ok(Arc::new(Mutex::new(self.ledgers.read(channel.id).await?))),
+            };
+        }
+        let shown = handle.board().ledger.clone();
         match shown {
             Some(ledger) => Ok(ledger),
-            None if self.cluster.is_some() => Ok(Arc::new(Mutex::new(self.ledgers.read(channel.id).await?))),
             None => Ok(self.owned(channel).await?.claim.ledger.clone()),
         }
     }
@@ -140,9 +150,8 @@ impl Operations {
             if let Some(owned) = handle.owned() {
                 return Ok(owned);
             }
-            if let Some(owner) = self.owner(channel.id) {
-                let name = &channel.name;
-                return Err(Refusal::Failed(format!("channel {name} is owned by instance {owner}: ask there")));
+            if let Some((owner, name)) = self.cluster.as_ref().and_then(|peers| peers.owner(channel.id)) {
+                return Err(Refusal::Elsewhere { channel: channel.name.to_string(), owner, name });
             }
             if let Some(claimed) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
                 return Ok(handle.own(channel, claimed, &self.recent));
@@ -153,15 +162,6 @@ impl Operations {
             }
             sleep(LOOK_AGAIN).await;
         }
-    }
-
-    /// The name of the other instance that owns a channel.
-    fn owner(&self, channel: ChannelId) -> Option<String> {
-        let seen = self.cluster.as_ref()?.borrow();
-        if seen.work.contains(&channel) {
-            return None;
-        }
-        seen.view.owner(channel).map(|instance| instance.name.clone())
     }
 
     fn find(&self, name_or_id: &str) -> Result<ChannelRef, Refusal> {

@@ -72,7 +72,7 @@ impl From<Refusal> for Failure {
         let exit = match refusal {
             Refusal::Usage(_) => Exit::Usage,
             Refusal::Config(_) => Exit::Config,
-            Refusal::Failed(_) => Exit::Failed,
+            Refusal::Failed(_) | Refusal::Elsewhere { .. } => Exit::Failed,
         };
         Self(exit, refusal.to_string())
     }

@@ -1,5 +1,5 @@
-//! How a command reaches the state, which one process at a time may open: over the control socket of a running daemon, and
-//! directly where none runs.
+//! How a command reaches the state: over the control socket of a running daemon, and directly where none runs. One process at
+//! a time may open a state of one machine; a shared one is visited as an instance.
 //!
 //! # Invariants
 //!
@@ -21,6 +21,10 @@ use crate::daemon::open_ledgers;
 use crate::ledger::StateError;
 use crate::operator::{self, Operations, Request};
 use crate::telemetry::{self, Chain};
+
+mod visit;
+
+pub(super) use visit::visit;
 
 /// How long the state may belong to a process that does not answer.
 const MAX_WAIT: Duration = Duration::from_secs(3);
@@ -76,6 +80,9 @@ impl Operator {
             if let Some(answer) = self.answer(request).await? {
                 return Ok(answer);
             }
+            if let Some(database) = &self.config.state.database {
+                return visit::ask(database.clone(), &self.config.channels, request).await;
+            }
             owned(path)?;
             match open_ledgers(self.config.state.clone()).await {
                 Ok(ledgers) => {
@@ -110,7 +117,7 @@ impl Operator {
 }
 
 /// Whether there is a state, and it is ours.
-fn owned(path: &Path) -> Result<(), Failure> {
+pub(super) fn owned(path: &Path) -> Result<(), Failure> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => Failure(
             Exit::Failed,

@@ -37,7 +37,10 @@ fn ends_after(text: &str) -> Result<Timestamp, String> {
 }
 
 pub(super) async fn run(what: SetPaused, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let changed = Operator::open(config)?.ask_daemon(&what).await?;
+    let operator = Operator::open(config)?;
+    // A state of one process belongs to its daemon: where that does not run, there is nothing to pause.
+    let is_shared = operator.config.state.database.is_some();
+    let changed = if is_shared { operator.ask(&what).await? } else { operator.ask_daemon(&what).await? };
     let SetPaused { channel, sink, paused, until } = what;
     let sink = sink.map(|sink| format!(" sink {sink}")).unwrap_or_default();
     let already = if changed { "" } else { " already" };

@@ -8,6 +8,10 @@ use super::operate::{Operator, say, say_json};
 use crate::ledger::Lost;
 use crate::operator::api::AcknowledgeLost;
 
+mod copy;
+
+use copy::Backend;
+
 /// Look after the recorded state.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -21,10 +25,26 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Copy the whole state from one backend to the other, while nothing runs.
+    ///
+    /// The configuration has both: `state.path`, and `state.url` or `state.url_file`. Everything is read back and compared.
+    /// Where a daemon or an instance runs, or where anything is kept already at the target, nothing is copied. Afterwards
+    /// set `state.backend`. A copy that was interrupted is incomplete: remove it before the next.
+    Copy {
+        /// Where it is to go.
+        #[arg(long)]
+        to: Backend,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let Command::Acknowledge { json } = command;
+    let json = match command {
+        Command::Acknowledge { json } => json,
+        Command::Copy { to, json } => return copy::run(to, json, config, out).await,
+    };
     let lost = Operator::open(config)?.ask(&AcknowledgeLost {}).await?;
     if json {
         return say_json(out, &lost);

@@ -7,18 +7,16 @@ use std::time::Duration;
 use anstyle::Style;
 use jiff::Timestamp;
 
+use super::cluster::differences;
 use super::exit::{Exit, Failure};
 use super::operate::Operator;
 use super::shown::printable;
+use super::table::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
 use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow};
 use crate::daemon::signals::Signals;
 use crate::ledger::Pause;
-use crate::operator::Report;
 use crate::operator::api::GetStatus;
-
-mod table;
-
-use table::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
+use crate::operator::{InstanceStatus, Report};
 
 /// From the first column of the first line on, nothing.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -43,7 +41,7 @@ pub(super) async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Fail
     if let Some(seconds) = args.watch {
         return watch(args, &operator, Duration::from_secs(seconds.into())).await;
     }
-    print(&text(args, &operator.ask(&GetStatus {}).await?))?;
+    print(&text(args, &operator.ask(&GetStatus { here: false }).await?))?;
     Ok(Exit::Done)
 }
 
@@ -52,7 +50,7 @@ async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit
     let mut signals = Signals::listen().map_err(Failure::output)?;
     let clear = if io::stdout().is_terminal() && !args.json { CLEAR } else { "" };
     loop {
-        let text = match operator.ask_daemon(&GetStatus {}).await {
+        let text = match operator.ask_daemon(&GetStatus { here: false }).await {
             Ok(report) => text(args, &report),
             // A daemon may start, or start again.
             Err(failure) => format!("{failure}\n"),
@@ -73,13 +71,21 @@ fn text(args: &Args, report: &Report) -> String {
         return format!("{}\n", serde_json::to_string(report).expect("a report is JSON"));
     }
     let (now, mut lines) = (Timestamp::now(), Vec::new());
+    let reasons = || report.reasons.iter().map(|reason| format!("  {}", styled(BAD, &printable(reason))));
     if let Some(daemon) = report.daemon {
         let ready = if report.ready { styled(GOOD, "ready") } else { styled(BAD, "not ready") };
         let up = ago(daemon.started, now);
         lines.push(format!("channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid));
-        lines.extend(report.reasons.iter().map(|reason| format!("  {}", styled(BAD, &printable(reason)))));
-    } else {
+        lines.extend(reasons());
+    } else if report.instances.is_empty() {
         lines.push("no daemon runs; this is what the last one left".to_owned());
+    } else {
+        lines.push("no instance runs on this machine; this is what the others say".to_owned());
+        lines.extend(reasons());
+    }
+    if !report.instances.is_empty() {
+        lines.push(format!("instances: {}", report.instances.iter().map(instance).collect::<Vec<_>>().join(", ")));
+        lines.extend(differences(&report.instances));
     }
     lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)));
     for channel in &report.channels {
@@ -96,6 +102,12 @@ fn text(args: &Args, report: &Report) -> String {
         }
     }
     format!("{}\n\n{}", lines.join("\n"), table(report, now))
+}
+
+/// An instance, in a few words.
+fn instance(InstanceStatus { name, is_self, channels, .. }: &InstanceStatus) -> String {
+    let this = if *is_self { "this one, " } else { "" };
+    format!("{} ({this}{channels} channels)", printable(name))
 }
 
 /// What an operator has paused, and may have forgotten.

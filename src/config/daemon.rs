@@ -1,7 +1,7 @@
 //! The process itself: where it keeps its state, where it answers, what it logs.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
@@ -13,7 +13,7 @@ use super::section::{Reader, Reading, Reported, Section, all};
 use super::state;
 use super::values::{http_url, size_in, word};
 use crate::http::{self, Authorities};
-use crate::ledger::store::StateSettings;
+use crate::ledger::store::{PostgresSettings, StateSettings};
 use crate::telemetry::Log;
 use crate::telemetry::trace::Otlp;
 
@@ -47,6 +47,14 @@ impl Local {
 /// What is wrong with it; where the file cannot be read at all, that.
 pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigError> {
     load_part(file, read_listen)
+}
+
+/// Loads where the state is kept by either backend, whichever is in use: a mistake elsewhere is no error.
+///
+/// # Errors
+/// What is wrong with it; where the file cannot be read at all, that.
+pub fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSettings), ConfigError> {
+    load_part(file, state::read_both)
 }
 
 pub(super) fn load_part<T>(

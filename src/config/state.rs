@@ -1,6 +1,7 @@
 //! `[state]` and `[cluster]`: where channels are remembered, and what this instance is among those that share them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -28,25 +29,39 @@ enum Backend {
 }
 
 pub(super) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
-    let (state, cluster) = (root.section("state"), root.section("cluster"));
+    let state = root.section("state");
     let backend = state.required("backend", super::values::word);
     // Read in any case, so that a key is known whichever the backend is.
-    let database = all!(PostgresSettings {
+    let database = read_database(root);
+    let path = state.required("path", path);
+    let database = match backend? {
+        Backend::Sled => database.map(|_| None),
+        Backend::Postgres => database.and_then(|database| check_url(&state, database)).map(Some),
+    };
+    Ok(StateSettings { path: path?, database: database? })
+}
+
+/// Both backends, whichever is in use.
+pub(super) fn read_both(root: &Section<'_>) -> Result<(PathBuf, PostgresSettings), Reported> {
+    let state = root.section("state");
+    let path = state.required("path", path);
+    let database = read_database(root).and_then(|database| check_url(&state, database));
+    Ok((path?, database?))
+}
+
+fn read_database(root: &Section<'_>) -> Result<PostgresSettings, Reported> {
+    let (state, cluster) = (root.section("state"), root.section("cluster"));
+    all!(PostgresSettings {
         server: read_server(&state),
         authorities: state.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
         schema: state.required("schema", schema),
         instance: cluster.required("instance", |text| Ok(instance(text))),
         lease: cluster.required("lease", lease),
-    });
-    let path = state.required("path", path);
-    let database = match backend? {
-        Backend::Sled => database.map(|_| None),
-        Backend::Postgres => database.and_then(|database| {
-            let is_set = !database.server.get_hosts().is_empty();
-            if is_set { Ok(Some(database)) } else { Err(state.missing("url")) }
-        }),
-    };
-    Ok(StateSettings { path: path?, database: database? })
+    })
+}
+
+fn check_url(state: &Section<'_>, database: PostgresSettings) -> Result<PostgresSettings, Reported> {
+    if database.server.get_hosts().is_empty() { Err(state.missing("url")) } else { Ok(database) }
 }
 
 /// `url`, or what `url_file` holds; without hosts where neither is set.

@@ -11,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::channel::Channel;
-use crate::cluster::{Member, Seen};
-use crate::config::Config;
+use crate::cluster::{Member, Peers, Seen};
 use crate::event::ChannelId;
 use crate::ledger::store::shared::Membership;
 
@@ -20,7 +19,7 @@ use crate::ledger::store::shared::Membership;
 const LEAVING: Duration = Duration::from_secs(3);
 
 /// What instances share, seen from this one.
-pub(super) struct Sharing {
+pub(crate) struct Sharing {
     /// Fires when no more channels are to be taken.
     pub(super) stop: CancellationToken,
     membership: Arc<dyn Membership>,
@@ -30,8 +29,8 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    pub(super) fn begin(membership: Arc<dyn Membership>, config: &Config) -> Self {
-        let ids = config.channels.iter().map(|channel| channel.channel.id).collect();
+    /// With these channels configured. A command that reaches the others configures none.
+    pub(crate) fn begin(membership: Arc<dyn Membership>, ids: BTreeSet<ChannelId>) -> Self {
         let (configured, stop) = (watch::Sender::new(Arc::new(ids)), CancellationToken::new());
         let member = Member::new(membership.clone(), configured.subscribe());
         let seen = member.seen();
@@ -50,8 +49,8 @@ impl Sharing {
         });
     }
 
-    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
-        self.seen.clone()
+    pub(crate) fn peers(&self) -> Peers {
+        Peers { seen: self.seen.clone(), membership: self.membership.clone() }
     }
 
     /// The channels to run here.
@@ -60,7 +59,7 @@ impl Sharing {
     }
 
     /// Gives up what is left.
-    pub(super) async fn end(self) {
+    pub(crate) async fn end(self) {
         // Where it takes longer, others take over when the lease is over.
         let _ = timeout(LEAVING, self.membership.leave()).await;
     }

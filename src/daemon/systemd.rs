@@ -29,7 +29,6 @@ use sd_notify::NotifyState;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};
 
-use crate::operator::api::GetStatus;
 use crate::operator::{Report, Sources};
 use crate::tasks::lock;
 
@@ -81,7 +80,7 @@ pub(super) async fn keep_up(notifier: &Notifier, sources: &Sources) -> Infallibl
     let status = async {
         loop {
             let operations = sources.operations.borrow().clone();
-            match operations.status(&GetStatus {}).await {
+            match operations.report().await {
                 Ok(report) => notifier.status(&summary(&report)),
                 Err(error) => debug!(%error, "how things are could not be reported"),
             }

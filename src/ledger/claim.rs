@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
+use prometheus::IntCounter;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -23,6 +24,7 @@ use super::committer::{self, Answer, Request, Writes};
 use super::store::{Lease, Store};
 use super::{Commit, Key, Ledger, Proof, Refusal, StateError};
 use crate::event::ChannelId;
+use crate::metrics;
 use crate::tasks::lock;
 
 /// The proofs that one process remembers, all channels together.
@@ -56,8 +58,19 @@ pub struct Ledgers {
     releases: mpsc::UnboundedSender<Lease>,
     /// How the writing goes.
     pub writes: Arc<Writes>,
+    /// How often channels were claimed.
+    pub claims: Claims,
     /// They write, as long as this lives.
     tasks: JoinSet<()>,
+}
+
+/// How often channels were claimed.
+#[derive(Clone, Debug)]
+pub struct Claims {
+    /// Claims that this process has made.
+    pub made: IntCounter,
+    /// Those that another has ended.
+    pub lost: IntCounter,
 }
 
 /// A claim, and the proofs that are remembered of its channel, oldest first.
@@ -82,11 +95,15 @@ pub struct Claim {
 pub(super) struct Owner {
     lease: Lease,
     releases: mpsc::UnboundedSender<Lease>,
+    lost: IntCounter,
     _alone: OwnedMutexGuard<()>,
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        if self.lease.is_lost() {
+            self.lost.inc();
+        }
         // At the end of the process nothing is given up one by one any more.
         let _ = self.releases.send(self.lease.clone());
     }
@@ -99,7 +116,11 @@ impl Ledgers {
         let commits = committer::start(&store, &writes, &mut tasks);
         let (releases, released) = mpsc::unbounded_channel();
         tasks.spawn(release(store.clone(), released));
-        Self { store, owners: Mutex::default(), commits, releases, writes, tasks }
+        let claims = Claims {
+            made: metrics::counter("channeld_claims_total"),
+            lost: metrics::counter("channeld_claims_lost_total"),
+        };
+        Self { store, owners: Mutex::default(), commits, releases, writes, claims, tasks }
     }
 
     /// Claims a channel, of which so many proofs are to be remembered. Where this process has claimed it already, it waits
@@ -135,7 +156,9 @@ impl Ledgers {
     ) -> Result<Option<Claimed>, StateError> {
         let Some((lease, entries)) = self.store.claim(channel).await? else { return Ok(None) };
         let (ledger, delivered) = Ledger::load(entries, proofs)?;
-        let owner = Owner { lease: lease.clone(), releases: self.releases.clone(), _alone: owner };
+        self.claims.made.inc();
+        let (releases, lost) = (self.releases.clone(), self.claims.lost.clone());
+        let owner = Owner { lease: lease.clone(), releases, lost, _alone: owner };
         let claim = Claim {
             lease,
             ledger: Arc::new(Mutex::new(ledger)),

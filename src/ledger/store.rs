@@ -23,11 +23,13 @@ use tokio_util::sync::CancellationToken;
 use super::{Effects, Entries, Key, StateError};
 use crate::event::ChannelId;
 
+mod copy;
 mod directory;
 mod postgres;
 pub mod shared;
 mod sled;
 
+pub use copy::{Copied, copy};
 pub use postgres::{Postgres, PostgresSettings};
 pub use sled::Sled;
 
@@ -50,7 +52,7 @@ impl StateSettings {
     pub fn open(self) -> Result<Arc<dyn Store>, StateError> {
         Ok(match self.database {
             None => Arc::new(Sled::open(&self.path)?),
-            Some(database) => Arc::new(Postgres::open(&self.path, database)?),
+            Some(database) => Arc::new(Postgres::open(Some(&self.path), database)?),
         })
     }
 }

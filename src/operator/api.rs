@@ -14,11 +14,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::event::{ChannelId, Offset};
+use crate::ledger::store::shared::InstanceId;
 use crate::ledger::{Cursor, GivenUp, Quarantined};
 
 /// Asks for the [`Report`](super::Report).
 #[derive(Debug, Serialize, Deserialize)]
-pub struct GetStatus {}
+pub struct GetStatus {
+    /// Of the instance that is asked alone: the others are not asked.
+    #[serde(default)]
+    pub here: bool,
+}
+
+/// Asks for the instances, see [`Cluster`](super::Cluster).
+#[derive(Debug, Serialize, Deserialize)]
+pub struct GetCluster {}
 
 /// Reads the configuration and the secrets again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -214,6 +223,10 @@ pub enum Refusal {
     /// It failed. Status 500.
     #[error("{0}")]
     Failed(String),
+    /// Another instance owns the channel: that one is asked. Status 421, and another refusal.
+    #[error("channel {channel} is owned by instance {name}")]
+    #[serde(skip)]
+    Elsewhere { channel: String, owner: InstanceId, name: String },
 }
 
 /// Something that is kept of a channel.

@@ -11,8 +11,10 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::{Refusal, Request, socket};
+use crate::ledger::store::shared::Asked;
 
-const MAX_ANSWER: usize = 256 * 1024 * 1024;
+/// The size of an answer, in bytes.
+pub(super) const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
 /// Asks the daemon whose state is in `directory`; `None` where none listens. Where it does not answer, what was asked may
 /// have been done.
@@ -25,7 +27,8 @@ pub(crate) async fn ask<R: Request>(directory: &Path, request: &R) -> io::Result
     };
     let (mut sender, connection) = http1::handshake(TokioIo::new(daemon)).await.map_err(io::Error::other)?;
     let asking = async {
-        let answer = sender.send_request(encode(request)).await.map_err(io::Error::other)?;
+        let request = http_request(asked(request)).expect("an encoded path and these headers are well formed");
+        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
         let status = answer.status();
         let body = to_bytes(Body::new(answer.into_body()), MAX_ANSWER).await.map_err(io::Error::other)?;
         Ok(decode(status, &body))
@@ -36,18 +39,22 @@ pub(crate) async fn ask<R: Request>(directory: &Path, request: &R) -> io::Result
     }
 }
 
-fn encode<R: Request>(request: &R) -> http::Request<Body> {
-    let (uri, body) = match R::METHOD {
+/// A request in HTTP's terms.
+pub(super) fn asked<R: Request>(request: &R) -> Asked {
+    let (path, body) = match R::METHOD {
         Method::POST => (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON")),
         _ => (uri(request), Vec::new()),
     };
+    Asked { method: R::METHOD.to_string(), path, body }
+}
+
+pub(super) fn http_request(Asked { method, path, body }: Asked) -> http::Result<http::Request<Body>> {
     http::Request::builder()
-        .method(R::METHOD)
-        .uri(uri)
+        .method(&*method)
+        .uri(path)
         .header(header::HOST, "channeld")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(body))
-        .expect("an encoded path and these headers are well formed")
 }
 
 fn uri<R: Request>(request: &R) -> String {
@@ -55,7 +62,7 @@ fn uri<R: Request>(request: &R) -> String {
     format!("{}?{members}", R::PATH)
 }
 
-fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<A, Refusal> {
+pub(super) fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<A, Refusal> {
     let unexpected = |_| {
         let text = String::from_utf8_lossy(body);
         Refusal::Failed(format!(

@@ -57,6 +57,10 @@ fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
     gauges.set("channeld_build_info", &[&report.version], 1);
     gauges.set("channeld_live", &[], live);
     gauges.set("channeld_ready", &[], *ready);
+    let owned = report.instances.iter().find(|instance| instance.is_self).map(|instance| instance.channels);
+    gauges.set("channeld_instances", &[], report.instances.len().max(1));
+    gauges.set("channeld_channels_owned", &[], owned.unwrap_or(report.channels.len()));
+    gauges.set("channeld_heartbeat_failing", &[], report.heartbeat_error.is_some());
     gauges.set("channeld_memory_bytes", &[], report.memory_bytes);
     gauges.set("channeld_quarantine_events", &[], quarantine.events);
     gauges.set("channeld_quarantine_bytes", &[], quarantine.bytes);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::api::GetStatus;
 use super::belonging::{self, Shared};
+use super::instances::{InstanceStatus, instances};
 use super::{ConfiguredChannel, Operations, Refusal, look};
 use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED, POLLS_IN_VAIN, what_to_check};
 use crate::cluster::Seen;
@@ -42,6 +42,12 @@ pub struct Report {
     /// What pages, events in hand and queues take, as `limits.memory` counts it.
     #[serde(default)]
     pub memory_bytes: usize,
+    /// The instances that share the channels; none where there is one process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<InstanceStatus>,
+    /// Why there has been no heartbeat since the last look at the other instances; none where there has been one in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_error: Option<String>,
     /// In the order of their names.
     pub channels: Vec<ChannelStatus>,
 }
@@ -56,21 +62,27 @@ pub struct Process {
 }
 
 impl Operations {
-    /// Everything as it is now.
-    pub(crate) async fn status(&self, _: &GetStatus) -> Result<Report, Refusal> {
-        let seen = self.cluster.as_ref().map(|cluster| cluster.borrow().clone());
+    /// Everything here as it is now.
+    pub(crate) async fn report(&self) -> Result<Report, Refusal> {
+        let seen = self.cluster.as_ref().map(|peers| peers.seen.borrow().clone());
+        let is_daemon = self.daemon.is_some();
         let mut channels = Vec::with_capacity(self.channels.len());
         let mut shared = Vec::with_capacity(self.channels.len());
         for known in &self.channels {
             let ConfiguredChannel { channel, sinks, expect, .. } = known;
-            if let Some(seen) = seen.as_ref().filter(|seen| !seen.work.contains(&channel.id)) {
+            if let Some(seen) = seen.as_ref().filter(|seen| seen.is_elsewhere(channel, is_daemon)) {
                 channels.push(elsewhere(channel, seen));
                 shared.push(Shared::default());
                 continue;
             }
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
-            let pauses = handle.pauses();
-            let mut status = look(&ledger, |ledger| handle.board().status(channel, sinks, &pauses, ledger));
+            let mut pauses = handle.pauses();
+            let mut status = look(&ledger, |ledger| {
+                if !is_daemon {
+                    pauses.paused = ledger.paused().clone();
+                }
+                handle.board().status(channel, sinks, &pauses, ledger)
+            });
             status.pinned = expect.lists().map(|(what, _)| <&str>::from(what).to_owned()).collect();
             channels.push(status);
             shared.push(look(&ledger, |ledger| Shared::of(known, ledger)));
@@ -81,24 +93,40 @@ impl Operations {
             daemon: self.daemon.as_ref().map(|(process, _)| *process),
             ready: false,
             reasons: Vec::new(),
-            quarantine: channels.iter().map(|channel| channel.quarantine).sum(),
-            dead_letters: channels.iter().map(|channel| channel.dead_letters).sum(),
+            quarantine: Kept::default(),
+            dead_letters: Kept::default(),
             state_error: self.ledgers.writes.trouble(),
             lost: self.ledgers.store.lost(),
             memory_bytes: self.handles.memory.held(),
+            instances: Vec::new(),
+            heartbeat_error: None,
             channels,
         };
-        report.reasons = reasons(&report);
-        report.reasons.extend(seen.iter().flat_map(|seen| of_cluster(seen, &self.channels)));
-        report.ready = report.reasons.is_empty();
+        if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
+            report.instances = instances(&seen, peers.membership.me(), &self.channels);
+            report.reasons = of_cluster(&seen, &self.channels);
+            report.heartbeat_error = seen.trouble;
+        }
+        report.reasons.splice(0..0, reasons(&report));
+        report.sum_up();
         Ok(report)
+    }
+}
+
+impl Report {
+    /// Says of everything together what its parts say.
+    pub(super) fn sum_up(&mut self) {
+        self.quarantine = self.channels.iter().map(|channel| channel.quarantine).sum();
+        self.dead_letters = self.channels.iter().map(|channel| channel.dead_letters).sum();
+        self.ready = self.reasons.is_empty();
     }
 }
 
 /// Why not everything is as it should be. What an operator has paused is.
 fn reasons(report: &Report) -> Vec<String> {
     if report.daemon.is_none() {
-        return vec!["no daemon runs".to_owned()];
+        let others = !report.instances.is_empty();
+        return Vec::from_iter((!others).then(|| "no daemon runs".to_owned()));
     }
     let mut reasons = Vec::new();
     reasons.extend(report.state_error.as_ref().map(|error| format!("the state cannot be written: {error}")));
@@ -175,12 +203,19 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
 
 /// A channel that does not run here.
 fn elsewhere(channel: &ChannelRef, seen: &Seen) -> ChannelStatus {
-    let owner = seen.view.owner(channel.id).map(|owner| owner.name.clone());
+    let owner = seen.view.owner(channel.id).map(|(_, owner)| owner.name.clone());
     ChannelStatus {
         channel: channel.name.clone(),
         channel_id: channel.id,
         activity: Activity::Elsewhere { owner },
         ..ChannelStatus::default()
+    }
+}
+
+impl Seen {
+    /// Whether nothing is known here of how a channel is. A command that no daemon carries out shows what is recorded.
+    fn is_elsewhere(&self, channel: &ChannelRef, is_daemon: bool) -> bool {
+        !self.work.contains(&channel.id) && (is_daemon || self.view.owner(channel.id).is_some())
     }
 }
 

@@ -13,10 +13,11 @@ use tokio::sync::watch;
 
 use super::api::{
     AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
-    GetStatus, ListCursors, ListDeadLetters, ListQuarantine, QuarantinedEvent, Redeliver, RedeliverDeadLetters,
-    Refusal, Reload, Retried, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined,
+    GetCluster, GetStatus, ListCursors, ListDeadLetters, ListQuarantine, QuarantinedEvent, Redeliver,
+    RedeliverDeadLetters, Refusal, Reload, Retried, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter,
+    ShowQuarantined,
 };
-use super::{Changes, Operations, Report};
+use super::{Changes, Cluster, Operations, Report};
 use crate::event::Offset;
 use crate::ledger::{Lost, Quarantined};
 
@@ -37,6 +38,17 @@ pub(crate) trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
 /// Those of the configuration in force.
 type InForce = watch::Receiver<Arc<Operations>>;
 
+/// What a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// An operator: another instance is asked where it owns the channel.
+    Operator,
+    /// Another instance. It asks the right one by itself.
+    Instance,
+}
+
+type Service = (InForce, Asker);
+
 macro_rules! requests {
     ($($method:ident $path:literal: $request:ident => $answer:ty, $operation:ident;)*) => {
         $(
@@ -52,8 +64,8 @@ macro_rules! requests {
         )*
 
         /// Serves all of them.
-        pub(super) fn routes(operations: InForce) -> Router {
-            Router::new()$(.route($path, route::<$request>()))*.with_state(operations)
+        pub(super) fn routes(operations: InForce, asker: Asker) -> Router {
+            Router::new()$(.route($path, route::<$request>()))*.with_state((operations, asker))
         }
 
         #[cfg(test)]
@@ -63,6 +75,7 @@ macro_rules! requests {
 
 requests! {
     GET "/status": GetStatus => Report, status;
+    GET "/cluster": GetCluster => Cluster, cluster;
     GET "/quarantine": ListQuarantine => Vec<Entry<Quarantined>>, list_quarantine;
     GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;
     GET "/dead-letters": ListDeadLetters => Vec<Entry<DeadLetter>>, list_dead_letters;
@@ -79,16 +92,20 @@ requests! {
     POST "/redeliver": Redeliver => Vec<Offset>, redeliver;
 }
 
-fn route<R: Request>() -> MethodRouter<InForce> {
+fn route<R: Request>() -> MethodRouter<Service> {
     match R::METHOD {
-        Method::POST => post(async |State(operations), Json(request): Json<R>| answer(operations, request).await),
-        _ => get(async |State(operations), Query(request): Query<R>| answer(operations, request).await),
+        Method::POST => post(async |State(service), Json(request): Json<R>| answer(service, request).await),
+        _ => get(async |State(service), Query(request): Query<R>| answer(service, request).await),
     }
 }
 
-async fn answer<R: Request>(operations: InForce, request: R) -> Result<Response, Refusal> {
+async fn answer<R: Request>((operations, asker): Service, request: R) -> Result<Response, Refusal> {
     let operations = operations.borrow().clone();
-    Ok(Json(request.perform(&operations).await?).into_response())
+    let answer = match asker {
+        Asker::Operator => operations.carry_out(&request).await?,
+        Asker::Instance => request.perform(&operations).await?,
+    };
+    Ok(Json(answer).into_response())
 }
 
 impl IntoResponse for Refusal {
@@ -97,6 +114,9 @@ impl IntoResponse for Refusal {
             Self::Usage(_) => StatusCode::BAD_REQUEST,
             Self::Config(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Elsewhere { .. } => {
+                return (StatusCode::MISDIRECTED_REQUEST, Json(Self::Failed(self.to_string()))).into_response();
+            }
         };
         (status, Json(self)).into_response()
     }

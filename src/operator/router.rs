@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use super::api::GetStatus;
+use super::request::Asker;
 use super::{Operations, Report, exposition, request};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -60,7 +60,7 @@ pub(super) fn reading(sources: Sources) -> Router {
 
 /// For the control socket.
 pub(super) fn complete(sources: Sources) -> Router {
-    let requests = request::routes(sources.operations.clone());
+    let requests = request::routes(sources.operations.clone(), Asker::Operator);
     reports().with_state(Served { sources, reporting: Arc::default() }).merge(requests)
 }
 
@@ -123,7 +123,7 @@ impl Served {
         let operations = self.sources.operations.borrow().clone();
         let report = async {
             let _reporting = self.reporting.lock().await;
-            operations.status(&GetStatus {}).await.map_err(|refusal| refusal.to_string())
+            operations.report().await.map_err(|refusal| refusal.to_string())
         };
         timeout(REPORT, report).await.unwrap_or_else(|_| Err("the state does not answer".to_owned()))
     }

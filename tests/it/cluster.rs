@@ -6,8 +6,10 @@ use channeld::simulator::{Options, Simulator};
 
 use crate::support::{Database, LONGEST_WAIT, Receiver, Setup};
 
+mod copying;
 mod failures;
 mod fencing;
+mod operators;
 mod sharing;
 mod state;
 

@@ -12,6 +12,7 @@
 //! * **A database that is away is waited for.** No error of it ends the process.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ use crate::telemetry::Chain;
 mod connection;
 mod group;
 mod instances;
+mod requests;
 mod schema;
 
 use connection::Connection;
@@ -71,8 +73,8 @@ pub struct Postgres {
     /// What this instance has claimed.
     claimed: Mutex<HashMap<ChannelId, Claimed>>,
     configurations: Mutex<Configurations>,
-    /// The last field: the runtime directory is locked until all else is closed.
-    directory: Directory,
+    /// The last field: the runtime directory is locked until all else is closed. `None` where it is another process's.
+    directory: Option<Directory>,
 }
 
 #[derive(Debug)]
@@ -83,12 +85,12 @@ struct Claimed {
 }
 
 impl Postgres {
-    /// Locks the runtime directory at `path`. The database is connected to when it is needed.
+    /// Locks the runtime directory at `path`, where there is one. The database is connected to when it is needed.
     ///
     /// # Errors
     /// If the directory is in use or not to be used, or no certificate can be checked.
-    pub fn open(path: &std::path::Path, settings: PostgresSettings) -> Result<Self, StateError> {
-        let directory = Directory::lock(path)?;
+    pub fn open(path: Option<&Path>, settings: PostgresSettings) -> Result<Self, StateError> {
+        let directory = path.map(Directory::lock).transpose()?;
         let schema = Arc::new(Schema::new(&settings.schema));
         Ok(Self {
             me: Uuid::new_v4(),
@@ -197,7 +199,7 @@ impl Store for Postgres {
     }
 
     async fn check(&self) -> Result<(), StateError> {
-        self.directory.check()?;
+        self.directory.as_ref().map_or(Ok(()), Directory::check)?;
         self.board.query("select 1", &[]).await.map(drop)
     }
 

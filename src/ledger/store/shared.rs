@@ -7,7 +7,6 @@
 //! * **Suspended time counts.** A machine that slept wakes without its channels.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,6 +17,10 @@ use uuid::Uuid;
 
 use super::StateError;
 use crate::event::ChannelId;
+
+mod requests;
+
+pub use requests::{Answer, Asked, RequestId, Requests, Standing};
 
 /// An instance stops so much earlier than others take over.
 pub const MARGIN: Duration = Duration::from_secs(1);
@@ -43,6 +46,13 @@ pub struct Instance {
     pub channels: Arc<BTreeSet<ChannelId>>,
 }
 
+impl Instance {
+    /// Whether it is one of those that share the channels, and not a command that reaches them.
+    pub fn shares(&self) -> bool {
+        !self.channels.is_empty()
+    }
+}
+
 /// Who owns a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ownership {
@@ -62,7 +72,7 @@ pub enum Ownership {
 
 /// The instances of a store.
 #[async_trait]
-pub trait Membership: Send + Sync + fmt::Debug {
+pub trait Membership: Requests {
     /// This one.
     fn me(&self) -> InstanceId;
 

@@ -34,7 +34,7 @@ impl Instance {
             instance: name.to_owned(),
             lease: Duration::from_millis(300),
         };
-        let store = Postgres::open(&directory.path().join("state"), settings).unwrap();
+        let store = Postgres::open(Some(&directory.path().join("state")), settings).unwrap();
         Self { store, _directory: directory }
     }
 

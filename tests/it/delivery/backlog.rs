@@ -107,15 +107,25 @@ fn assert_proved(delivered: &Delivered, signed: &str, simulator: &Simulator) {
         "required": known.min_required_signatures,
         "event_hash": event_hash(signed).to_string(),
         "workflow_owner": known.workflow_owner.to_string(),
+        "workflow_id": delivered.verification["workflow_id"],
+        "execution_id": delivered.verification["execution_id"],
     });
     assert_eq!(delivered.verification, expected);
     assert_eq!(delivered.verification["digest"], signed_digest_of(&delivered.event));
+    let workflows = (0..known.channels.len()).flat_map(|channel| simulator.workflow_ids(channel));
+    assert!(workflows.into_iter().any(|id| delivered.verification["workflow_id"] == id.to_string()));
+    let execution_id = delivered.verification["execution_id"].as_str().unwrap();
+    let report = proof_of(&delivered.event)["ocr_report"].to_string();
+    assert!(execution_id.len() == 2 + 64 && report.contains(&execution_id[2..]), "{execution_id} is of the report");
+}
+
+fn proof_of(event: &serde_json::value::RawValue) -> Value {
+    serde_json::from_str::<Value>(event.get()).unwrap()["headers"]["proofs"][0].take()
 }
 
 /// What the event's proof says was signed.
 fn signed_digest_of(event: &serde_json::value::RawValue) -> String {
-    let event: Value = serde_json::from_str(event.get()).unwrap();
-    let proof = &event["headers"]["proofs"][0];
+    let proof = proof_of(event);
     let bytes = |name: &str| hex::decode(&proof[name].as_str().unwrap()[2..]).unwrap();
     signed_digest(&bytes("ocr_report"), &bytes("ocr_context")).to_string()
 }

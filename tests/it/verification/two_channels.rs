@@ -1,13 +1,14 @@
 //! A proof, or a workflow, that is shown in two channels.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use channeld::simulator::{Options, ReplayedId, Simulator, Steal};
 use serde_json::{Value, json};
 
 use super::PROVED;
 use super::belonging::{quarantined, service, status, until_lines, until_rejected, workflows};
-use crate::support::{Setup, deliverable};
+use crate::support::{LONGEST_WAIT, Setup, deliverable};
 
 const SHARED: &str = "a workflow that another channel showed first: it may be right, and is said once; `channeld channels pin` says what each channel is about";
 
@@ -18,16 +19,34 @@ async fn reasons(setup: &Setup) -> Vec<String> {
     seen["reasons"].as_array().unwrap().iter().map(|reason| reason.as_str().unwrap().to_owned()).collect()
 }
 
-/// Both channels say that, and why: each names the other and the proof.
-async fn assert_both_say_so(setup: &Setup, digest: &Value) {
-    let reasons = reasons(setup).await;
-    for (channel, other) in [("c0", "c1"), ("c1", "c0")] {
-        let said = |reason: &&String| {
-            reason.starts_with(&format!("channel {channel}: ")) && reason.contains(&format!("channel {other} "))
-        };
-        let reason = reasons.iter().find(said).unwrap_or_else(|| panic!("of {channel}: {reasons:?}"));
-        assert!(reason.contains(digest.as_str().unwrap()), "{reason}");
+/// Waits until the reasons are such: an event is delivered a moment before that is recorded.
+async fn until_reasons(setup: &Setup, what: &str, hold: impl Fn(&[String]) -> bool) {
+    let deadline = Instant::now() + LONGEST_WAIT;
+    loop {
+        let reasons = reasons(setup).await;
+        if hold(&reasons) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {LONGEST_WAIT:?}, but {reasons:?}");
     }
+}
+
+/// Both channels say that, and why: each names the other and the proof.
+async fn until_both_say_so(setup: &Setup, digest: &Value) {
+    let digest = digest.as_str().unwrap();
+    let says = |reason: &String, channel: &str, other: &str| {
+        reason.starts_with(&format!("channel {channel}: "))
+            && reason.contains(&format!("channel {other} "))
+            && reason.contains(digest)
+    };
+    let both = |reasons: &[String]| {
+        [("c0", "c1"), ("c1", "c0")].into_iter().all(|(one, other)| reasons.iter().any(|it| says(it, one, other)))
+    };
+    until_reasons(setup, "both say so", both).await;
+}
+
+async fn until_ready(setup: &Setup) {
+    until_reasons(setup, "ready", <[_]>::is_empty).await;
 }
 
 fn add_owner(setup: &mut Setup, simulator: &Simulator) {
@@ -52,7 +71,7 @@ async fn what_was_shown_elsewhere_first_is_held_back_and_delivered_once_a_pin_sa
     until_rejected(&mut daemon, 20).await;
     simulator.publish_one(0, PROVED);
     until_lines(&mut daemon, 21, &setup).await;
-    assert_both_say_so(&setup, &digest).await;
+    until_both_say_so(&setup, &digest).await;
     let kept = setup.tell(&["quarantine", "retry", "c0", "--all", "--json"]).await;
     assert_eq!(kept.code, Some(1), "nothing says whose they are: {kept:?}");
     daemon.stop().await;
@@ -62,14 +81,14 @@ async fn what_was_shown_elsewhere_first_is_held_back_and_delivered_once_a_pin_sa
     let mut daemon = setup.start();
     simulator.publish_one(0, PROVED);
     until_lines(&mut daemon, 22, &setup).await;
-    assert_both_say_so(&setup, &digest).await;
+    until_both_say_so(&setup, &digest).await;
     setup.set("channels.c0.expect.workflow_id", workflows(&simulator, 0));
     setup.write();
     assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
     let retried = setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
     assert_eq!(retried.code, Some(0), "{retried:?}");
     until_lines(&mut daemon, 42, &setup).await;
-    assert_eq!(reasons(&setup).await, [""; 0]);
+    until_ready(&setup).await;
     daemon.stop().await;
     let held_back = [21, 22].into_iter().chain(1..=20).collect::<Vec<_>>();
     assert_eq!((setup.offsets("c0"), setup.offsets("c1")), (held_back, (1..=20).collect()));
@@ -77,7 +96,7 @@ async fn what_was_shown_elsewhere_first_is_held_back_and_delivered_once_a_pin_sa
     let mut daemon = setup.start();
     simulator.publish_one(0, PROVED);
     until_lines(&mut daemon, 43, &setup).await;
-    assert_eq!(reasons(&setup).await, [""; 0], "it lasts");
+    until_ready(&setup).await;
     daemon.stop().await;
 }
 
@@ -95,12 +114,12 @@ async fn what_is_stolen_after_the_owner_has_read_it_is_held_back_until_it_is_ack
     }
     simulator.publish_one(1, PROVED);
     until_lines(&mut daemon, 6, &setup).await;
-    assert_both_say_so(&setup, &setup.delivered()[0].verification["digest"]).await;
+    until_both_say_so(&setup, &setup.delivered()[0].verification["digest"]).await;
     assert_eq!(setup.tell(&["quarantine", "retry", "c1", "--all"]).await.code, Some(1), "they are not this channel's");
     let drop = ["quarantine", "drop", "c1", "--reason", "proof-of-channel"];
     assert_eq!(setup.tell(&drop).await.code, Some(64), "not without --yes");
     assert_eq!(setup.tell(&[&drop[..], &["--yes"]].concat()).await.code, Some(0));
-    assert_eq!(reasons(&setup).await, [""; 0]);
+    until_ready(&setup).await;
     daemon.stop().await;
     assert_eq!((setup.offsets("c0"), setup.offsets("c1")), ((1..=5).collect(), vec![6]));
 }
@@ -129,7 +148,7 @@ async fn nothing_is_delivered_twice_or_lost_where_both_read_at_once() {
     let all: BTreeSet<_> = deliverable(&simulator, 0).into_iter().collect();
     daemon.until("the owner has all of it", |_| setup.offsets("c0").into_iter().collect::<BTreeSet<_>>() == all).await;
     setup.tell(&["quarantine", "drop", "c1", "--reason", "proof-of-channel", "--yes"]).await;
-    assert_eq!(reasons(&setup).await, [""; 0]);
+    until_ready(&setup).await;
     daemon.stop().await;
 }
 

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use super::StateError;
 
 /// Each is applied once, in order, by whichever instance comes first. `{schema}` is the schema's quoted name.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/1.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("migrations/1.sql"), include_str!("migrations/2.sql")];
 
 /// The number that keeps two instances from migrating at the same time. Nobody else's lock, with luck.
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
@@ -28,6 +28,10 @@ pub(super) struct Schema {
     pub(super) configurations: String,
     pub(super) ownership: String,
     pub(super) leave: String,
+    pub(super) ask: String,
+    pub(super) look: String,
+    pub(super) take: String,
+    pub(super) answer: String,
 }
 
 impl Schema {
@@ -50,6 +54,11 @@ impl Schema {
             configurations: of("select id, channels from {schema}.instances where id = any($1)"),
             ownership: of(include_str!("statements/ownership.sql")),
             leave: of(include_str!("statements/leave.sql")),
+            ask: of(include_str!("statements/ask.sql")),
+            look: of(include_str!("statements/look.sql")),
+            take: of(include_str!("statements/take.sql")),
+            answer: of("update {schema}.requests set answered = clock_timestamp(), status = $2, answer = $3 \
+                        where id = $1"),
         }
     }
 

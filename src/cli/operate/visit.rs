@@ -1,0 +1,68 @@
+//! A command where no daemon runs, on a state that instances share: it is one of them for as long as it takes. It configures no
+//! channel, and so takes none from the others; what nobody owns it claims, and gives up at the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::{Exit, Failure, configured};
+use crate::cluster::Peers;
+use crate::config::Channel;
+use crate::daemon::membership::Sharing;
+use crate::ledger::store::{Postgres, PostgresSettings, Store};
+use crate::ledger::{Ledgers, StateError};
+use crate::operator::{Operations, Request};
+use crate::telemetry::Chain;
+
+/// How long the database may take to say who the others are.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// What is done on a state that instances share, as one of them.
+pub(in crate::cli) async fn visit<T>(
+    database: PostgresSettings,
+    work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let opened = spawn_blocking(move || Postgres::open(None, database)).await;
+    let opened = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
+    let store: Arc<dyn Store> = Arc::new(opened.map_err(|error| failed(&Chain(&error).to_string()))?);
+    let Some(membership) = store.clone().membership() else { return Err(failed("it is shared by nobody")) };
+    let sharing = Sharing::begin(membership, [].into());
+    let peers = sharing.peers();
+    let worked = match arrived(&peers).await {
+        Ok(()) => work(store, peers).await,
+        Err(failure) => Err(failure),
+    };
+    sharing.end().await;
+    worked
+}
+
+/// Waits until the others are known.
+async fn arrived(peers: &Peers) -> Result<(), Failure> {
+    let mut seen = peers.seen.clone();
+    let has_looked = seen.wait_for(|seen| seen.trouble.is_some() || !seen.view.instances.is_empty());
+    match timeout(MAX_WAIT, has_looked).await {
+        Ok(Ok(seen)) => seen.trouble.as_deref().map_or(Ok(()), |trouble| Err(failed(trouble))),
+        _ => Err(failed(&format!("its database has not answered for {} s", MAX_WAIT.as_secs()))),
+    }
+}
+
+/// Carries a request out: here, or by the instance that owns its channel.
+pub(super) async fn ask<R: Request>(
+    database: PostgresSettings,
+    channels: &[Channel],
+    request: &R,
+) -> Result<R::Answer, Failure> {
+    let carry_out = async |store, peers| {
+        let (ledgers, handles, recent) = (Arc::new(Ledgers::over(store)), Arc::default(), Arc::default());
+        let (cluster, channels) = (Some(peers), configured(channels));
+        let operations = Operations { ledgers, handles, recent, daemon: None, cluster, channels };
+        Ok(operations.carry_out(request).await?)
+    };
+    visit(database, carry_out).await
+}
+
+fn failed(why: &str) -> Failure {
+    Failure(Exit::Failed, format!("the state cannot be reached: {why}"))
+}

@@ -1,0 +1,62 @@
+//! `channeld state copy`: from sled to PostgreSQL and back, while nothing runs.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::operate::{Operator, owned, say, say_json, visit};
+use crate::cluster::Peers;
+use crate::config::load_both_backends;
+use crate::ledger::StateError;
+use crate::ledger::store::{Copied, Sled, copy};
+use crate::telemetry::Chain;
+
+/// Where the state can be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(in crate::cli) enum Backend {
+    Sled,
+    Postgres,
+}
+
+/// Copies the state of the other backend to this one.
+pub(super) async fn run(to: Backend, json: bool, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    Operator::open(file)?;
+    let (path, database) = load_both_backends(file)?;
+    if to == Backend::Postgres {
+        owned(&path)?;
+    }
+    let copying = async |postgres: Arc<_>, peers: Peers| {
+        check_alone(&peers)?;
+        // Locked: no daemon of this machine runs.
+        let sled = spawn_blocking(move || Sled::open(&path)).await;
+        let sled =
+            sled.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string()))).map_err(|error| failed(&error))?;
+        match to {
+            Backend::Postgres => copy(&sled, &*postgres).await.map_err(|error| failed(&error)),
+            Backend::Sled => copy(&*postgres, &sled).await.map_err(|error| failed(&error)),
+        }
+    };
+    let copied = visit(database, copying).await?;
+    if json {
+        return say_json(out, &copied);
+    }
+    let Copied { channels, entries } = copied;
+    say(out, format!("copied and compared: {channels} channels, {entries} entries; now set state.backend"))
+}
+
+fn check_alone(peers: &Peers) -> Result<(), Failure> {
+    let seen = peers.seen.borrow();
+    let live = seen.view.instances.values().filter(|instance| instance.shares());
+    let names: Vec<_> = live.map(|instance| &*instance.name).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Failure(Exit::Failed, format!("instances live ({}): stop them first; nothing was copied", names.join(", "))))
+}
+
+fn failed(error: &StateError) -> Failure {
+    Failure(Exit::Failed, Chain(error).to_string())
+}

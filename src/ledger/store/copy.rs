@@ -1,0 +1,124 @@
+//! A whole state, copied from one store to another.
+//!
+//! # Invariants
+//!
+//! * **Overwrites nothing.** Where anything is kept already, nothing is copied.
+//! * **Verified.** Every entry and every body is read back, and compared.
+//!
+//! # Cancellation
+//!
+//! What was copied stays. Of each channel the cursors come last: before, nothing counts as processed.
+
+use std::mem::take;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Lease, Outcome, Store};
+use crate::event::ChannelId;
+use crate::ledger::{Changes, Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
+
+/// Entries that are written together at most.
+const AT_ONCE: usize = 1_000;
+
+/// No more entries are written together with so many bytes.
+const BYTES_AT_ONCE: usize = 8 << 20;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Copied {
+    /// Channels.
+    pub channels: usize,
+    /// Their entries, bodies included.
+    pub entries: usize,
+}
+
+/// Copies everything that `from` keeps, and compares it. Nobody else may use either meanwhile.
+///
+/// # Errors
+/// If one of them cannot be used, if `to` keeps anything, or if what was written is not what is read.
+pub async fn copy(from: &dyn Store, to: &dyn Store) -> Result<Copied, StateError> {
+    if !to.channels().await?.is_empty() {
+        return Err(StateError::Unusable(
+            "a state is kept already where this one is to go: nothing was copied".to_owned(),
+        ));
+    }
+    let mut copied = Copied::default();
+    for channel in from.channels().await? {
+        let (source, entries) = claim(from, channel).await?;
+        let summary = Ledger::load(entries.clone(), PROOFS)?.0.summary();
+        let entries = content(entries);
+        let (target, _) = claim(to, channel).await?;
+        write(from, to, &target, &summary, &entries).await?;
+        to.release(target).await;
+        verify(from, to, channel, &entries).await?;
+        from.release(source).await;
+        copied.channels += 1;
+        copied.entries += entries.len();
+    }
+    Ok(copied)
+}
+
+async fn claim(store: &dyn Store, channel: ChannelId) -> Result<(Lease, Entries), StateError> {
+    let claimed = store.claim(channel).await?;
+    claimed.ok_or_else(|| StateError::Unusable(format!("an instance owns the channel {channel}: stop all of them")))
+}
+
+/// Without what each store keeps in its own way.
+fn content(mut entries: Entries) -> Entries {
+    entries.retain(|key, _| !matches!(key, Key::Version | Key::Summary));
+    entries
+}
+
+async fn write(
+    from: &dyn Store,
+    to: &dyn Store,
+    lease: &Lease,
+    summary: &Summary,
+    entries: &Entries,
+) -> Result<(), StateError> {
+    let (mut changes, mut bytes) = (Changes::new(), 0);
+    for (key, value) in entries.iter().rev() {
+        let value = match value {
+            Value::Bytes(value) => value.clone(),
+            Value::Size(_) => body(from, lease.channel, key).await?,
+        };
+        bytes += value.len();
+        changes.push((key.clone(), Some(value)));
+        if changes.len() >= AT_ONCE || bytes >= BYTES_AT_ONCE {
+            commit(to, lease, summary, take(&mut changes)).await?;
+            bytes = 0;
+        }
+    }
+    commit(to, lease, summary, changes).await
+}
+
+async fn commit(to: &dyn Store, lease: &Lease, summary: &Summary, changes: Changes) -> Result<(), StateError> {
+    let group = Arc::new(vec![(lease.clone(), summary.clone().effects(changes))]);
+    match to.commit(group).await.pop() {
+        Some(Outcome::Ok) => Ok(()),
+        Some(Outcome::Unavailable(error) | Outcome::Fatal(error)) => Err(error),
+        Some(Outcome::Lost) | None => Err(StateError::Unusable(format!(
+            "an instance has taken the channel {} over: stop all of them",
+            lease.channel
+        ))),
+    }
+}
+
+async fn body(from: &dyn Store, channel: ChannelId, key: &Key) -> Result<Bytes, StateError> {
+    let body = from.body(channel, key.clone()).await?;
+    body.ok_or_else(|| StateError::Damaged(format!("the body of an event of channel {channel} is not there")))
+}
+
+async fn verify(from: &dyn Store, to: &dyn Store, channel: ChannelId, entries: &Entries) -> Result<(), StateError> {
+    let differs = || StateError::Damaged(format!("what was copied of channel {channel} is not what is read"));
+    if content(to.entries(channel).await?) != *entries {
+        return Err(differs());
+    }
+    for key in entries.iter().filter(|(_, value)| matches!(value, Value::Size(_))).map(|(key, _)| key) {
+        if body(to, channel, key).await? != body(from, channel, key).await? {
+            return Err(differs());
+        }
+    }
+    Ok(())
+}

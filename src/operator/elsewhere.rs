@@ -1,0 +1,78 @@
+//! Commands whose channel another instance owns: that one is asked to carry them out.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::http::StatusCode;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::client::{MAX_ANSWER, asked, decode, http_request};
+use super::request::{Asker, routes};
+use super::{Operations, Refusal, Request};
+use crate::cluster::{self, Unanswered};
+use crate::ledger::store::shared::{Answer, Asked};
+use crate::telemetry::Chain;
+
+/// How long an operator waits for the owner of a channel, and for a channel to have one.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Before a request is tried again whose channel is on its way from one instance to another.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+impl Operations {
+    /// Carries a request out: here or, where another instance owns its channel, there.
+    pub(crate) async fn carry_out<R: Request>(&self, request: &R) -> Result<R::Answer, Refusal> {
+        let since = Instant::now();
+        loop {
+            let (channel, owner, name, peers) = match (request.perform(self).await, &self.cluster) {
+                (Err(Refusal::Elsewhere { channel, owner, name }), Some(peers)) => (channel, owner, name, peers),
+                (done, _) => return done,
+            };
+            let left = PATIENCE.saturating_sub(since.elapsed());
+            let answer = peers.ask(owner, &asked(request), left).await;
+            let is_over = since.elapsed() >= PATIENCE;
+            match answer {
+                // Another owns the channel by now, or will.
+                Ok(Answer { status, .. }) if status == StatusCode::MISDIRECTED_REQUEST && !is_over => {}
+                Err(Unanswered::Died { taken: false }) if !is_over => {}
+                Ok(Answer { status, body }) => {
+                    return decode(StatusCode::from_u16(status).unwrap_or_default(), &body);
+                }
+                Err(error) => {
+                    let error = Chain(&error);
+                    return Err(Refusal::Failed(format!("channel {channel} is owned by instance {name}: {error}")));
+                }
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// Answers what other instances ask, until it is dropped.
+pub(crate) async fn answer_others(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
+    let membership = operations.borrow().cluster.as_ref().map(|peers| peers.membership.clone());
+    let Some(membership) = membership else { return pending().await };
+    let router = TowerToHyperService::new(routes(operations, Asker::Instance));
+    cluster::answer(membership, |request| answer(router.clone(), request)).await
+}
+
+async fn answer(router: TowerToHyperService<Router>, request: Asked) -> Answer {
+    let failed = |status: StatusCode, what: String| Answer { status: status.as_u16(), body: what.into_bytes() };
+    let request = match http_request(request) {
+        Ok(request) => request,
+        Err(error) => return failed(StatusCode::BAD_REQUEST, error.to_string()),
+    };
+    let answer = router.call(request).await.unwrap_or_else(|never| match never {});
+    let status = answer.status();
+    match to_bytes(answer.into_body(), MAX_ANSWER).await {
+        Ok(body) => Answer { status: status.as_u16(), body: body.into() },
+        Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}

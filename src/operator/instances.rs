@@ -1,0 +1,178 @@
+//! The instances that share the channels: who owns what, and the status of all of them together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::api::{GetCluster, GetStatus};
+use super::client::{asked, decode};
+use super::{ConfiguredChannel, Operations, Refusal, Report, by_id};
+use crate::channel::{Activity, ChannelStatus};
+use crate::cluster::{Peers, Seen};
+use crate::event::ChannelId;
+use crate::ledger::store::shared::{Instance, InstanceId, Ownership};
+use crate::telemetry::Chain;
+
+/// How long another instance is waited for, so that one that hangs holds no status up.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The instances and their channels, as this instance has seen them at its last heartbeat.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Those that live.
+    pub instances: Vec<InstanceStatus>,
+    /// Every channel that any of them configures, or of which anything is kept.
+    pub channels: Vec<ChannelOwner>,
+    /// Why there has been no heartbeat since; none where there has been one in time.
+    pub heartbeat_error: Option<String>,
+}
+
+/// An instance that lives.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InstanceStatus {
+    /// Names the process.
+    pub id: InstanceId,
+    /// `cluster.instance` of its configuration.
+    pub name: String,
+    /// Whether it is the one that answers.
+    #[serde(rename = "self")]
+    pub is_self: bool,
+    /// How many channels it owns.
+    pub channels: usize,
+    /// The channels that another instance configures, and it does not.
+    pub not_configured: Vec<String>,
+}
+
+/// Who owns a channel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChannelOwner {
+    /// Its name in the configuration, or its id.
+    pub channel: String,
+    /// Its id.
+    pub channel_id: ChannelId,
+    /// The instance that owns it; none where nobody does who lives.
+    pub instance: Option<InstanceId>,
+    /// That instance's name.
+    pub owner: Option<String>,
+    /// For how long nobody has owned it.
+    pub ownerless_seconds: Option<u64>,
+}
+
+impl Operations {
+    /// The instances and who owns what.
+    pub(super) fn cluster(&self, _: &GetCluster) -> Ready<Result<Cluster, Refusal>> {
+        ready(self.instances())
+    }
+
+    fn instances(&self) -> Result<Cluster, Refusal> {
+        let peers = self.cluster.as_ref().ok_or_else(|| {
+            Refusal::Usage(
+                "the state is one process's own: only with state.backend = \"postgres\" there are instances".to_owned(),
+            )
+        })?;
+        let seen = peers.seen.borrow().clone();
+        let owner = |(id, ownership): (&ChannelId, &Ownership)| {
+            let (instance, since) = match ownership {
+                Ownership::Owned { by, .. } => (Some(*by), None),
+                Ownership::Orphaned { since } => (None, Some(since.as_secs())),
+            };
+            ChannelOwner {
+                channel: by_id(&self.channels, *id).name.to_string(),
+                channel_id: *id,
+                instance,
+                owner: seen.view.owner(*id).map(|(_, instance)| instance.name.clone()),
+                ownerless_seconds: since,
+            }
+        };
+        let mut channels: Vec<_> = seen.view.channels.iter().map(owner).collect();
+        channels.sort_by(|one, other| one.channel.cmp(&other.channel));
+        let instances = instances(&seen, peers.membership.me(), &self.channels);
+        Ok(Cluster { instances, channels, heartbeat_error: seen.trouble })
+    }
+
+    /// Everything as it is now, in all instances or `here` alone.
+    pub(super) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
+        let mut report = self.report().await?;
+        if let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) {
+            for (name, answer) in reports(peers).await {
+                report.add(&name, answer);
+            }
+            report.channels.sort_by(|one, other| one.channel.cmp(&other.channel));
+            report.sum_up();
+        }
+        Ok(report)
+    }
+}
+
+/// What the other instances report, each by its name; or why one does not.
+async fn reports(peers: &Peers) -> Vec<(String, Result<Report, String>)> {
+    let (view, mut asking) = (peers.seen.borrow().view.clone(), JoinSet::new());
+    for (id, instance) in view.instances.iter().filter(|(_, instance)| instance.shares()) {
+        let (peers, id, name) = (peers.clone(), *id, instance.name.clone());
+        if id == peers.membership.me() {
+            continue;
+        }
+        asking.spawn(async move {
+            let answer = match peers.ask(id, &asked(&GetStatus { here: true }), PATIENCE).await {
+                Ok(answer) => decode(StatusCode::from_u16(answer.status).unwrap_or_default(), &answer.body)
+                    .map_err(|refusal| refusal.to_string()),
+                Err(error) => Err(format!("its status is not known: {}", Chain(&error))),
+            };
+            (name, answer)
+        });
+    }
+    let mut reports = asking.join_all().await;
+    reports.sort_by(|(one, _), (other, _)| one.cmp(other));
+    reports
+}
+
+impl Report {
+    /// Adds what another instance says of its channels.
+    fn add(&mut self, name: &str, answer: Result<Self, String>) {
+        let (channels, reasons) = match answer {
+            Ok(other) => (other.channels, other.reasons),
+            Err(why) => (Vec::new(), vec![why]),
+        };
+        self.reasons.extend(reasons.into_iter().map(|reason| format!("instance {name}: {reason}")));
+        let is_there = |channel: &ChannelStatus| !matches!(channel.activity, Activity::Elsewhere { .. });
+        for channel in channels {
+            match self.channels.iter_mut().find(|known| known.channel_id == channel.channel_id) {
+                Some(known) if is_there(&channel) && !is_there(known) => *known = channel,
+                Some(_) => {}
+                None => self.channels.push(channel),
+            }
+        }
+    }
+}
+
+/// The instances that live.
+pub(super) fn instances(seen: &Seen, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
+    let mut owned = BTreeMap::<_, usize>::new();
+    for ownership in seen.view.channels.values() {
+        if let Ownership::Owned { by, .. } = ownership {
+            *owned.entry(*by).or_default() += 1;
+        }
+    }
+    let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
+    let mut configurations = sharing().map(|(_, instance)| &instance.channels);
+    let first = configurations.next();
+    // Most often all configure the same, and that is one list.
+    let are_equal = configurations.all(|channels| first.is_some_and(|first| Arc::ptr_eq(first, channels)));
+    let differing = sharing().filter(|_| !are_equal);
+    let all: BTreeSet<_> = differing.flat_map(|(_, instance)| instance.channels.iter().copied()).collect();
+    let status = |(id, instance): (&InstanceId, &Instance)| InstanceStatus {
+        id: *id,
+        name: instance.name.clone(),
+        is_self: *id == me,
+        channels: owned.get(id).copied().unwrap_or_default(),
+        not_configured: all.difference(&instance.channels).map(|id| by_id(configured, *id).name.to_string()).collect(),
+    };
+    let mut instances: Vec<_> = sharing().map(status).collect();
+    instances.sort_by(|one, other| one.name.cmp(&other.name));
+    instances
+}

@@ -1,0 +1,186 @@
+//! Commands work from any instance, and from a machine where none runs: the owner of the channel carries them out.
+
+use std::time::Instant;
+
+use channeld::simulator::Simulator;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{instance, service, until};
+use crate::support::{Daemon, Database, LONGEST_WAIT, Receiver, Setup};
+
+/// Two instances that own one channel each, which have delivered everything.
+struct Pair {
+    database: Database,
+    receiver: Receiver,
+    setups: [Setup; 2],
+    daemons: Vec<Daemon>,
+    simulator: Simulator,
+}
+
+impl Pair {
+    async fn start() -> Option<Self> {
+        let database = Database::new().await?;
+        let (simulator, receiver) = (service(2, 4).await, Receiver::start().await);
+        let setups = ["a", "b"].map(|name| instance(name, &simulator, &database, &receiver));
+        let mut daemons: Vec<_> = setups.iter().map(Setup::start).collect();
+        daemons[0].until_logged("these instances live").await;
+        let shares = "select count(*) from channeld.channels where owner is not null group by owner";
+        until(&database, "the channels are shared evenly", shares, &[1, 1]).await;
+        let mut pair = Self { database, receiver, setups, daemons, simulator };
+        pair.until_status("all is known", |status| {
+            let shares = status["instances"].as_array().unwrap().iter().map(|it| it["channels"].as_u64().unwrap());
+            let is_idle = channels(status).iter().all(|channel| channel["state"] == "idle");
+            is_idle && status["ready"] == true && shares.eq([1, 1])
+        })
+        .await;
+        Some(pair)
+    }
+
+    /// What the first instance says of all.
+    async fn until_status(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + LONGEST_WAIT;
+        loop {
+            let told = self.setups[0].tell(&["status", "--json"]).await;
+            if told.code == Some(0) && holds(&told.json()[0]) {
+                return told.json().remove(0);
+            }
+            assert!(Instant::now() < deadline, "{what}: {told:?}");
+        }
+    }
+
+    /// The names of the channels that each instance owns.
+    async fn owned(&self) -> [String; 2] {
+        let cluster = self.setups[0].tell(&["cluster", "--json"]).await.json().remove(0);
+        ["a", "b"].map(|name| {
+            let channel = channels(&cluster).iter().find(|channel| channel["owner"] == name).cloned();
+            channel.unwrap_or_else(|| panic!("{name} owns nothing: {cluster:#}"))["channel"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+    }
+
+    async fn stop(self) {
+        for daemon in self.daemons {
+            daemon.stop().await;
+        }
+    }
+}
+
+fn channels(report: &Value) -> &[Value] {
+    report["channels"].as_array().unwrap()
+}
+
+#[tokio::test]
+async fn a_command_reaches_the_owner_of_its_channel_whichever_instance_is_asked() {
+    let Some(mut pair) = Pair::start().await else { return };
+    let report = pair.until_status("both are shown", |_| true).await;
+    let shown: Vec<_> = channels(&report).iter().map(|channel| (&channel["channel"], &channel["lag_events"])).collect();
+    assert_eq!(shown, [(&"c0".into(), &0.into()), (&"c1".into(), &0.into())], "{report:#}");
+    let table = String::from_utf8(pair.setups[0].tell(&["status"]).await.out).unwrap();
+    assert!(table.contains("instances: a (this one, 1 channels), b (1 channels)"), "{table}");
+
+    for name in ["c0", "c1"] {
+        let told = pair.setups[0].tell(&["pause", name]).await;
+        assert_eq!(told.code, Some(0), "{told:?}");
+        let told = pair.setups[1].tell(&["cursor", "set", name, "--to", "2", "--yes", "--json"]).await;
+        assert_eq!(told.each("repeated"), [2], "{told:?}");
+    }
+    let before = pair.receiver.received();
+    pair.until_status("both are paused", |status| channels(status).iter().all(|it| it["state"] == "paused")).await;
+    let refused = pair.setups[0].tell(&["pause", "c1", "--sink", "nowhere"]).await;
+    assert_eq!(refused.code, Some(64), "{refused:?}");
+    let reached = pair.setups[0].tell(&["quarantine", "drop", &pair.owned().await[1], "7", "--yes"]).await;
+    assert!(reached.code == Some(64) && reached.errors.contains("no event 7"), "the owner's words: {reached:?}");
+    assert_eq!(pair.receiver.received(), before);
+    for name in ["c0", "c1"] {
+        assert_eq!(pair.setups[1].tell(&["resume", name]).await.code, Some(0));
+    }
+    let receiver = &pair.receiver;
+    pair.daemons[0].until("both deliver again", |_| receiver.received() == before + 4).await;
+    pair.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_where_no_daemon_runs_reaches_the_owner_and_claims_what_nobody_owns() {
+    let Some(pair) = Pair::start().await else { return };
+    let visitor = instance("visitor", &pair.simulator, &pair.database, &pair.receiver).with("log.level", "info");
+    visitor.write();
+    for name in ["c0", "c1"] {
+        let told = visitor.tell(&["pause", name]).await;
+        assert_eq!((told.code, &*told.errors), (Some(0), ""), "{told:?}");
+    }
+    let report = visitor.tell(&["status", "--json"]).await.json().remove(0);
+    assert!(channels(&report).iter().all(|channel| channel["state"] == "paused"), "{report:#}");
+    let names: Vec<_> = report["instances"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
+    assert_eq!((names, report["daemon"].is_null()), (vec!["a".into(), "b".into()], true), "{report:#}");
+    let database = Database { server: pair.database.server.clone(), name: pair.database.name.clone() };
+    pair.stop().await;
+
+    let told = visitor.tell(&["cursor", "set", "c0", "--to", "3", "--yes", "--json"]).await;
+    assert_eq!(told.each("repeated"), [1], "{told:?}");
+    let shown = visitor.tell(&["cursor", "show", "c0", "--json"]).await.json().remove(0);
+    assert_eq!(shown["cursor"], 3, "{shown:#}");
+    assert_eq!(visitor.tell(&["resume", "c1"]).await.code, Some(0));
+    let report = visitor.tell(&["status", "--json"]).await.json().remove(0);
+    let states: Vec<_> = channels(&report).iter().map(|channel| &channel["state"]).collect();
+    assert_eq!(states, ["paused", "stopped"], "{report:#}");
+    for left in ["channels where owner is not null", "instances", "requests"] {
+        assert_eq!(database.number(&format!("select count(*) from channeld.{left}")).await, 0, "{left}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_hangs_is_said_and_a_command_that_it_has_not_begun_is_carried_out_by_the_next() {
+    let Some(mut pair) = Pair::start().await else { return };
+    let [_, of_b] = pair.owned().await;
+    pair.daemons[1].signal(Signal::STOP);
+    let report = pair.until_status("it hangs", |_| true).await;
+    let says = |report: &Value| report["reasons"].to_string().contains("instance b: its status is not known");
+    assert!(says(&report), "{report:#}");
+    let told = pair.setups[0].tell(&["pause", &of_b]).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let report = pair.until_status("the other is dead", |status| !says(status)).await;
+    let paused = channels(&report).iter().find(|channel| channel["channel"] == *of_b).unwrap();
+    assert_eq!(paused["state"], "paused", "{report:#}");
+    pair.daemons[1].signal(Signal::CONT);
+    pair.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_whose_owner_dies_while_it_carries_it_out_says_that_the_outcome_is_not_known() {
+    let Some(mut pair) = Pair::start().await else { return };
+    let [_, of_b] = pair.owned().await;
+    pair.daemons[1].signal(Signal::STOP);
+    let take = "update channeld.requests set taken = now() returning id";
+    let taking = async { while pair.database.query(take).await.is_empty() {} };
+    let pause = ["pause", &*of_b];
+    let (told, ()) = tokio::join!(pair.setups[0].tell(&pause), taking);
+    assert_eq!(told.code, Some(1), "{told:?}");
+    assert!(told.errors.contains("instance b") && told.errors.contains("is not known"), "{told:?}");
+    pair.daemons.remove(1).kill().await;
+    pair.stop().await;
+}
+
+#[tokio::test]
+async fn instances_with_different_configurations_show_what_they_do_not_configure() {
+    let Some(pair) = Pair::start().await else { return };
+    let mut other = instance("c", &pair.simulator, &pair.database, &pair.receiver);
+    other.remove("channels.c1");
+    let mut daemon = other.start();
+    let differs = "instance c does not configure c1, and others do";
+    let setup = &pair.setups[0];
+    let deadline = Instant::now() + LONGEST_WAIT;
+    while !String::from_utf8(setup.tell(&["cluster"]).await.out).unwrap().contains(differs) {
+        assert!(Instant::now() < deadline);
+    }
+    let status = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
+    assert!(status.contains(differs), "{status}");
+    let instances = setup.tell(&["status", "--json"]).await.json().remove(0)["instances"].take();
+    let lacking: Vec<_> = instances.as_array().unwrap().iter().map(|it| it["not_configured"].clone()).collect();
+    assert_eq!(lacking, [json!([]), json!([]), json!(["c1"])], "{instances:#}");
+    daemon.until_logged("these instances live").await;
+    daemon.stop().await;
+    pair.stop().await;
+}
