@@ -5,7 +5,7 @@
 //! * **Converges.** Where the same instances live on, every channel has an owner after some rounds, and then nothing moves:
 //!   a channel moves only to an instance that owns at least two fewer.
 //! * **Even.** Of instances that configure the same channels, none then owns two more than another.
-//! * **No channel is given to nobody.** It is given up only where an instance that owns fewer configures it.
+//! * **Given to somebody.** A channel is given up only where an instance that owns fewer configures it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

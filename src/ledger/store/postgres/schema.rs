@@ -9,7 +9,7 @@ use super::StateError;
 /// Each is applied once, in order, by whichever instance comes first. `{schema}` is the schema's quoted name.
 const MIGRATIONS: [&str; 2] = [include_str!("migrations/1.sql"), include_str!("migrations/2.sql")];
 
-/// The number that keeps two instances from migrating at the same time. Nobody else's lock, with luck.
+/// The advisory lock under which one instance at a time migrates.
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
 
 /// The schema, and the statements that name it.
