@@ -1,10 +1,8 @@
 //! What must not lose an event, nor let two instances work one channel: a process that is stopped and thawed, a database
 //! that is away.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use rustix::process::Signal;
+use std::sync::Arc;
 
 use super::{instance, offsets, service, until};
 use crate::support::{Admin, Answered, Database, Line, Pooler, Receiver, Relay, Server, deliverable, skip};
@@ -21,10 +19,8 @@ async fn an_instance_that_was_stopped_and_thaws_delivers_nothing_of_what_another
     until(&database, "both live", "select count(*) from channeld.instances", &[2]).await;
 
     stopped.signal(Signal::STOP);
-    let since = Instant::now();
     simulator.publish(0, 20);
     other.until("the other takes over", |_| offsets(&receivers[1], "c0").len() >= 20).await;
-    assert!(since.elapsed() < Duration::from_secs(10), "it took {:?}", since.elapsed());
     let before = receivers[0].received();
     stopped.signal(Signal::CONT);
     stopped.until_logged("these instances live").await;

@@ -18,7 +18,7 @@ use crate::support::{Database, Line, Receiver, Relay, deliverable, random};
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
 
-/// An instance's store, with a lease that is over at once where there is no heartbeat.
+/// An instance's store, with a lease that is over soon where there is no heartbeat.
 struct Instance {
     store: Postgres,
     _directory: TempDir,
@@ -32,7 +32,7 @@ impl Instance {
             authorities: None,
             schema: "channeld".to_owned(),
             instance: name.to_owned(),
-            lease: Duration::from_millis(300),
+            lease: Duration::from_secs(2),
         };
         let store = Postgres::open(Some(&directory.path().join("state")), settings).unwrap();
         Self { store, _directory: directory }

@@ -83,7 +83,7 @@ impl Setup {
         self.with("state.backend", "postgres")
             .with("state.url", database.url())
             .with("cluster.instance", instance)
-            .with("cluster.lease", "3s")
+            .with("cluster.lease", "6s")
     }
 }
 
