@@ -76,6 +76,7 @@ pub use status::{
     SharedWorkflow, SignerStatus,
 };
 pub(crate) use tasks::{Task, Tasks};
+pub(crate) use verify::Rejection;
 pub(crate) use verify::expect::Claim;
 pub use verify::expect::{Expect, Named, Names, NotOfChannel};
 pub(crate) use verify::recent::Alarm;

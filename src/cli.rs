@@ -25,8 +25,10 @@ mod cursor;
 mod dead_letters;
 mod demo;
 mod exit;
+mod explain;
 mod get;
 mod health;
+mod init;
 mod man;
 mod operate;
 mod pause;
@@ -34,12 +36,14 @@ mod quarantine;
 mod reload;
 mod replay;
 mod run;
+mod schema;
 mod search;
 mod shown;
 mod simulate;
 mod state;
 mod status;
 mod table;
+mod test_sink;
 mod verify;
 mod wait_watcher;
 
@@ -74,12 +78,15 @@ enum Command {
     /// recorded; a second one ends at once. SIGHUP reads the configuration and the secrets again.
     Run,
     Demo(demo::Args),
+    Init(Box<init::Args>),
     Check(check::Args),
+    TestSink(test_sink::Args),
     #[command(subcommand)]
     Channels(channels::Command),
     Status(status::Args),
     Cluster(cluster::Args),
     Health(health::Args),
+    Explain(explain::Args),
     Reload(reload::Args),
     Search(Box<search::Args>),
     Get(get::Args),
@@ -106,6 +113,7 @@ enum Command {
     /// min_required_signatures, channels (ids) and watchers (the ids of each channel's). Runs until it is interrupted.
     #[expect(clippy::doc_markdown, reason = "this text is the command's help, where the names stand as they are")]
     Simulate(simulator::Options),
+    Schema(schema::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Man(man::Args),
@@ -150,12 +158,15 @@ impl Command {
         match self {
             Self::Run => Ok(run::run(config).await),
             Self::Demo(args) => demo::run(args).await,
+            Self::Init(args) => init::run(*args, out).await,
             Self::Simulate(options) => simulate::run(options, out).await,
             Self::Check(args) => Ok(check::run(config, &args).await),
+            Self::TestSink(args) => test_sink::run(&args, config, out).await,
             Self::Channels(command) => channels::run(command, config, out).await,
             Self::Status(args) => status::run(&args, config).await,
             Self::Cluster(args) => cluster::run(&args, config, out).await,
             Self::Health(args) => health::run(&args, config, out).await,
+            Self::Explain(args) => explain::run(&args, out),
             Self::Reload(args) => reload::run(&args, config, out).await,
             Self::Search(args) => search::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Get(args) => get::run(&args, &Connection::open(config, &args.channel)?, out).await,
@@ -168,6 +179,7 @@ impl Command {
             Self::Pause(args) => pause::run(args.request(), config, out).await,
             Self::Resume(what) => pause::run(what, config, out).await,
             Self::WaitWatcher(args) => wait_watcher::run(&args, &Connection::open(config, &args.channel)?, out).await,
+            Self::Schema(args) => schema::run(&args, out),
             Self::Completions(args) => completions::run(&args, out),
             Self::Man(args) => man::run(&args),
         }

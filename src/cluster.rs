@@ -10,14 +10,14 @@
 //!
 //! At any point: what is owned stays so until the lease is over, or [`Membership::leave`] is called.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::event::ChannelId;
 use crate::ledger::store::shared::{Instance, InstanceId, Membership, Ownership, View};
@@ -44,6 +44,9 @@ pub struct Member {
     seen: watch::Sender<Seen>,
     /// Those that this instance gives up, until they are given up.
     giving: BTreeSet<ChannelId>,
+    /// Those that the store has as this instance's, under these epochs, though they are not worked here: they were lost, or
+    /// giving them up has failed.
+    unworked: BTreeMap<ChannelId, u64>,
     /// Which instances live, and since when these.
     live: (Vec<InstanceId>, Instant),
 }
@@ -63,7 +66,8 @@ impl Member {
     /// Not a member yet: see [`run`](Self::run).
     pub fn new(membership: Arc<dyn Membership>, configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>) -> Self {
         let live = (Vec::new(), Instant::now());
-        Self { membership, configured, seen: watch::Sender::default(), giving: BTreeSet::new(), live }
+        let (giving, unworked) = (BTreeSet::new(), BTreeMap::new());
+        Self { membership, configured, seen: watch::Sender::default(), giving, unworked, live }
     }
 
     /// What it sees.
@@ -82,7 +86,11 @@ impl Member {
             let configured = self.configured.borrow_and_update().clone();
             let beat = timeout(every, self.membership.beat(&configured)).await;
             match beat {
-                Ok(Ok(view)) => self.look(view, &configured, stop.is_cancelled()),
+                Ok(Ok(view)) => {
+                    let unworked = self.look(view, &configured, stop.is_cancelled());
+                    // Where this fails, they are found again.
+                    let _ = timeout(every, self.give_up(unworked)).await;
+                }
                 Ok(Err(error)) => self.fail(Chain(&error).to_string()),
                 Err(_) => self.fail(format!("the state's database has not answered for {every:?}")),
             }
@@ -121,7 +129,22 @@ impl Member {
         });
     }
 
-    fn look(&mut self, view: View, configured: &BTreeSet<ChannelId>, is_stopping: bool) {
+    /// Gives up what was not worked here at the last look either: before, it may be about to be claimed, or given up.
+    async fn give_up(&mut self, unworked: BTreeMap<ChannelId, u64>) {
+        let before = std::mem::take(&mut self.unworked);
+        self.unworked.clone_from(&unworked);
+        let left: BTreeMap<_, _> =
+            unworked.into_iter().filter(|(channel, epoch)| before.get(channel) == Some(epoch)).collect();
+        if left.is_empty() {
+            return;
+        }
+        if let Err(error) = self.membership.give_up(&left).await {
+            debug!(error = %Chain(&error), "channels that are not worked here could not be given up");
+        }
+    }
+
+    /// Decides what to work from now on. Gives the channels that are this instance's and not in hand, nor to be worked.
+    fn look(&mut self, view: View, configured: &BTreeSet<ChannelId>, is_stopping: bool) -> BTreeMap<ChannelId, u64> {
         let me = self.membership.me();
         let sharing = || view.instances.iter().filter(|(_, instance)| instance.shares());
         let live: Vec<_> = sharing().map(|(id, _)| *id).collect();
@@ -146,7 +169,10 @@ impl Member {
             self.giving.extend(give);
         }
         work.retain(|channel| !self.giving.contains(channel));
+        let is_unworked = |channel: &ChannelId| !work.contains(channel) && !self.membership.has_claimed(*channel);
+        let unworked = view.epochs_of(me).filter(|(channel, _)| is_unworked(channel)).collect();
         self.seen.send_replace(Seen { work, view: Arc::new(view), trouble: None });
+        unworked
     }
 }
 
@@ -159,9 +185,30 @@ impl View {
         }
     }
 
+    /// How many channels each instance that lives owns.
+    pub fn counts(&self) -> BTreeMap<InstanceId, usize> {
+        let mut counts: BTreeMap<_, _> = self.instances.keys().map(|id| (*id, 0)).collect();
+        for owner in self.channels.values() {
+            if let Ownership::Owned { by, .. } = owner {
+                *counts.entry(*by).or_default() += 1;
+            }
+        }
+        counts
+    }
+
     /// The channels that an instance owns.
     pub fn owned_by(&self, instance: InstanceId) -> impl Iterator<Item = ChannelId> {
-        let is_owned = move |owner: &Ownership| matches!(owner, Ownership::Owned { by, .. } if *by == instance);
-        self.channels.iter().filter(move |(_, owner)| is_owned(owner)).map(|(channel, _)| *channel)
+        self.epochs_of(instance).map(|(channel, _)| channel)
+    }
+
+    /// The channels that an instance owns, and under which epochs.
+    fn epochs_of(&self, instance: InstanceId) -> impl Iterator<Item = (ChannelId, u64)> {
+        self.channels.iter().filter_map(move |(channel, owner)| match owner {
+            Ownership::Owned { by, epoch } if *by == instance => Some((*channel, *epoch)),
+            _ => None,
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

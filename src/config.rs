@@ -20,6 +20,7 @@ mod api;
 mod changes;
 mod channel;
 mod daemon;
+mod database;
 mod edit;
 mod environment;
 mod files;
@@ -27,6 +28,7 @@ mod filter;
 mod key;
 mod known;
 mod problem;
+mod schema;
 mod section;
 mod sink;
 mod sources;
@@ -40,6 +42,7 @@ pub use daemon::{Local, load_both_backends, load_listen};
 pub use edit::{EditError, write_expect};
 pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
+pub use schema::schema;
 pub use sink::{Sink, SinkSettings};
 pub use verification::{load_verifier, verification_from_flags};
 
@@ -124,6 +127,7 @@ impl Config {
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
         check_raw(root, &channels, &sinks);
+        sink::shape::try_templates(&root.section("sinks"), &channels, &sinks);
         state::check_sinks(root, state.as_ref().ok(), &sinks);
         Ok(Self {
             api: api?,

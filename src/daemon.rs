@@ -237,8 +237,8 @@ impl Daemon {
 
     /// Runs the configured channels that are to run here.
     fn follow_work(&mut self) {
-        let work = self.sharing.as_ref().map(Sharing::work);
-        let is_here = |channel: &&Arc<Channel>| work.as_ref().is_none_or(|work| work.contains(&channel.identity.id));
+        let sharing = self.sharing.as_ref();
+        let is_here = |channel: &&Arc<Channel>| sharing.is_none_or(|it| it.work.contains(&channel.identity.id));
         let wanted: Vec<_> = self.channels.iter().filter(is_here).cloned().collect();
         self.supervisor.follow(&wanted, self.loaded.config.shutdown_grace);
     }

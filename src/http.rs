@@ -30,7 +30,7 @@ mod public;
 mod retry_after;
 mod tls;
 
-pub use error::{explained, find};
+pub use error::{explained, find, reason, root_cause};
 pub use excerpt::excerpt;
 pub use header::{basic, sensitive};
 pub use proxy::Proxy;
@@ -98,18 +98,23 @@ fn client_with(tls: ClientConfig) -> ClientBuilder {
         .http2_keep_alive_timeout(KEEP_ALIVE)
 }
 
-/// TLS to a database server. Where it `is_used`, the server's certificate is checked.
+/// TLS to a database server, which may ask for the client's certificate. Where it `is_used`, the server's is checked.
 ///
 /// # Errors
 /// If the certificates cannot be used.
-pub fn database_tls(authorities: Option<&Authorities>, is_used: bool) -> Result<ClientConfig, rustls::Error> {
+pub fn server_tls(
+    authorities: Option<&Authorities>,
+    identity: Option<&Identity>,
+    is_used: bool,
+) -> Result<ClientConfig, rustls::Error> {
     let builder = tls_builder()?;
-    let builder = match authorities {
+    let builder: ConfigBuilder<_, WantsClientCert> = match authorities {
         Some(authorities) => builder.with_root_certificates(authorities.store()?),
         None if is_used => builder.with_platform_verifier()?,
         None => builder.with_root_certificates(RootCertStore::empty()),
     };
-    Ok(builder.with_no_client_auth())
+    let certified = identity.map(Identity::certified).transpose()?.map(Arc::new);
+    Ok(builder.with_client_cert_resolver(Arc::new(CertificateResolver { certified, asked: Arc::default() })))
 }
 
 fn tls_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {

@@ -33,8 +33,8 @@ pub use claim::{Claim, Claimed, CommitError, Ledgers, PROOFS, PROOFS_OF_A_CHANNE
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
 pub use committer::Writes;
 pub use entry::{
-    Blocker, Cursor, Entries, GivenUp, Key, Late, Pause, Paused, Quarantined, ShownWorkflow, Table, Value, WORKFLOWS,
-    WorkflowId,
+    Blocker, Cursor, Entries, GivenUp, HeldBack, Key, Late, Pause, Paused, Quarantined, ShownWorkflow, Table, Value,
+    WORKFLOWS, WorkflowId,
 };
 pub use error::StateError;
 pub use proof::{Digest, Place, Proof};
@@ -59,6 +59,8 @@ pub struct Ledger {
     proofs: Chunks,
     workflows: BTreeMap<WorkflowId, ShownWorkflow>,
     version: u64,
+    /// Of the quarantined events those that are known from them alone: other instances are told these.
+    shown_before: Vec<HeldBack>,
 }
 
 type Changes = Vec<(Key, Option<bytes::Bytes>)>;
@@ -105,6 +107,7 @@ impl Ledger {
                 }
             }
         }
+        ledger.shown_before = ledger.held_back(|_| None);
         Ok((ledger, delivered))
     }
 
@@ -127,6 +130,9 @@ impl Ledger {
             self.change(change, read_before, &mut changes);
         }
         self.version += 1;
+        if changes.iter().any(|(key, _)| matches!(key, Key::Quarantined(_))) {
+            self.shown_before = self.held_back(|_| None);
+        }
         Ok(self.summary().effects(changes))
     }
 
@@ -243,6 +249,12 @@ impl Ledger {
         }
     }
 
+    /// Proofs of quarantined events, each with the place where another channel showed it before.
+    pub(crate) fn shown_elsewhere(&self) -> Vec<(Digest, Place)> {
+        let shown = self.quarantined.values().filter_map(|facts| facts.original.zip(facts.digest.as_deref()));
+        shown.filter_map(|(original, digest)| Some((proof::digest_from(digest)?, original))).collect()
+    }
+
     /// The ledger in a few numbers.
     pub fn summary(&self) -> Summary {
         Summary {
@@ -253,7 +265,23 @@ impl Ledger {
             late: self.late.len() as u64,
             quarantined: self.quarantined.len() as u64,
             dead_letters: self.dead_letters.len() as u64,
+            held_back: self.shown_before.clone(),
         }
+    }
+
+    /// Quarantined events whose proofs belong to other channels, by channel. Where the proof of an event that names another
+    /// channel's things was delivered is not known here: `delivered_in` says it.
+    pub(crate) fn held_back(&self, delivered_in: impl Fn(&Digest) -> Option<Place>) -> Vec<HeldBack> {
+        let mut first_in = BTreeMap::new();
+        for facts in self.quarantined.values() {
+            let Some(digest) = &facts.digest else { continue };
+            let delivered = || delivered_in(&proof::digest_from(digest)?);
+            let Some(original) = facts.original.or_else(delivered) else { continue };
+            let (offset, reason, digest) = (facts.offset, facts.reason.clone(), digest.clone());
+            let new = || HeldBack { events: 0, offset, original, reason, digest };
+            first_in.entry(original.channel_id).or_insert_with(new).events += 1;
+        }
+        first_in.into_values().collect()
     }
 
     /// How far a lane has got; `None` where it has never been.

@@ -5,7 +5,7 @@
 //! ```text
 //!             one task per channel, which owns it                 one lane per (channel, sink)
 //!  service ──► read ──► verify ──► batch ──► hub ──┬─► lane ─► sink: stdout
-//!    ▲          gap-free    verdicts,              ├─► lane ─► sink: file
+//!    ▲          gap-free    verdicts,              ├─► lane ─► sink: file, table
 //!    │          ranges      sorted                 └─► lane ─► sink: webhook
 //!    │                                                   │ committed once delivered
 //!    └──── late proofs ◄──── ledger: cursors, late, quarantined, dead letters, proofs ◄──┘
@@ -31,7 +31,7 @@
 //! |---|---|---|
 //! | [`event`] | ids, offsets, events as the service writes them; no I/O | |
 //! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
-//! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, memory, verify |
+//! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, memory, secret, verify |
 //! | [`secret`] | a text that shows nothing of itself | |
 //! | [`http`] | TLS, proxies, headers, what all clients share | |
 //! | [`telemetry`] | logs and traces | record, http |
@@ -39,11 +39,12 @@
 //! | [`memory`] | the memory of all channels together, and of each | tasks |
 //! | [`retry`] | waits that grow | |
 //! | [`version`] | which version this is | |
-//! | [`metrics`] | what is counted, by which name | event, record |
+//! | [`metrics`] | what is counted, by which name | event, record, tasks |
 //! | [`api`] | the client of the service: pages, errors by what to do next | event, http, memory, secret, tasks |
-//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, http, metrics, tasks, telemetry |
+//! | [`postgres`] | reaching a PostgreSQL server: the state's database, and those that sinks write to | http, telemetry |
+//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, postgres, tasks, telemetry |
 //! | [`cluster`] | which channels this instance works, where several share them | event, ledger, telemetry |
-//! | [`sink`] | the trait, and one file or folder a sink | event, http, metrics, record, retry, tasks, telemetry |
+//! | [`sink`] | the trait, and one file or folder a sink | event, http, metrics, postgres, record, retry, secret, tasks, telemetry, verify |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, memory, metrics, record, retry, sink, tasks, telemetry, verify |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |
 //! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | channel, cluster, event, ledger, liveness, metrics, record, tasks, telemetry, verify, version |
@@ -61,6 +62,8 @@
 //! * **No gap is guessed away.** What the service does not show to be complete is not read past.
 //! * **Everything is bounded,** and each bound has a name and is a channel's own: bodies, pages, queues, retries, waits,
 //!   late events, quarantined events, dead letters.
+
+#![forbid(unsafe_code)]
 
 pub mod event;
 pub mod verify;
@@ -86,6 +89,7 @@ pub mod http;
 pub mod liveness;
 pub mod memory;
 pub mod metrics;
+pub mod postgres;
 pub mod retry;
 pub mod secret;
 pub mod tasks;

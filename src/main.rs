@@ -4,13 +4,17 @@ use std::env;
 use std::num::NonZero;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
-use std::thread::available_parallelism;
+use std::thread::{self, available_parallelism};
+use std::time::Duration;
 
 use tokio::runtime::Builder;
 
 /// What glibc takes from the environment alone. Without it, glibc keeps most of what large pages took: sixteen channels with
 /// pages of 6 MB events left 153 MiB in place of 18. A backlog of 100,000 events takes 4 MiB less with it.
 const ALLOCATOR: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "262144")];
+
+/// How often free memory is given back.
+const GIVE_BACK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     // Whatever the umask of the caller: nothing that is made can be written, or read by all, by others.
@@ -21,6 +25,7 @@ fn main() -> ExitCode {
     };
     if command.is_daemon() {
         set_up_allocator();
+        give_back_memory();
     }
     // One for two processors: each keeps memory of its own, and most work is done by the threads for signatures and disks.
     let async_threads = available_parallelism().map_or(1, NonZero::get).div_ceil(2);
@@ -44,4 +49,20 @@ fn set_up_allocator() {
         // Returns only where it fails.
         let _ = Command::new(program).args(env::args_os().skip(1)).envs(missing).exec();
     }
+}
+
+/// Gives memory that lies free back to the system, again and again. Of itself glibc gives back what lies free at the end of its
+/// heaps alone: a thousand channels that had read 100 events each left 247 MiB resident, 151 of them in use.
+fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    let _ = thread::Builder::new().name("give-back".to_owned()).spawn(|| {
+        loop {
+            thread::sleep(GIVE_BACK);
+            #[expect(unsafe_code, reason = "the C library has no other way")]
+            // SAFETY: it takes a number, and may be called by any thread at any time.
+            unsafe {
+                libc::malloc_trim(0);
+            }
+        }
+    });
 }

@@ -28,6 +28,9 @@ use prometheus::{
 
 mod counted;
 mod of_sinks;
+mod words;
+
+use words::WordCounters;
 
 pub use counted::{ChannelMetrics, Endpoint, Sort};
 pub use of_sinks::{Upkeep, UpkeepFailures};
@@ -45,8 +48,8 @@ pub struct Metrics {
     pub(crate) registry: Registry,
     requests: IntCounterVec,
     request_duration: HistogramVec,
-    events: IntCounterVec,
-    rejected: IntCounterVec,
+    events: WordCounters<2>,
+    rejected: WordCounters<1>,
     unknown_signers: IntCounterVec,
     panics: IntCounterVec,
     deliveries: IntCounterVec,
@@ -74,8 +77,8 @@ impl Default for Metrics {
         let metrics = Self {
             requests: counters("channeld_api_requests_total"),
             request_duration: histograms("channeld_api_request_duration_seconds"),
-            events: counters("channeld_events_total"),
-            rejected: counters("channeld_events_rejected_total"),
+            events: WordCounters::new("channeld_events_total"),
+            rejected: WordCounters::new("channeld_events_rejected_total"),
             unknown_signers: counters("channeld_unknown_signer_signatures_total"),
             panics: counters("channeld_channel_panics_total"),
             deliveries: counters("channeld_deliveries_total"),
@@ -93,6 +96,8 @@ impl Default for Metrics {
             spans_lost: register(&registry, IntCounter::with_opts(described("channeld_trace_spans_lost_total"))),
             registry,
         };
+        metrics.show(metrics.events.clone());
+        metrics.show(metrics.rejected.clone());
         metrics.show(ProcessCollector::for_self());
         metrics
     }

@@ -20,12 +20,21 @@ mod facts;
 mod filter;
 mod line;
 mod lines;
+mod manual;
+mod readable;
+mod sample;
+mod schema;
 mod shape;
+mod template;
 
 pub use facts::{Facts, Field};
 pub use filter::{Filter, Rule};
 pub use lines::Lines;
+pub use manual::{EXAMPLE, MANUAL};
+pub use readable::{Readable, printable};
+pub use schema::schema;
 pub use shape::{Format, Message, Shape};
+pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
 
 use line::{Parts, Verification};
 
@@ -55,6 +64,8 @@ pub struct Record {
     pub received: Option<Timestamp>,
     /// What names its proof: two records with one digest are one event. `None` where nothing is proved.
     pub digest: Option<Hash>,
+    /// The workflow that its report names. `None` where nothing is proved.
+    pub workflow_id: Option<Hash>,
     /// The JSON object, on one line, without the line break at its end.
     pub json: Bytes,
     parts: Parts,
@@ -68,7 +79,8 @@ impl Record {
     pub fn verified(channel: &ChannelRef, verified: &Verified, lines: &mut Lines) -> Self {
         let proof = verified.proof();
         let verification = Verification { proof: Some(proof), ..Verification::status(line::VERIFIED) };
-        Self { digest: Some(proof.digest), ..Self::new(channel, verified.event(), &verification, lines) }
+        let (digest, workflow_id) = (Some(proof.digest), Some(proof.workflow_id));
+        Self { digest, workflow_id, ..Self::new(channel, verified.event(), &verification, lines) }
     }
 
     /// The record of a notice, which is never signed, marked as such.
@@ -89,6 +101,7 @@ impl Record {
             time: event.payload.timestamp,
             received: received.map(|(at, _)| at),
             digest: None,
+            workflow_id: None,
             json,
             parts,
             facts: OnceLock::new(),

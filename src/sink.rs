@@ -13,6 +13,8 @@
 //!   Document the table in `config/default.toml`: tests ask for the type and each key.
 //! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
 //!
+//! What a sink can do besides has a default that is right for it: `test` looks and writes nothing, `pace` does not wait.
+//!
 //! Order, retries, cursors, filters, formats, dead letters, status and metrics are the lane's, and the same for every sink.
 //!
 //! # Cancellation
@@ -32,7 +34,11 @@ use crate::record::{ChannelRef, Message};
 use crate::tasks::joined;
 
 mod file;
+mod nats;
+mod postgres;
+mod sqlite;
 mod stdout;
+mod table;
 #[cfg(test)]
 mod tests;
 mod webhook;
@@ -41,21 +47,26 @@ mod webhook;
 pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
+pub use nats::{Login, Nats, NatsSettings, Pattern};
+pub use postgres::{Postgres, PostgresSettings};
+pub use sqlite::{Sqlite, SqliteSettings};
 pub use stdout::Stdout;
-pub use webhook::{Dispatch, SigningKeys, Webhook, WebhookSettings, has_token};
+pub use table::Search;
+pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
 
 /// Somewhere events go.
 ///
 /// Several lanes may use a sink at the same time. Each makes one call at a time.
 #[async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
-    /// Says, before a lane's first delivery, what the sink holds beyond what is recorded of the lane.
+    /// Says, before a lane's first delivery, which events the sink holds beyond what is recorded of the lane, as far as it can
+    /// name them. They are offered again all the same: the sink passes over them.
     ///
     /// # Errors
     /// If the sink cannot be used now: it is asked again.
-    async fn resume(&self, lane: &Recorded) -> Result<Held, SinkError> {
+    async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
         let _ = lane;
-        Ok(Held::default())
+        Ok(BTreeSet::new())
     }
 
     /// Whether the sink could be used, without delivering to it: what was seen, for an operator.
@@ -64,6 +75,16 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// If it could not, as far as can be seen.
     async fn probe(&self) -> Result<String, SinkError> {
         Ok("not looked at: only a delivery can tell".to_owned())
+    }
+
+    /// Gives the other side one message that is marked as a test. What is recorded of lanes does not change by it: a sink that
+    /// holds each event exactly once, or keeps positions where it delivers to, looks instead.
+    ///
+    /// # Errors
+    /// If the message may not have arrived, with what the other side says.
+    async fn test(&self, sample: &Delivery<'_>) -> Result<Tested, SinkError> {
+        let _ = sample;
+        self.probe().await.map(Tested::Looked)
     }
 
     /// What the other side says where it refuses to be looked at: an excerpt for an operator.
@@ -78,6 +99,10 @@ pub trait Sink: Send + Sync + fmt::Debug {
     async fn reopen(&self) -> Result<(), SinkError> {
         Ok(())
     }
+
+    /// Waits until the sink may be offered something, where it keeps a rate. Each offer waits for this first. The wait may be
+    /// dropped.
+    async fn pace(&self) {}
 
     /// How many messages are offered at once. A sink that is slow asks for few: what has arrived is recorded after each
     /// offer, and stopping waits for one offer.
@@ -96,6 +121,15 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// # Errors
     /// If any event may not have arrived. What [`Undelivered`] says has arrived is not offered again, the rest is.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered>;
+}
+
+/// What came of a test, for an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tested {
+    /// The message has arrived: what came back.
+    Delivered(String),
+    /// It was not given to the other side: what was seen instead.
+    Looked(String),
 }
 
 /// One sink of one channel.
@@ -140,22 +174,6 @@ impl Recorded {
     }
 }
 
-/// What a sink holds beyond what is recorded of a lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// These events. They are offered again all the same: the sink passes over them.
-    Offsets(BTreeSet<Offset>),
-    /// Everything up to here, less what waits for a late proof. Nothing of it is offered again.
-    Through(Offset),
-}
-
-/// Nothing that it can name.
-impl Default for Held {
-    fn default() -> Self {
-        Self::Offsets(BTreeSet::new())
-    }
-}
-
 /// A delivery that was not taken as a whole.
 #[derive(Debug)]
 pub struct Undelivered {
@@ -192,6 +210,15 @@ pub enum SinkError {
         /// itself.
         needs_attention: bool,
     },
+    /// The other side cannot be reached or used, whichever event it is: no event is ever given up for it. The same is offered
+    /// again after a wait.
+    #[error("{message}")]
+    Unavailable {
+        /// What happened, for an operator. Holds no body and no secret.
+        message: String,
+        /// Whether it is not expected to pass by itself.
+        needs_attention: bool,
+    },
     /// The other side wants no more events, and says so. Nothing is offered again until an operator resumes the sink.
     #[error("{0}")]
     Gone(String),
@@ -216,12 +243,27 @@ impl SinkError {
         self.into()
     }
 
+    /// The other side is away, and is expected to come back.
+    fn away(message: String) -> Self {
+        Self::Unavailable { message, needs_attention: false }
+    }
+
+    /// The other side cannot be used until an operator acts.
+    fn unusable(message: String) -> Self {
+        Self::Unavailable { message, needs_attention: true }
+    }
+
+    /// An event is refused, and will be until an operator acts.
+    pub(crate) fn refused(message: String) -> Self {
+        Self::Refused { message, retry_after: None, needs_attention: true }
+    }
+
     /// Whether an operator must act: it is not expected to pass by itself.
     pub fn needs_attention(&self) -> bool {
         match self {
             Self::Closed | Self::Gone { .. } | Self::Io { .. } => true,
             Self::Overtaken { .. } => false,
-            Self::Refused { needs_attention, .. } => *needs_attention,
+            Self::Refused { needs_attention, .. } | Self::Unavailable { needs_attention, .. } => *needs_attention,
         }
     }
 }

@@ -122,6 +122,7 @@ impl Handle {
             let channel = &channel.name;
             error!(%channel, offset = mine.get(), %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
         }
+        recent.learn(&claim.ledger().shown_elsewhere());
         recent.workflows.remember(channel.id, claim.ledger().workflows());
         let owned = Arc::new(Owned { claim, released: Notify::new(), running: tokio::sync::Mutex::default() });
         let paused = owned.claim.ledger().paused().clone();

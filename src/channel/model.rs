@@ -245,7 +245,7 @@ fn given(name: &str) -> Option<u64> {
 #[test]
 fn every_lane_is_given_what_the_model_says() {
     let everything = std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0");
-    let all = if everything { 200_000 } else { 12_000 };
+    let all = if everything { 200_000 } else { 6_000 };
     let histories = given("CHANNELD_TEST_HISTORIES").unwrap_or(all);
     let seed = given("CHANNELD_TEST_SEED").unwrap_or(0);
     let shards = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;

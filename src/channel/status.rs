@@ -110,8 +110,10 @@ pub struct SharedProofs {
     pub other_offset: Offset,
     /// Its proof.
     pub digest: String,
-    /// Whether this channel showed them later, and has them in its quarantine.
+    /// Whether this channel has them in its quarantine: it showed them later, or they name what is not its own.
     pub held_back: bool,
+    /// Why they are quarantined.
+    pub reason: String,
 }
 
 /// A workflow that was shown in two channels.
@@ -225,6 +227,11 @@ pub enum Activity {
 }
 
 impl Activity {
+    /// Whether this instance knows how the channel is.
+    pub fn is_here(&self) -> bool {
+        !matches!(self, Self::Elsewhere { .. })
+    }
+
     /// The error that keeps it from going on.
     pub fn problem(&self) -> Option<&Problem> {
         match self {

@@ -7,11 +7,16 @@
 //!   a contradiction, see [`recent`].
 //! * **Admitted in order.** An event is looked up among the recent ones when everything before it in its range is settled:
 //!   of two with the same proof the first is delivered.
+//! * **Known to all before admitted.** Where instances share the state, a proof that is new here is first noted there: of
+//!   two channels that show it, one delivers it, whichever instances they run on.
 //! * **Off the async threads.** Signatures are checked on threads of their own, see [`machine`](super::machine).
 //!
 //! # Cancellation
 //!
-//! At any point: the stage changes nothing durable, and the same events are read and verified again.
+//! At any point: the same events are read and verified again. Nothing durable changes, but for the proofs that the channel
+//! has shown where instances share the state; shown again, they are its own.
+
+use std::slice;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -21,7 +26,7 @@ use tracing::{error, warn};
 use crate::channel::context::ReadPlan;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::reporter::StatusReporter;
-use crate::channel::{Channel, ChannelError};
+use crate::channel::{Channel, ChannelError, SharedParts};
 use crate::event::RawEvent;
 use crate::ledger::Pending;
 use crate::metrics::Sort;
@@ -38,7 +43,8 @@ mod workflows;
 
 pub(super) use checked::Checked;
 pub(super) use read_again::PROOF_RETRY;
-pub(super) use rejection::{PROOF_TIMEOUT, Rejection};
+pub(super) use rejection::PROOF_TIMEOUT;
+pub(crate) use rejection::Rejection;
 
 use expect::Named;
 use recent::{Admitted, Alarm};
@@ -78,6 +84,7 @@ impl ReadPlan {
         let rejected = checked.iter_mut().filter(|checked| matches!(checked, Checked::Rejected(..)));
         let second_looks: Vec<_> = rejected.map(|rejected| self.second_look(rejected, context)).collect();
         stream::iter(second_looks).buffer_unordered(SECOND_LOOKS).try_collect::<()>().await?;
+        self.show(&checked).await;
         let mut outcomes = Vec::with_capacity(checked.len());
         for checked in checked {
             outcomes.push(self.admit(checked, context).await?);
@@ -103,6 +110,24 @@ impl ReadPlan {
         }
     }
 
+    /// Where instances share the state: notes that the channel shows these proofs, and learns which of them another one has
+    /// shown before. An event is admitted after this only, whichever way it came.
+    async fn show(&self, checked: &[Checked]) {
+        let SharedParts { ledgers, recent, .. } = &self.channel.parts;
+        if !ledgers.store.is_shared() {
+            return;
+        }
+        let channel = self.settings.channel.id;
+        let unknown = |checked: &Checked| match checked {
+            Checked::Verified(raw, proof, _) => recent.unknown(channel, raw, proof),
+            _ => None,
+        };
+        let unknown: Vec<_> = checked.iter().filter_map(unknown).collect();
+        if !unknown.is_empty() {
+            recent.learn(&ledgers.show(channel, &unknown).await);
+        }
+    }
+
     /// The outcome after the second look. A duplicate or a contradiction is read again as well.
     async fn admit(&self, checked: Checked, context: StageContext<'_>) -> Result<Outcome, ChannelError> {
         let (raw, alarm) = match self.settle(checked, context) {
@@ -111,7 +136,11 @@ impl ReadPlan {
         };
         Ok(match self.read_again(&raw, context).await {
             None => Outcome::Unconfirmed(self.quarantine(raw, alarm.into(), context)),
-            Some(again) => self.settle_finally(self.check_one(context.received, again).await?, context),
+            Some(again) => {
+                let again = self.check_one(context.received, again).await?;
+                self.show(slice::from_ref(&again)).await;
+                self.settle_finally(again, context)
+            }
         })
     }
 

@@ -1,4 +1,4 @@
-//! `channeld channels pin`: what a channel is about, proposed from what it has shown.
+//! `channeld channels pin`: what a channel is about, proposed from what it has shown, written, and put in force.
 //!
 //! # Invariants
 //!
@@ -16,12 +16,15 @@ use strum::VariantArray;
 
 use super::connect;
 use super::exit::{Exit, Failure};
-use super::operate::{say_json, write_lines};
+use super::operate::{Operator, say_json, write_lines};
+use super::quarantine;
 use super::shown::{printable, verified};
 use crate::api::Filter;
 use crate::channel::{Expect, Named};
 use crate::config::{self, Config};
 use crate::event::{EventType, Offset};
+use crate::operator::Changes;
+use crate::operator::api::{Reload, Retried, RetryQuarantined};
 use crate::telemetry::Chain;
 use crate::verify::{Verdict, Verified};
 
@@ -57,6 +60,11 @@ pub(super) struct Args {
     /// Write them into the configuration file. Its comments stay.
     #[arg(long)]
     write: bool,
+    /// Write them, have the running daemon read its configuration, and deliver what they accept of the quarantine.
+    ///
+    /// As `--write`, `channeld reload` and `channeld quarantine retry NAME --all`.
+    #[arg(long, conflicts_with = "write")]
+    apply: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -87,6 +95,15 @@ struct Proposal {
     /// And those proposed.
     rejected: Vec<Rejected>,
     written: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applied: Option<Applied>,
+}
+
+/// What the running daemon did with it.
+#[derive(Debug, Serialize)]
+struct Applied {
+    changes: Changes,
+    retried: Vec<Retried>,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,7 +123,7 @@ pub(super) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
         return Err(Failure(Exit::Usage, message));
     };
     let (mut proposal, expect) = propose(&args, &config, known).await?;
-    if args.write {
+    if args.write || args.apply {
         let Some(file) = file.filter(|_| !expect.is_empty()) else {
             let message = "nothing was written: there is no configuration file, or nothing to propose";
             return Err(Failure(Exit::Failed, message.to_owned()));
@@ -114,6 +131,12 @@ pub(super) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
         config::write_expect(file, &args.channel, &expect)
             .map_err(|error| Failure(Exit::Failed, format!("{}: {}", file.display(), Chain(&error))))?;
         proposal.written = true;
+        if args.apply {
+            let applied = Applied::by_daemon(file, &args.channel).await;
+            let applied =
+                applied.map_err(|Failure(exit, why)| Failure(exit, format!("the lists are written, but {why}")));
+            proposal.applied = Some(applied?);
+        }
     }
     if args.json { say_json(out, &proposal) } else { write_lines(out, proposal.lines()) }
 }
@@ -158,6 +181,7 @@ async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Resul
         rejected_now: check(present).len(),
         rejected: check(&expect),
         written: false,
+        applied: None,
     };
     Ok((proposal, expect))
 }
@@ -165,6 +189,22 @@ async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Resul
 impl List {
     fn is(self, what: Named) -> bool {
         self.to_possible_value().is_some_and(|name| name.get_name() == <&str>::from(what))
+    }
+}
+
+impl Applied {
+    async fn by_daemon(file: &Path, channel: &str) -> Result<Self, Failure> {
+        let operator = Operator::open(Some(file))?;
+        let changes = operator.ask_daemon(&Reload {}).await?;
+        let all = RetryQuarantined { channel: channel.to_owned(), offsets: Vec::new(), all: true, reason: None };
+        Ok(Self { changes, retried: operator.ask_daemon(&all).await? })
+    }
+
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let warnings = self.changes.warnings.iter().map(|warning| format!("# warning: {warning}"));
+        let head = format!("# in force; of the quarantine {} were verified again", self.retried.len());
+        let retried = self.retried.iter().map(|one| format!("# {}", quarantine::retried(one)));
+        warnings.chain([head]).chain(retried)
     }
 }
 
@@ -187,13 +227,15 @@ impl Proposal {
                 .take(SHOWN)
                 .map(|event| printable(&format!("# {:>10}  {:20}  {}", event.offset, event.reason, event.detail))),
         );
-        lines.push(if self.written {
-            format!(
+        match (&self.applied, self.written) {
+            (Some(applied), _) => lines.extend(applied.lines()),
+            (None, true) => lines.push(format!(
                 "# written; `channeld reload` puts it in force, `channeld quarantine retry {channel} --all` delivers what it accepts"
-            )
-        } else {
-            "# not written: compare it with your own records, and say --write".to_owned()
-        });
+            )),
+            (None, false) => lines.push(
+                "# not written: compare it with your own records; --write writes it, --apply also puts it in force".to_owned(),
+            ),
+        }
         lines
     }
 }

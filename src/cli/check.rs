@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **No effects.** Only the configuration and its secrets and certificates are read, and the state directory is looked at.
-//!   With `--connect`, the service and the sinks are contacted; nothing is delivered or recorded.
+//!   With `--connect`, the service, the sinks and the database of the state are contacted; nothing is delivered or recorded.
 //! * **No secrets** in the output.
 
 use std::collections::BTreeMap;
@@ -16,24 +16,30 @@ use super::Exit;
 use crate::channel::Start;
 use crate::config::{Channel, Config, ConfigError, Sink};
 use crate::ledger::store::Sled;
+use crate::record::Shape;
 use crate::telemetry::Chain;
 
 mod connect;
 
-use connect::Asked;
+pub(super) use connect::Asked;
+
+/// Asks what a configuration names, as --connect does.
+pub(super) async fn ask(config: &Config) -> Vec<Asked> {
+    connect::ask(config, Sled::examine(&config.state.path), false).await
+}
 
 /// Check the configuration without starting anything.
 ///
 /// Prints what would run, what to look at though it is not wrong, or every problem there is, and exits with 78 if there is
 /// one. The state directory is looked at as this user would find or make it. With --connect, the service is
 /// asked with the key, the newest events of each channel are read and verified, and each sink is looked at without giving
-/// it anything: exits with 69 where one of them fails.
+/// it anything, as is the database where the state is in one: exits with 69 where one of them fails.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
     #[arg(long)]
     json: bool,
-    /// Ask the service, each channel and each sink too, and say yes or what to do.
+    /// Ask the service, each channel, each sink and the state's database too, and say yes or what to do.
     #[arg(long)]
     connect: bool,
     /// With --connect: show what the body of an error begins with. The endpoint of a webhook is sent a GET request for it.
@@ -119,9 +125,18 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     writeln!(out)?;
     for (name, Sink { settings, shape, filter, .. }) in &config.sinks {
         let filtered = if filter.is_some() { ", filtered" } else { "" };
-        writeln!(out, "sink {name}: {}, as {}{filtered}", settings.shown(), <&str>::from(shape.format))?;
+        writeln!(out, "sink {name}: {}, as {}{filtered}", settings.shown(), shown_shape(shape))?;
     }
     config.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+}
+
+fn shown_shape(shape: &Shape) -> String {
+    let format = <&str>::from(shape.format);
+    match shape.template.as_ref().map(|template| template.shipped()) {
+        None => format.to_owned(),
+        Some(Some(shipped)) => format!("{format} {}", <&str>::from(shipped)),
+        Some(None) => format!("{format} of a file"),
+    }
 }
 
 fn shown_state(Config { state, .. }: &Config) -> String {
@@ -157,6 +172,7 @@ fn json_of(config: &Config) -> Value {
     let sinks = config.sinks.iter().map(|(name, Sink { settings, shape, filter, .. })| {
         let mut shown = settings.json();
         shown["format"] = <&str>::from(shape.format).into();
+        shown["template"] = shape.template.as_ref().and_then(|template| template.shipped()).map(<&str>::from).into();
         shown["include_proof"] = shape.include_proof.into();
         shown["filtered"] = filter.is_some().into();
         (name.clone(), shown)

@@ -50,7 +50,7 @@ fn text(Cluster { instances, channels, heartbeat_error }: &Cluster) -> String {
 }
 
 fn channel(ChannelOwner { channel, owner, ownerless_seconds, .. }: &ChannelOwner) -> (Vec<Cell>, String) {
-    let owner = owner.as_ref().map_or_else(|| Cell::new(ASIDE, "nobody"), |owner| Cell::text(printable(owner)));
+    let owner = owner.as_ref().map_or_else(|| Cell::new(ASIDE, "none"), |owner| Cell::text(printable(owner)));
     let since = ownerless_seconds.map_or_else(String::new, |seconds| format!("for {seconds} s"));
     (vec![Cell::text(&**channel), owner], since)
 }

@@ -1,9 +1,9 @@
-//! `channeld man`: the manual pages of the command line and of the configuration file, for packages.
+//! `channeld man`: the manual pages of the command line, the configuration file and the record, for packages.
 //!
 //! # Invariants
 //!
-//! * **Generated.** Commands and options come from their definitions, keys from `config/default.toml`. Only what holds for
-//!   all commands is written by hand, in `about.roff`.
+//! * **Generated.** Commands and options come from their definitions, keys from `config/default.toml`. Written by hand is what
+//!   holds for all commands, in `about.roff`, and what is said of the record, beside its type.
 //! * **Reproducible.** A page depends on neither the machine nor the moment.
 
 use std::io;
@@ -15,7 +15,7 @@ use clap_mangen::roff::{Roff, roman};
 
 use super::Cli;
 use super::exit::{Exit, Failure};
-use crate::version;
+use crate::{record, version};
 
 mod keys;
 #[cfg(test)]
@@ -43,9 +43,10 @@ pub(super) fn run(Args { directory }: &Args) -> Result<Exit, Failure> {
 fn write_all(directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     std::fs::write(directory.join("channeld.toml.5"), keys::page()?)?;
+    std::fs::write(directory.join("channeld-record.5"), record()?)?;
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    write_tree(&command, directory, ABOUT, "channeld.toml(5), systemctl(1), journalctl(1)")
+    write_tree(&command, directory, ABOUT, "channeld.toml(5), channeld-record(5), systemctl(1), journalctl(1)")
 }
 
 /// Writes the page of a command, and those of its own commands.
@@ -65,6 +66,23 @@ fn write_tree(command: &Command, directory: &Path, about: &str, references: &str
     std::fs::write(directory.join(page.get_filename()), text)?;
     let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
     shown.try_for_each(|command| write_tree(command, directory, "", "channeld(1), channeld.toml(5)"))
+}
+
+/// channeld-record(5).
+fn record() -> io::Result<Vec<u8>> {
+    let (mut roff, mut example, mut text) = (Roff::new(), Roff::new(), Vec::new());
+    roff.control("TH", ["channeld-record", "5", &date(), SOURCE, MANUAL]);
+    roff.control("SH", ["NAME"]).text([roman("channeld-record - what channeld delivers for an event")]);
+    roff.to_writer(&mut text)?;
+    text.extend_from_slice(record::MANUAL.as_bytes());
+    example.control("PP", []).control("nf", []);
+    for line in record::EXAMPLE.lines() {
+        example.text([roman(line)]);
+    }
+    example.control("fi", []);
+    example.to_writer(&mut text)?;
+    see_also("channeld(1), channeld.toml(5), channeld-search(1), channeld-verify(1)").to_writer(&mut text)?;
+    Ok(text)
 }
 
 /// The section that names other pages.

@@ -42,7 +42,7 @@ pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
         Command::Show { request, json: false, raw } => show(out, &operator.ask(&request).await?, raw),
         Command::Retry(Printed { request, json }) => {
             let retried = operator.ask(&request).await?;
-            write_each(out, json, &retried, |one| format!("{:>10}  {}", one.offset, outcome(&one.fate)))?;
+            write_each(out, json, &retried, self::retried)?;
             let failed = |one: &Retried| matches!(one.fate, Fate::Kept { .. } | Fate::NotThere);
             Ok(if retried.iter().any(failed) { Exit::Failed } else { Exit::Done })
         }
@@ -74,6 +74,11 @@ fn show(out: &mut impl Write, event: &QuarantinedEvent, raw: bool) -> Result<Exi
 fn line(Entry { channel, facts, .. }: &Entry<Quarantined>) -> String {
     let (offset, reason, detail) = (facts.offset, &facts.reason, printable(&facts.detail));
     format!("{channel:24}  {offset:>10}  {:20}  {reason:20}  {:36}  {detail}", time(Some(facts.at)), id(facts.event_id))
+}
+
+/// `offset  what became of it`.
+pub(super) fn retried(Retried { offset, fate }: &Retried) -> String {
+    format!("{offset:>10}  {}", outcome(fate))
 }
 
 fn outcome(fate: &Fate) -> String {

@@ -8,6 +8,8 @@ use crate::event::{EventId, RawEvent};
 use crate::record::{self, ChannelRef};
 use crate::verify::{Verdict, Verifier};
 
+pub(super) use crate::record::printable;
+
 /// Verifies events off the async threads: signatures cost processor time.
 pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<Verdict> {
     let verifier = verifier.clone();
@@ -53,11 +55,6 @@ pub(super) fn time(unix_seconds: Option<i64>) -> String {
 /// An event's id as text, `-` where it has none.
 pub(super) fn id(id: Option<EventId>) -> String {
     id.map_or_else(|| "-".to_owned(), |id| id.to_string())
-}
-
-/// A text of the service, safe for a terminal: without control characters.
-pub(super) fn printable(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// The name inside the signed text, of a verified event only: otherwise it is not signed.

@@ -187,7 +187,7 @@ fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
         Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
         Activity::AwaitingMemory => "until it is given back: see limits.memory".to_owned(),
         Activity::Elsewhere { owner: Some(owner) } => format!("in instance {owner}"),
-        Activity::Elsewhere { owner: None } => "nobody owns it".to_owned(),
+        Activity::Elsewhere { owner: None } => "no instance owns it".to_owned(),
         _ => activity.problem().map_or_else(String::new, |error| problem(error, now)),
     };
     (style, <&str>::from(activity).replace('_', " "), detail)

@@ -5,7 +5,7 @@
 //! * **Converges.** Where the same instances live on, every channel has an owner after some rounds, and then nothing moves:
 //!   a channel moves only to an instance that owns at least two fewer.
 //! * **Even.** Of instances that configure the same channels, none then owns two more than another.
-//! * **Given to somebody.** A channel is given up only where an instance that owns fewer configures it.
+//! * **Given to an instance.** A channel is given up only where an instance that owns fewer configures it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::ledger::store::shared::{InstanceId, Ownership, View};
 /// Channels that are given up in one round.
 pub const MOST_GIVEN: usize = 16;
 
-/// After so many leases without an owner, a channel is claimed by whoever configures it: the instance that should have it
+/// After so many leases without an owner, any instance that configures a channel claims it: the instance that should have it
 /// may not be able to.
 pub const ORPHANED_LEASES: u32 = 3;
 
@@ -32,7 +32,7 @@ pub struct Plan {
 /// What `me` claims and gives up. `giving` is what it is about to give up already. Channels are given up only where the
 /// instances have been the same for some time: `is_stable`.
 pub fn plan(view: &View, me: InstanceId, giving: &BTreeSet<ChannelId>, is_stable: bool, lease: Duration) -> Plan {
-    let mut owned = Counts::of(view);
+    let mut owned = Counts(view.counts());
     owned.0.entry(me).and_modify(|owned| *owned -= giving.len().min(*owned));
     let claim = claims(view, me, &mut owned, lease * ORPHANED_LEASES);
     let give = if is_stable && giving.is_empty() { gifts(view, me, &mut owned) } else { Vec::new() };
@@ -72,16 +72,6 @@ fn gifts(view: &View, me: InstanceId, owned: &mut Counts) -> Vec<ChannelId> {
 struct Counts(BTreeMap<InstanceId, usize>);
 
 impl Counts {
-    fn of(view: &View) -> Self {
-        let mut counts: BTreeMap<_, _> = view.instances.keys().map(|id| (*id, 0)).collect();
-        for owner in view.channels.values() {
-            if let Ownership::Owned { by, .. } = owner {
-                *counts.entry(*by).or_default() += 1;
-            }
-        }
-        Self(counts)
-    }
-
     /// Of those that configure a channel, the instance that owns fewest. Of equals another one for another channel.
     fn fewest(&self, view: &View, channel: &ChannelId) -> Option<InstanceId> {
         let candidates = view.instances.iter().filter(|(_, it)| it.channels.contains(channel)).map(|(id, _)| *id);

@@ -11,15 +11,25 @@ use super::filter;
 use super::section::{Reported, Section, all};
 use super::values::{positive_duration, word};
 use crate::metrics::Metrics;
-use crate::record::{Filter, Format, Shape};
+use crate::record::{Filter, Shape};
 use crate::retry::RetryPolicy;
-use crate::sink::{self, File, FileSettings, OpenFiles, SinkError, Stdout, Webhook, WebhookSettings};
+use crate::sink::{
+    self, File, FileSettings, Nats, NatsSettings, OpenFiles, Postgres, PostgresSettings, SinkError, Sqlite,
+    SqliteSettings, Stdout, Webhook, WebhookSettings,
+};
 
 mod file;
+mod nats;
+mod postgres;
+pub(super) mod shape;
+mod sqlite;
 mod webhook;
 
 /// The waits of a type that has no keys for them.
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
+
+/// The waits for a database, which may be away for the seconds of a failover.
+const DATABASE_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_millis(500), max_wait: Duration::from_secs(10) };
 
 /// `[sinks.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +57,12 @@ pub enum SinkSettings {
     File(FileSettings),
     /// A webhook.
     Webhook(Box<WebhookSettings>),
+    /// A NATS JetStream stream.
+    Nats(Box<NatsSettings>),
+    /// A table of a PostgreSQL database.
+    Postgres(Box<PostgresSettings>),
+    /// A table of a SQLite database.
+    Sqlite(SqliteSettings),
 }
 
 impl SinkSettings {
@@ -59,6 +75,9 @@ impl SinkSettings {
             Self::Stdout => Arc::new(Stdout::new()?),
             Self::File(settings) => Arc::new(File::new(settings.clone(), open.clone(), metrics.upkeep_failures(name))),
             Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone())?.counted_by(metrics.clone())),
+            Self::Nats(settings) => Arc::new(Nats::new((**settings).clone())),
+            Self::Postgres(settings) => Arc::new(Postgres::new(name, (**settings).clone())?),
+            Self::Sqlite(settings) => Arc::new(Sqlite::new(settings.clone(), metrics.upkeep_failures(name))),
         })
     }
 
@@ -68,6 +87,9 @@ impl SinkSettings {
             Self::Stdout => "stdout".to_owned(),
             Self::File(settings) => format!("file {}", file::shown::line(settings)),
             Self::Webhook(settings) => format!("webhook {}", webhook::shown::line(settings)),
+            Self::Nats(settings) => format!("nats {}", nats::line(settings)),
+            Self::Postgres(settings) => format!("postgres {}", postgres::line(settings)),
+            Self::Sqlite(settings) => format!("sqlite {}", sqlite::line(settings)),
         }
     }
 
@@ -77,6 +99,9 @@ impl SinkSettings {
             Self::Stdout => json!({}),
             Self::File(settings) => file::shown::json(settings),
             Self::Webhook(settings) => webhook::shown::json(settings),
+            Self::Nats(settings) => nats::json(settings),
+            Self::Postgres(settings) => postgres::json(settings),
+            Self::Sqlite(settings) => sqlite::json(settings),
         };
         shown["type"] = <&str>::from(SinkType::from(self)).into();
         shown
@@ -90,6 +115,7 @@ pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
         section.check_name(&name);
         if let Ok(sink) = read(&section.section(&name)) {
             file::check_conflicts(section, &name, &sink, &sinks);
+            sqlite::check_conflicts(section, &name, &sink, &sinks);
             sinks.insert(name, sink);
         }
     }
@@ -98,28 +124,31 @@ pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
 
 fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
     let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
-    let has_waits = kind == SinkType::Webhook;
-    all!(Sink {
+    let has_waits = matches!(kind, SinkType::Webhook | SinkType::Nats);
+    let has_tables = matches!(kind, SinkType::Postgres | SinkType::Sqlite);
+    let read = all!(Sink {
         settings: match kind {
             SinkType::Stdout => Ok(SinkSettings::Stdout),
             SinkType::File => file::read(sink).map(SinkSettings::File),
             SinkType::Webhook => webhook::read(sink).map(Box::new).map(SinkSettings::Webhook),
+            SinkType::Nats => nats::read(sink).map(Box::new).map(SinkSettings::Nats),
+            SinkType::Postgres => postgres::read(sink).map(Box::new).map(SinkSettings::Postgres),
+            SinkType::Sqlite => sqlite::read(sink).map(SinkSettings::Sqlite),
         },
-        retry: if has_waits { sink.retry_waits() } else { Ok(RETRY) },
-        give_up_after: if has_waits { sink.optional("give_up_after", positive_duration) } else { Ok(None) },
-        shape: read_shape(sink),
+        retry: match kind {
+            SinkType::Webhook => sink.retry_waits(),
+            SinkType::Nats => sink.retry_waits_or(nats::RETRY),
+            SinkType::Postgres | SinkType::Sqlite => Ok(DATABASE_RETRY),
+            SinkType::Stdout | SinkType::File => Ok(RETRY),
+        },
+        give_up_after: if has_waits || has_tables {
+            sink.optional("give_up_after", positive_duration)
+        } else {
+            Ok(None)
+        },
+        shape: shape::read(sink, kind),
         filter: filter::read(sink, "filter"),
-    })
-}
-
-fn read_shape(sink: &Section<'_>) -> Result<Shape, Reported> {
-    let shape = all!(Shape {
-        format: sink.or("format", word, Format::default()),
-        include_proof: sink.boolean("include_proof", false),
     })?;
-    if shape == (Shape { format: Format::Raw, include_proof: true }) {
-        let message = "cannot be set for the format \"raw\", which is the service's event with its proof in it already";
-        sink.wrong("include_proof", message);
-    }
-    Ok(shape)
+    shape::check_dispatch(sink, &read.settings, &read.shape);
+    Ok(read)
 }

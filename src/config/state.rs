@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use strum::{EnumString, VariantNames};
 
-use super::files::read_pem;
-use super::section::{Reading, Reported, Section, all};
+use super::database;
+use super::section::{Reported, Section, all};
 use super::sink::{Sink, SinkSettings};
 use super::values::{duration, path};
-use crate::http::Authorities;
 use crate::ledger::store::{PostgresSettings, StateSettings};
 
 /// A shorter lease would end with any pause of the network, a longer one leaves the channels of a dead instance alone.
@@ -23,7 +21,7 @@ const SCHEMA_LIMIT: usize = 63;
 /// The word that `backend` is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "lowercase")]
-enum Backend {
+pub(super) enum Backend {
     Sled,
     Postgres,
 }
@@ -52,40 +50,15 @@ pub(super) fn read_both(root: &Section<'_>) -> Result<(PathBuf, PostgresSettings
 fn read_database(root: &Section<'_>) -> Result<PostgresSettings, Reported> {
     let (state, cluster) = (root.section("state"), root.section("cluster"));
     all!(PostgresSettings {
-        server: read_server(&state),
-        authorities: state.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
-        schema: state.required("schema", schema),
+        server: database::read_server(&state),
+        schema: state.required("schema", database::identifier(SCHEMA_LIMIT, "channeld")),
         instance: cluster.required("instance", |text| Ok(instance(text))),
         lease: cluster.required("lease", lease),
     })
 }
 
 fn check_url(state: &Section<'_>, database: PostgresSettings) -> Result<PostgresSettings, Reported> {
-    if database.server.get_hosts().is_empty() { Err(state.missing("url")) } else { Ok(database) }
-}
-
-/// `url`, or what `url_file` holds; without hosts where neither is set.
-fn read_server(state: &Section<'_>) -> Result<tokio_postgres::Config, Reported> {
-    let server: Reading<_> = state.secret("url", |text| {
-        let server = tokio_postgres::Config::from_str(text.trim());
-        let server = server.ok().filter(|server| !server.get_hosts().is_empty());
-        server.ok_or_else(|| {
-            "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\""
-                .to_owned()
-        })
-    });
-    Ok(server?.unwrap_or_default())
-}
-
-fn schema(text: &str) -> Result<String, String> {
-    let is_name = text.len() <= SCHEMA_LIMIT
-        && text.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-    if is_name {
-        Ok(text.to_owned())
-    } else {
-        Err("must be of lower-case letters, digits and _, such as \"channeld\"".to_owned())
-    }
+    database::check_url(state, &database.server).map(|()| database)
 }
 
 /// A name, or that of the host.
@@ -106,7 +79,7 @@ fn lease(text: &str) -> Result<Duration, String> {
 pub(super) fn check_sinks(root: &Section<'_>, state: Option<&StateSettings>, sinks: &BTreeMap<String, Sink>) {
     let is_shared = state.is_some_and(|state| state.database.is_some());
     for (name, sink) in sinks {
-        if !matches!(sink.settings, SinkSettings::Stdout | SinkSettings::File(_)) {
+        if !matches!(sink.settings, SinkSettings::Stdout | SinkSettings::File(_) | SinkSettings::Sqlite(_)) {
             continue;
         }
         let section = root.section("sinks").section(name);

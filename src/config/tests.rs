@@ -13,9 +13,11 @@ use crate::sink::FileSettings;
 mod documents;
 mod environment;
 mod files;
+mod nats;
 mod routing;
 mod secrets;
 mod state;
+mod tables;
 mod webhooks;
 
 const GOOD: &str = r#"

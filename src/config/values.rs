@@ -1,6 +1,7 @@
 //! Values as operators write them, checked. Errors say what a value must be and never quote it.
 
 use std::fmt::Display;
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -67,7 +68,12 @@ pub(super) fn http_url(text: &str) -> Result<Url, String> {
 /// Whether an address is this machine's own.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        // Of a scheme that the library does not know, an address is read as a name.
+        Some(Host::Domain(name)) => {
+            name == "localhost"
+                || name.ends_with(".localhost")
+                || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+        }
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
         None => false,
@@ -111,9 +117,14 @@ pub(super) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
 impl Section<'_> {
     /// `retry_wait` and `retry_wait_max`.
     pub(super) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
+        self.retry_waits_or(RETRY)
+    }
+
+    /// As [`retry_waits`](Self::retry_waits), with what counts where they are not set.
+    pub(super) fn retry_waits_or(&self, default: RetryPolicy) -> Result<RetryPolicy, Reported> {
         let policy = all!(RetryPolicy {
-            wait: self.or("retry_wait", positive_duration, RETRY.wait),
-            max_wait: self.or("retry_wait_max", positive_duration, RETRY.max_wait),
+            wait: self.or("retry_wait", positive_duration, default.wait),
+            max_wait: self.or("retry_wait_max", positive_duration, default.max_wait),
         })?;
         if policy.wait > policy.max_wait {
             let max = self.key.at("retry_wait_max");

@@ -47,7 +47,7 @@ pub(super) fn assemble(
             || settings.build(name, &parts.open_files, &parts.metrics).map_err(failed),
             |outlet| Ok(outlet.sink.clone()),
         )?;
-        let (shape, filter) = (*shape, filter.clone().map(Arc::new));
+        let (shape, filter) = (shape.clone(), filter.clone().map(Arc::new));
         let outlet = Outlet { shape, filter, gives_up_after: *give_up_after, ..Outlet::new(name, sink, *retry) };
         sinks.insert(name.clone(), outlet);
     }

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::watch::{self, error::RecvError};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -25,6 +25,8 @@ pub(crate) struct Sharing {
     membership: Arc<dyn Membership>,
     configured: watch::Sender<Arc<BTreeSet<ChannelId>>>,
     seen: watch::Receiver<Seen>,
+    /// The channels to run here.
+    pub(super) work: BTreeSet<ChannelId>,
     _member: AbortOnDropHandle<()>,
 }
 
@@ -35,7 +37,7 @@ impl Sharing {
         let member = Member::new(membership.clone(), configured.subscribe());
         let seen = member.seen();
         let task = AbortOnDropHandle::new(tokio::spawn(member.run(stop.clone())));
-        Self { stop, membership, configured, seen, _member: task }
+        Self { stop, membership, configured, seen, work: BTreeSet::new(), _member: task }
     }
 
     pub(super) fn configure(&self, channels: &[Arc<Channel>]) {
@@ -53,9 +55,12 @@ impl Sharing {
         Peers { seen: self.seen.clone(), membership: self.membership.clone() }
     }
 
-    /// The channels to run here.
-    pub(super) fn work(&self) -> BTreeSet<ChannelId> {
-        self.seen.borrow().work.clone()
+    /// Waits until other channels are to run here. Most heartbeats change nothing of that.
+    async fn changed(&mut self) -> Result<(), RecvError> {
+        let work = &mut self.work;
+        let seen = self.seen.wait_for(|seen| seen.work != *work).await?;
+        work.clone_from(&seen.work);
+        Ok(())
     }
 
     /// Gives up what is left.
@@ -65,10 +70,10 @@ impl Sharing {
     }
 }
 
-/// Waits until other channels may be to run here.
+/// Waits until other channels are to run here: for ever, where nothing is shared.
 pub(super) async fn changed(sharing: Option<&mut Sharing>) {
     let changed = match sharing {
-        Some(sharing) => sharing.seen.changed().await.is_ok(),
+        Some(sharing) => sharing.changed().await.is_ok(),
         None => false,
     };
     if !changed {

@@ -26,8 +26,11 @@ use crate::ledger::StateError;
 use crate::retry::{Retry, RetryPolicy};
 use crate::telemetry::{ALWAYS, Chain};
 
-/// Waits before a channel that panicked is started again.
+/// Waits before a channel that panicked, or was lost, is started again.
 const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
+
+/// A channel that has run for so long starts again after the first wait.
+const SOUND_RUN: Duration = Duration::from_secs(60);
 
 /// Between the starts of two channels: if many started at once, each would open a connection of its own.
 const BETWEEN_STARTS: Duration = Duration::from_millis(2);
@@ -67,8 +70,31 @@ pub(crate) struct Supervisor {
     deadline: Option<Instant>,
 }
 
-/// A channel, and the waits before it is started again.
-type Started = (Arc<Channel>, Retry);
+/// A channel, and when it is started again.
+type Started = (Arc<Channel>, Restarts);
+
+/// The waits before a channel is started again.
+struct Restarts {
+    waits: Retry,
+    /// When the run in hand began, or will.
+    began: Instant,
+}
+
+impl Restarts {
+    fn new() -> Self {
+        Self { waits: Retry::new(RESTART), began: Instant::now() }
+    }
+
+    /// The wait before the next run. Only runs that ended soon make it grow.
+    fn next_wait(&mut self) -> Duration {
+        if self.began.elapsed() >= SOUND_RUN {
+            self.waits.reset();
+        }
+        let wait = self.waits.next_wait(None);
+        self.began = Instant::now() + wait;
+        wait
+    }
+}
 
 impl Supervisor {
     /// Without channels, until `stop` fires.
@@ -95,7 +121,7 @@ impl Supervisor {
                 }
                 continue;
             }
-            self.spawn((channel.clone(), Retry::new(RESTART)), after);
+            self.spawn((channel.clone(), Restarts::new()), after);
             after += BETWEEN_STARTS;
         }
     }
@@ -133,7 +159,7 @@ impl Supervisor {
 
     /// Restarts a channel that panicked. Gives an outcome where the end of this channel ends all.
     fn note_end(&mut self, mut task: Task<Started>, ended: Option<Result<(), ChannelError>>) -> Option<Outcome> {
-        let (channel, retry) = &mut task.on;
+        let (channel, restarts) = &mut task.on;
         let name = channel.identity.name.clone();
         let ended = ended.unwrap_or_else(|| {
             warn!(channel = %name, "channel did not end in time: what it had in hand was not recorded");
@@ -149,7 +175,11 @@ impl Supervisor {
             | ChannelError::State(StateError::Database(_))
             | ChannelError::Panicked(_)
             | ChannelError::Refused(_) => {
-                let wait = retry.next_wait(None);
+                // What is no defect does not last longer each time: a heartbeat ends it, one way or the other.
+                if matches!(error, ChannelError::Lost | ChannelError::State(_)) {
+                    restarts.waits.reset();
+                }
+                let wait = restarts.next_wait();
                 let wait_ms = wait.as_millis();
                 match &error {
                     ChannelError::Lost => {

@@ -71,6 +71,11 @@ impl<'a> Object<'a> {
         Ok(self.get(name)?.map(|Text(text)| text))
     }
 
+    /// All members in their order.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
+    }
+
     /// All members by their names, those of one name in their order.
     pub(crate) fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
         let mut members: Vec<_> = self.0.iter().map(|(name, value)| (name.as_ref(), *value)).collect();

@@ -33,3 +33,13 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// Why a request failed: an explanation where there is one, or else the innermost error.
+pub fn reason(error: &(dyn Error + 'static)) -> String {
+    explained(error).map_or_else(|| root_cause(error), str::to_owned)
+}
+
+/// The innermost error: what the system or the TLS library said.
+pub fn root_cause(error: &dyn Error) -> String {
+    successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
+}

@@ -19,13 +19,16 @@ use bytes::Bytes;
 use prometheus::IntCounter;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::debug;
 
-use super::committer::{self, Answer, Request, Writes};
+use super::committer::{self, Answer, Request, UNAVAILABLE_WAIT, Writes};
 use super::store::{Lease, Store};
-use super::{Commit, Key, Ledger, Proof, Refusal, StateError};
+use super::{Commit, Digest, Key, Ledger, Place, Proof, Refusal, StateError};
 use crate::event::ChannelId;
 use crate::metrics;
 use crate::tasks::lock;
+use crate::telemetry::Chain;
 
 /// The proofs that one process remembers, all channels together.
 pub const PROOFS: usize = 100_000;
@@ -170,12 +173,26 @@ impl Ledgers {
         Ok(Some((claim, delivered)))
     }
 
-    /// The ledger of a channel as it is recorded, whoever owns it.
+    /// The ledger of a channel as it is recorded, in whichever instance it runs.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub async fn read(&self, channel: ChannelId) -> Result<Ledger, StateError> {
         Ok(Ledger::load(self.store.entries(channel).await?, 0)?.0)
+    }
+
+    /// Notes that a channel shows these proofs, and gives those that another channel showed before, as [`Store::show`] does.
+    /// While the store cannot be reached, it waits: nothing could be recorded either.
+    pub(crate) async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, Place)> {
+        loop {
+            match self.store.show(channel, proofs).await {
+                Ok(shown) => return shown,
+                Err(error) => {
+                    debug!(%channel, error = %Chain(&error), "whether another channel has shown the same proofs is not known yet");
+                    sleep(UNAVAILABLE_WAIT).await;
+                }
+            }
+        }
     }
 
     /// Ends the writing. Claims can commit nothing any more.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Blocker, GivenUp, Pause, Paused, Quarantined, ShownWorkflow, WorkflowId, encode};
+use super::entry::{Blocker, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, WorkflowId, encode};
 use super::proof::Proof;
 use super::{Changes, Cursor, Key, SinkName};
 use crate::event::{EventId, Offset};
@@ -169,6 +169,9 @@ pub struct Summary {
     /// Dead letters.
     #[serde(default)]
     pub dead_letters: u64,
+    /// What other instances must know of the quarantine.
+    #[serde(skip)]
+    pub held_back: Vec<HeldBack>,
 }
 
 impl Summary {

@@ -14,6 +14,7 @@ use prometheus::Histogram;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tracing::{info, warn};
 
 use super::claim::{CommitError, Owner};
 use super::store::{Lease, Outcome, Store};
@@ -31,7 +32,7 @@ const GROUP_BYTES: usize = 8 << 20;
 const QUEUE: usize = 256;
 
 /// The wait before a store that could not be reached is tried again.
-const UNAVAILABLE_WAIT: Duration = Duration::from_secs(1);
+pub(super) const UNAVAILABLE_WAIT: Duration = Duration::from_secs(1);
 
 /// Between two looks whether the store is still where it was.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -85,6 +86,7 @@ async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, wri
             None => writes.during(store.commit(effects.clone())).await,
             Some(error) => vec![Outcome::Fatal(StateError::clone(error)); effects.len()],
         };
+        writes.note(&outcomes);
         fatal = group.answer(Arc::unwrap_or_clone(effects), outcomes).or(fatal);
         if !group.effects.is_empty() && fatal.is_none() {
             sleep(UNAVAILABLE_WAIT).await;
@@ -150,12 +152,20 @@ pub struct Writes {
     began: watch::Sender<Option<Instant>>,
     /// How long they took.
     pub took: Histogram,
+    /// What the last look at the store found.
     trouble: watch::Sender<Option<String>>,
+    /// Why the last commit has to be tried again.
+    refused: watch::Sender<Option<String>>,
 }
 
 impl Default for Writes {
     fn default() -> Self {
-        Self { began: watch::Sender::default(), took: metrics::commit_duration(), trouble: watch::Sender::default() }
+        Self {
+            began: watch::Sender::default(),
+            took: metrics::commit_duration(),
+            trouble: watch::Sender::default(),
+            refused: watch::Sender::default(),
+        }
     }
 }
 
@@ -167,7 +177,23 @@ impl Writes {
 
     /// Why nothing can be written; `None` where it can, as far as is known.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.borrow().clone()
+        self.refused.borrow().clone().or_else(|| self.trouble.borrow().clone())
+    }
+
+    /// Notes whether commits can be written: they may be refused though the store answers.
+    fn note(&self, outcomes: &[Outcome]) {
+        let refused = outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Unavailable(error) => Some(Chain(error).to_string()),
+            _ => None,
+        });
+        match &refused {
+            Some(error) if self.refused.borrow().is_none() => {
+                warn!(error, "the state cannot be written: its channels wait, and it is tried again");
+            }
+            None if self.refused.borrow().is_some() => info!("the state can be written again"),
+            _ => {}
+        }
+        self.refused.send_replace(refused);
     }
 
     pub(crate) async fn during<T>(&self, write: impl Future<Output = T>) -> T {

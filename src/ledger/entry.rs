@@ -68,12 +68,27 @@ pub struct Quarantined {
     /// Where its proof, or other content of it, was delivered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Place>,
-    /// Its proof, where another channel has shown it before.
+    /// Its proof, where another channel has shown it before, or it names what is not this channel's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// The size of its body.
     #[serde(skip)]
     pub bytes: u64,
+}
+
+/// Quarantined events whose proofs another channel showed too, and the first of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBack {
+    /// How many.
+    pub events: u64,
+    /// The first of them.
+    pub offset: Offset,
+    /// Where else its proof was shown.
+    pub original: Place,
+    /// Why it is quarantined.
+    pub reason: String,
+    /// Its proof.
+    pub digest: String,
 }
 
 /// A workflow's id.

@@ -1,7 +1,8 @@
 //! What can go wrong with what is remembered, by what its owner can do about it.
 
 use std::sync::Arc;
-use std::time::Duration;
+
+use crate::postgres::DatabaseError;
 
 /// Why the state could not be opened, read or written.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -47,19 +48,20 @@ impl StateError {
         Self::Io { doing: doing.into(), source: Arc::new(source) }
     }
 
-    pub(super) fn database(source: tokio_postgres::Error) -> Self {
-        Self::Database(Arc::new(source))
-    }
-
-    pub(super) fn database_silent(waited: Duration) -> Self {
-        let silent = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer for {} s", waited.as_secs()));
-        Self::Database(Arc::new(silent))
-    }
-
     /// Written by a version that this one does not know.
     pub(super) fn unknown_format(found: &str, known: &str) -> Self {
         Self::Unusable(format!(
             "the state has format {found}, this version knows {known}: run the version that wrote it, or a newer one"
         ))
+    }
+}
+
+/// The error itself, without a word of its own around it.
+impl From<DatabaseError> for StateError {
+    fn from(error: DatabaseError) -> Self {
+        Self::Database(match error {
+            DatabaseError::Server(source) => Arc::new(source),
+            silent @ DatabaseError::Silent(_) => Arc::new(silent),
+        })
     }
 }

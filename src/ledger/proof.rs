@@ -17,6 +17,13 @@ const PROOF_LENGTH: usize = 16 + 8;
 /// What a proof is known by: the first 16 bytes of the digest that was signed. By chance, two proofs never share them.
 pub type Digest = [u8; 16];
 
+/// What a proof is known by, from its digest as it is written.
+pub(super) fn digest_from(text: &str) -> Option<Digest> {
+    let mut digest = Digest::default();
+    hex::decode_to_slice(text.strip_prefix("0x")?.get(..2 * digest.len())?, &mut digest).ok()?;
+    Some(digest)
+}
+
 /// A proof that was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {

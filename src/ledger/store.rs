@@ -20,7 +20,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::{Effects, Entries, Key, StateError};
+use super::{Digest, Effects, Entries, Key, Place, Proof, StateError};
 use crate::event::ChannelId;
 
 mod copy;
@@ -167,6 +167,20 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// If the store cannot be written.
     async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
         Ok(None)
+    }
+
+    /// Whether other processes work channels of it.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Notes that a channel shows these proofs, each of which belongs to the channel that showed it first. Gives those that
+    /// another channel did. Where there is one process it knows all of them itself.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    async fn show(&self, _: ChannelId, _: &[Proof]) -> Result<Vec<(Digest, Place)>, StateError> {
+        Ok(Vec::new())
     }
 
     /// The instances that share it; `None` where there is one process.

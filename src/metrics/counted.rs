@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::Metrics;
+use super::words::ChannelCounters;
 use crate::event::EventType;
 use crate::record::ChannelRef;
 
@@ -47,15 +48,18 @@ const OK: &str = "ok";
 pub struct ChannelMetrics {
     metrics: Metrics,
     channel: Arc<str>,
+    events: ChannelCounters<2>,
+    rejected: ChannelCounters<1>,
 }
 
 impl Metrics {
     /// What is counted of one channel.
     pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
         let name = &*channel.name;
+        let events = self.events.channel(&channel.name);
         for kind in TYPES {
             for sort in Sort::VARIANTS {
-                self.events.with_label_values(&[name, kind, sort.into()]);
+                events.add([kind, sort.into()], 0);
             }
         }
         for endpoint in Endpoint::VARIANTS {
@@ -65,7 +69,8 @@ impl Metrics {
         self.unknown_signers.with_label_values(&[name]);
         self.panics.with_label_values(&[name]);
         self.verification_duration.with_label_values(&[name]);
-        ChannelMetrics { metrics: self.clone(), channel: channel.name.clone() }
+        let rejected = self.rejected.channel(&channel.name);
+        ChannelMetrics { metrics: self.clone(), channel: channel.name.clone(), events, rejected }
     }
 }
 
@@ -79,17 +84,17 @@ impl ChannelMetrics {
 
     /// An event was given a verdict. Without a type: it cannot be read.
     pub fn verdict(&self, kind: Option<&EventType>, sort: Sort) {
-        self.metrics.events.with_label_values(&[&*self.channel, label(kind), sort.into()]).inc();
+        self.events.add([label(kind), sort.into()], 1);
     }
 
     /// The words that [`rejected`](Self::rejected) may be given: they show from the start, with zero.
     pub fn may_reject(&self, reasons: impl Iterator<Item = &'static str>) {
-        reasons.for_each(|reason| drop(self.metrics.rejected.with_label_values(&[&*self.channel, reason])));
+        reasons.for_each(|reason| self.rejected.add([reason], 0));
     }
 
     /// Why an event was rejected, as a word of a closed set.
     pub fn rejected(&self, reason: &'static str) {
-        self.metrics.rejected.with_label_values(&[&*self.channel, reason]).inc();
+        self.rejected.add([reason], 1);
     }
 
     /// Signatures by keys that are not configured.
@@ -154,10 +159,14 @@ impl ChannelMetrics {
     }
 }
 
-fn label(kind: Option<&EventType>) -> &str {
+fn label(kind: Option<&EventType>) -> &'static str {
     match kind {
         None => "unreadable",
         Some(EventType::Other(_)) => "other",
-        Some(known) => known.as_ref(),
+        Some(EventType::WatcherEvent) => "watcher.event",
+        Some(EventType::WatcherStatus) => "watcher.status",
+        Some(EventType::OperationStatus) => "operation.status",
+        Some(EventType::WalletStatus) => "wallet.status",
+        Some(EventType::QueryStatus) => "query.status",
     }
 }

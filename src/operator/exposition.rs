@@ -57,9 +57,10 @@ fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
     gauges.set("channeld_build_info", &[&report.version], 1);
     gauges.set("channeld_live", &[], live);
     gauges.set("channeld_ready", &[], *ready);
-    let owned = report.instances.iter().find(|instance| instance.is_self).map(|instance| instance.channels);
+    let own = report.instances.iter().find(|instance| instance.is_self);
     gauges.set("channeld_instances", &[], report.instances.len().max(1));
-    gauges.set("channeld_channels_owned", &[], owned.unwrap_or(report.channels.len()));
+    gauges.set("channeld_channels_owned", &[], own.map_or(report.channels.len(), |own| own.channels));
+    gauges.set("channeld_channels_not_configured", &[], own.map_or(0, |own| own.not_configured.len()));
     gauges.set("channeld_heartbeat_failing", &[], report.heartbeat_error.is_some());
     gauges.set("channeld_memory_bytes", &[], report.memory_bytes);
     gauges.set("channeld_quarantine_events", &[], quarantine.events);

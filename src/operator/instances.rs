@@ -1,6 +1,6 @@
 //! The instances that share the channels: who owns what, and the status of all of them together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::api::{GetCluster, GetStatus};
 use super::client::{asked, decode};
 use super::{ConfiguredChannel, Operations, Refusal, Report, by_id};
-use crate::channel::{Activity, ChannelStatus};
+use crate::channel::ChannelStatus;
 use crate::cluster::{Peers, Seen};
 use crate::event::ChannelId;
 use crate::ledger::store::shared::{Instance, InstanceId, Ownership};
@@ -55,11 +55,11 @@ pub struct ChannelOwner {
     pub channel: String,
     /// Its id.
     pub channel_id: ChannelId,
-    /// The instance that owns it; none where nobody does who lives.
+    /// The instance that owns it; none where no living instance does.
     pub instance: Option<InstanceId>,
     /// That instance's name.
     pub owner: Option<String>,
-    /// For how long nobody has owned it.
+    /// For how long it has had no owner.
     pub ownerless_seconds: Option<u64>,
 }
 
@@ -139,7 +139,7 @@ impl Report {
             Err(why) => (Vec::new(), vec![why]),
         };
         self.reasons.extend(reasons.into_iter().map(|reason| format!("instance {name}: {reason}")));
-        let is_there = |channel: &ChannelStatus| !matches!(channel.activity, Activity::Elsewhere { .. });
+        let is_there = |channel: &ChannelStatus| channel.activity.is_here();
         for channel in channels {
             match self.channels.iter_mut().find(|known| known.channel_id == channel.channel_id) {
                 Some(known) if is_there(&channel) && !is_there(known) => *known = channel,
@@ -152,12 +152,7 @@ impl Report {
 
 /// The instances that live.
 pub(super) fn instances(seen: &Seen, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
-    let mut owned = BTreeMap::<_, usize>::new();
-    for ownership in seen.view.channels.values() {
-        if let Ownership::Owned { by, .. } = ownership {
-            *owned.entry(*by).or_default() += 1;
-        }
-    }
+    let owned = seen.view.counts();
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
     let mut configurations = sharing().map(|(_, instance)| &instance.channels);
     let first = configurations.next();

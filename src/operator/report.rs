@@ -72,7 +72,7 @@ impl Operations {
             let ConfiguredChannel { channel, sinks, expect, .. } = known;
             if let Some(seen) = seen.as_ref().filter(|seen| seen.is_elsewhere(channel, is_daemon)) {
                 channels.push(elsewhere(channel, seen));
-                shared.push(Shared::default());
+                shared.push(Shared::elsewhere(seen.view.held_back.get(&channel.id)));
                 continue;
             }
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
@@ -85,7 +85,7 @@ impl Operations {
             });
             status.pinned = expect.lists().map(|(what, _)| <&str>::from(what).to_owned()).collect();
             channels.push(status);
-            shared.push(look(&ledger, |ledger| Shared::of(known, ledger)));
+            shared.push(look(&ledger, |ledger| Shared::of(known, ledger, &self.recent)));
         }
         belonging::tell(&self.channels, &shared, &mut channels);
         let mut report = Report {

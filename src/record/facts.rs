@@ -52,7 +52,11 @@ impl Field {
 
 /// The facts of one event: the fields that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts(BTreeMap<Field, Box<str>>);
+pub struct Facts {
+    fields: BTreeMap<Field, Box<str>>,
+    /// `payload.status_reason`: not signed, and no field to choose by.
+    status_reason: Option<Box<str>>,
+}
 
 impl Facts {
     /// Reads them from a record. A field that cannot be read is absent: only the choice of sinks depends on it.
@@ -66,6 +70,7 @@ impl Facts {
                 let is_elsewhere = matches!(field, Field::Type | Field::EventName | Field::Verification);
                 facts.put(field, text(&payload, field.into()).filter(|_| !is_elsewhere));
             }
+            facts.status_reason = text(&payload, "status_reason").filter(|reason| !reason.is_empty());
         }
         facts.put(Field::Type, Some(record.kind.as_ref().into()));
         if let Some(Ok(signed)) = record.decoded().map(Object::read) {
@@ -92,7 +97,7 @@ impl Facts {
         match self.get(Field::EventName) {
             Some("OperationConfirmed") => {
                 self.put(Field::Type, Some("operation.status".into()));
-                self.0.retain(|field, value| *field != Field::Status || value.starts_with("confirmed"));
+                self.fields.retain(|field, value| *field != Field::Status || value.starts_with("confirmed"));
             }
             Some("ChainQuery") => {
                 self.put(Field::Type, Some("query.status".into()));
@@ -106,12 +111,17 @@ impl Facts {
 
     /// Sets a field that has a value, in place of an earlier value.
     fn put(&mut self, field: Field, value: Option<Box<str>>) {
-        self.0.extend(value.map(|value| (field, value)));
+        self.fields.extend(value.map(|value| (field, value)));
     }
 
     /// The value of a field, where the event has it.
     pub fn get(&self, field: Field) -> Option<&str> {
-        self.0.get(&field).map(|value| &**value)
+        self.fields.get(&field).map(|value| &**value)
+    }
+
+    /// Why it has its status, in the service's words.
+    pub fn status_reason(&self) -> Option<&str> {
+        self.status_reason.as_deref()
     }
 
     /// What the event is about, such as `watcher/ID`. A sink delivers the events of one subject in their order.
@@ -129,7 +139,7 @@ impl Facts {
 }
 
 /// A text or, as a chain selector may be written, a number.
-fn text(object: &Object<'_>, name: &'static str) -> Option<Box<str>> {
+pub(super) fn text(object: &Object<'_>, name: &'static str) -> Option<Box<str>> {
     let value = object.raw(name).ok().flatten()?.get();
     serde_json::from_str(value).ok().or_else(|| value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.into()))
 }

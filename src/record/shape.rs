@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use super::{Record, rfc3339};
+use super::template::{Alert, Below, JSON, Template};
+use super::{Readable, Record, rfc3339};
 use crate::event::{Event, Offset, Proofs};
 
 /// What a sink writes for an event.
@@ -21,15 +22,21 @@ pub enum Format {
     CloudEvents,
     /// The service's event alone.
     Raw,
+    /// The readable line.
+    Text,
+    /// What a template makes of the record.
+    Template,
 }
 
 /// The shape of a sink's records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// The format.
     pub format: Format,
     /// Whether the record carries the proof beside the event, so that an auditor can verify it years later.
     pub include_proof: bool,
+    /// The template, of that format alone.
+    pub template: Option<Arc<Template>>,
 }
 
 /// A record in the shape of one sink. Made only of a [`Record`].
@@ -38,12 +45,22 @@ pub struct Message {
     record: Arc<Record>,
     shape: Shape,
     body: Bytes,
+    unshaped: Option<Box<str>>,
 }
 
 impl Message {
     /// The record in that shape.
-    pub fn new(record: &Arc<Record>, shape: Shape) -> Self {
-        Self { record: record.clone(), shape, body: body(record, shape) }
+    pub fn new(record: &Arc<Record>, shape: &Shape) -> Self {
+        let (body, unshaped) = match body(record, shape) {
+            Ok(body) => (body, None),
+            Err(why) => (Bytes::new(), Some(why.into())),
+        };
+        Self { record: record.clone(), shape: shape.clone(), body, unshaped }
+    }
+
+    /// Why the record cannot be put into that shape, for an operator. Such a message has no body, and is offered to no sink.
+    pub fn unshaped(&self) -> Option<&str> {
+        self.unshaped.as_deref()
     }
 
     /// The record.
@@ -61,45 +78,77 @@ impl Message {
         self.record.key()
     }
 
-    /// One JSON object on one line, without the line break at its end.
+    /// What a sink writes, without a line break at its end: one JSON object on one line, but for text and for templates of
+    /// other media types.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The media type of a JSON array of such bodies.
-    pub fn batch_content_type(&self) -> &'static str {
+    /// The proof as JSON, where the shape includes it and there is one. The event is read for it.
+    pub fn proof(&self) -> Option<Bytes> {
+        (self.shape.include_proof && self.record.is_verified()).then(|| proof(&self.record).into())
+    }
+
+    /// The media type of several such bodies: a JSON array, or lines.
+    pub fn batch_content_type(&self) -> &str {
         match self.shape.format {
-            Format::Json | Format::Raw => "application/json",
             Format::CloudEvents => "application/cloudevents-batch+json",
+            Format::Template if self.is_json() => JSON,
+            _ => self.content_type(),
         }
     }
 
     /// The media type of the body.
-    pub fn content_type(&self) -> &'static str {
-        match self.shape.format {
-            Format::Json | Format::Raw => "application/json",
-            Format::CloudEvents => "application/cloudevents+json",
+    pub fn content_type(&self) -> &str {
+        match (self.shape.format, &self.shape.template) {
+            (Format::Text, _) => "text/plain; charset=utf-8",
+            (Format::CloudEvents, _) => "application/cloudevents+json",
+            (Format::Template, Some(template)) => template.content_type(),
+            (Format::Json | Format::Raw | Format::Template, _) => JSON,
         }
     }
-}
 
-fn body(record: &Record, shape: Shape) -> Bytes {
-    match shape.format {
-        Format::Raw => record.event(),
-        Format::Json => data(record, shape.include_proof),
-        Format::CloudEvents => cloud_event(record, &data(record, shape.include_proof)),
+    /// Whether the body is JSON.
+    pub fn is_json(&self) -> bool {
+        match (self.shape.format, &self.shape.template) {
+            (Format::Text, _) => false,
+            (Format::Template, Some(template)) => template.makes_json(),
+            (Format::Json | Format::Raw | Format::CloudEvents | Format::Template, _) => true,
+        }
+    }
+
+    /// What follows the target's address for this event, where its kind of request has an address of its own.
+    pub fn below(&self) -> Option<Below> {
+        let shipped = self.shape.template.as_ref()?.shipped()?;
+        shipped.below(&Alert::of(&self.record))
     }
 }
 
-fn data(record: &Record, include_proof: bool) -> Bytes {
+fn body(record: &Record, shape: &Shape) -> Result<Bytes, String> {
+    let data = || data(record, shape.include_proof);
+    Ok(match (shape.format, &shape.template) {
+        (Format::Raw, _) => record.event(),
+        (Format::CloudEvents, _) => cloud_event(record, &data()),
+        (Format::Text, _) => Readable::of(record).to_string().into(),
+        (Format::Template, Some(template)) => template.render(record, &data())?,
+        (Format::Json | Format::Template, _) => data(),
+    })
+}
+
+/// The record, with its proof where that is asked for.
+pub(super) fn data(record: &Record, include_proof: bool) -> Bytes {
     if !include_proof || !record.is_verified() {
         return record.json.clone();
     }
+    let open = &record.json[..record.json.len() - 1];
+    [open, br#","proof":"#, &proof(record), b"}"].concat().into()
+}
+
+/// The proof of a verified event.
+fn proof(record: &Record) -> Vec<u8> {
     let event = Event::parse(record.event()).expect("it was read before it was verified");
     let Proofs::One(proof) = event.proofs else { unreachable!("a verified event has one proof") };
-    let proof = serde_json::to_vec(&proof).expect("a proof is made of texts");
-    let open = &record.json[..record.json.len() - 1];
-    [open, br#","proof":"#, &proof, b"}"].concat().into()
+    serde_json::to_vec(&proof).expect("a proof is made of texts")
 }
 
 #[derive(Serialize)]

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::*;
 
-fn channel() -> ChannelRef {
+pub(super) fn channel() -> ChannelRef {
     ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(1)) }
 }
 

@@ -35,13 +35,15 @@
 //! Work that was begun is finished under the lock, whether or not it is still awaited: no reader meets a half-written
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Delivery, Held, Recorded, Sink, SinkError, Undelivered, blocking};
+use super::{Delivery, Recorded, Sink, SinkError, Tested, Undelivered, blocking};
+use crate::event::Offset;
 use crate::metrics::UpkeepFailures;
 
 mod closed;
@@ -103,7 +105,7 @@ impl File {
 
 #[async_trait]
 impl Sink for File {
-    async fn resume(&self, lane: &Recorded) -> Result<Held, SinkError> {
+    async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
         let (channel, recorded) = (lane.lane.channel.id, lane.clone());
         let snapshot = self.locked(Journal::snapshot).await?;
         // Reading back may take a while in a large file, and holds back no other channel.
@@ -114,12 +116,18 @@ impl Sink for File {
             Ok(())
         })
         .await?;
-        Ok(Held::Offsets(held))
+        Ok(held)
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
         let path = self.settings.path.clone();
         blocking(move || opening::probe(&path)).await
+    }
+
+    /// Writes nothing: what stands in the file is taken for an event, each of which is there once.
+    async fn test(&self, _: &Delivery<'_>) -> Result<Tested, SinkError> {
+        let seen = self.probe().await?;
+        Ok(Tested::Looked(format!("{seen}; nothing is written, because each of its lines is an event, once")))
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
-use super::{Delivery, Sink, SinkError, Undelivered, blocking};
+use super::{Delivery, Sink, SinkError, Tested, Undelivered, blocking};
 use crate::event::{ChannelId, Offset};
 use crate::record::Message;
 
@@ -62,6 +62,11 @@ impl<W> fmt::Debug for Stdout<W> {
 impl<W: Write + Send + 'static> Sink for Stdout<W> {
     async fn probe(&self) -> Result<String, SinkError> {
         Ok("it is open".to_owned())
+    }
+
+    async fn test(&self, sample: &Delivery<'_>) -> Result<Tested, SinkError> {
+        self.deliver(sample).await.map_err(|undelivered| undelivered.error)?;
+        Ok(Tested::Delivered("it stands above, on the standard output of this command".to_owned()))
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

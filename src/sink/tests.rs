@@ -38,7 +38,7 @@ pub(super) fn record_about(channel: &ChannelRef, offset: i64, wallet: &str) -> M
 
 /// The same record in another shape.
 pub(super) fn shaped(message: &Message, format: Format) -> Message {
-    Message::new(&Arc::new(message.record().clone()), Shape { format, ..Shape::default() })
+    Message::new(&Arc::new(message.record().clone()), &Shape { format, ..Shape::default() })
 }
 
 /// The record of a notice to which the service gave no id.
@@ -68,7 +68,7 @@ fn notice(channel: &ChannelRef, offset: i64, id: &str, payload: &str) -> Message
     let signers = SignerSet::new(vec![Address([1; 20])], 1).expect("one of one is a signer set");
     match Verifier::new(signers, Address([2; 20])).verify(raw) {
         Verdict::Unsigned(unsigned) => {
-            Message::new(&Arc::new(Record::unsigned(channel, &unsigned, &mut Lines::default())), Shape::default())
+            Message::new(&Arc::new(Record::unsigned(channel, &unsigned, &mut Lines::default())), &Shape::default())
         }
         other => panic!("a notice is {}", other.name()),
     }

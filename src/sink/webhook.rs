@@ -23,26 +23,36 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use reqwest::Client;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Client, Method, Request, Response};
+use url::Url;
 
-use super::{Delivery, Sink, SinkError, Undelivered};
+use super::{Delivery, Sink, SinkError, Tested, Undelivered};
 use crate::http;
 use crate::metrics::Metrics;
 
 mod answer;
 mod batch;
+mod encoding;
 mod offer;
+mod pace;
 mod request;
 mod settings;
 mod signature;
+mod token;
 
 use answer::Refusal;
+use pace::Pace;
+use request::Offer;
+use token::Tokens;
 
+pub use pace::Rate;
 pub use settings::{Dispatch, WebhookSettings, has_token};
 pub use signature::SigningKeys;
+pub use token::{Credentials, OAuth2};
 
 /// Events offered at once, for each request at a time: after each offer it is recorded what has arrived.
 const AT_ONCE: usize = 8;
@@ -59,6 +69,8 @@ pub struct Webhook {
     answered: AtomicBool,
     /// The largest body of a batch, in bytes: as configured, or half of what the endpoint has refused for its size.
     largest: AtomicUsize,
+    tokens: Option<Tokens>,
+    pace: Option<Pace>,
     metrics: Metrics,
 }
 
@@ -70,18 +82,25 @@ impl Webhook {
     pub fn new(settings: WebhookSettings) -> Result<Self, SinkError> {
         let failed = |error: &dyn Error| SinkError::Io {
             doing: "setting up a webhook's client".to_owned(),
-            source: io::Error::other(answer::root_cause(error)),
+            source: io::Error::other(http::root_cause(error)),
         };
         let asked = Arc::<AtomicBool>::default();
-        let build = |idle| {
-            let client = http::client_by(&settings.url, &settings.connection, asked.clone());
+        let build = |url: &Url, headers: HeaderMap, idle| {
+            let client = http::client_by(url, &settings.connection, asked.clone());
             let client = client.map_err(|error| failed(&*error))?.timeout(settings.timeout).no_gzip();
-            let client = client.default_headers(settings.headers.clone()).pool_max_idle_per_host(idle);
+            let client = client.default_headers(headers).pool_max_idle_per_host(idle);
             client.build().map_err(|error| failed(&error.without_url()))
         };
-        let (client, fresh) = (build(usize::MAX)?, build(0)?);
+        let of_endpoint = |idle| build(&settings.url, settings.headers.clone(), idle);
+        let (client, fresh) = (of_endpoint(usize::MAX)?, of_endpoint(0)?);
         let largest = AtomicUsize::new(settings.dispatch.batch_bytes().unwrap_or(usize::MAX));
+        let tokens = settings.oauth2.as_ref().map(|oauth2| {
+            let client = build(&oauth2.token_url, HeaderMap::new(), usize::MAX)?;
+            Ok(Tokens::new(oauth2.clone(), client, settings.timeout))
+        });
         Ok(Self {
+            tokens: tokens.transpose()?,
+            pace: settings.rate.map(Pace::new),
             client,
             fresh,
             settings,
@@ -102,6 +121,25 @@ impl Webhook {
         // Why the endpoint may refuse our connections, until it has answered once.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
         answer::none(error, self.settings.timeout, suspicion)
+    }
+
+    /// What an answer's body begins with, without the values of headers: of the configured ones, and of a token's.
+    async fn excerpt(&self, response: Response, token: Option<&HeaderValue>) -> String {
+        let values = self.settings.headers.values().chain(token).filter_map(|value| value.to_str().ok());
+        // A header's value, and what follows the word "Bearer" or "Basic" in it.
+        let secrets: Vec<_> =
+            values.flat_map(|value| [value, value.split_once(' ').map_or("", |(_, rest)| rest)]).collect();
+        http::excerpt(response, &secrets).await
+    }
+
+    /// A request without a body, with a token where one is needed.
+    async fn authorized(&self, method: Method) -> Result<Request, SinkError> {
+        let mut request = Request::new(method, self.settings.url.clone());
+        if let Some(tokens) = &self.tokens {
+            let token = tokens.authorization().await.map_err(|refusal| refusal.error)?;
+            request.headers_mut().insert(AUTHORIZATION, token);
+        }
+        Ok(request)
     }
 
     /// What may be wrong where the endpoint has asked for a client certificate.
@@ -135,6 +173,8 @@ impl fmt::Debug for Webhook {
 impl Sink for Webhook {
     fn at_once(&self) -> usize {
         match self.settings.dispatch {
+            // Each offer waits for its turn before it begins, and what has been begun is not held up for long.
+            Dispatch::Single { concurrency } if self.pace.is_some() => concurrency,
             Dispatch::Single { concurrency } => AT_ONCE * concurrency,
             Dispatch::Batches { events, .. } => events,
         }
@@ -147,10 +187,16 @@ impl Sink for Webhook {
         }
     }
 
+    async fn pace(&self) {
+        if let Some(pace) = &self.pace {
+            pace.turn().await;
+        }
+    }
+
     /// Sends a HEAD request, which has no effect by its definition.
     async fn probe(&self) -> Result<String, SinkError> {
-        let asked = self.client.head(self.settings.url.clone()).send().await;
-        let response = asked.map_err(|error| self.no_answer(error).error)?;
+        let request = self.authorized(Method::HEAD).await?;
+        let response = self.client.execute(request).await.map_err(|error| self.no_answer(error).error)?;
         let status = response.status().as_u16();
         let why = match status {
             401 | 403 | 407 => Some("does it know who we are?"),
@@ -165,17 +211,33 @@ impl Sink for Webhook {
         Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
     }
 
+    /// Posts it as any event, and says what the endpoint says to it.
+    async fn test(&self, sample: &Delivery<'_>) -> Result<Tested, SinkError> {
+        let (post, began) = (self.settings.dispatch.post(sample.messages), Instant::now());
+        let answered = self.answer(&Offer::of(sample.lane), &post).await;
+        let (response, token) = answered.map_err(|refusal| refusal.error)?;
+        let (status, took) = (response.status().as_u16(), began.elapsed().as_millis());
+        let outcome = self.outcome(&response).map_err(|refusal| refusal.error);
+        let said = self.excerpt(response, token.as_ref()).await;
+        let said = if said.is_empty() { said } else { format!("; the body begins: {said}") };
+        match outcome {
+            Ok(()) => Ok(Tested::Delivered(format!("answered {status} in {took} ms{said}"))),
+            Err(SinkError::Refused { message, retry_after, needs_attention }) => {
+                Err(SinkError::Refused { message: message + &said, retry_after, needs_attention })
+            }
+            Err(other) => Err(other),
+        }
+    }
+
     /// Sends a GET request, which by its definition changes nothing.
     async fn refusal(&self) -> Option<String> {
-        let response = self.client.get(self.settings.url.clone()).send().await.ok()?;
+        let request = self.authorized(Method::GET).await.ok()?;
+        let token = request.headers().get(AUTHORIZATION).cloned();
+        let response = self.client.execute(request).await.ok()?;
         if !(response.status().is_client_error() || response.status().is_server_error()) {
             return None;
         }
-        let values = self.settings.headers.values().filter_map(|value| value.to_str().ok());
-        // A header's value, and what follows the word "Bearer" or "Basic" in it.
-        let secrets: Vec<_> =
-            values.flat_map(|value| [value, value.split_once(' ').map_or("", |(_, rest)| rest)]).collect();
-        Some(http::excerpt(response, &secrets).await)
+        Some(self.excerpt(response, token.as_ref()).await)
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

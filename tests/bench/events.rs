@@ -134,7 +134,7 @@ fn stages(criterion: &mut Criterion) {
     let lane = LaneRef { channel: sample.channel.clone(), sink: "stdout".into() };
     group.bench_function("lines", |bench| {
         bench.iter(|| {
-            let batch: Vec<_> = sample.records.iter().map(|record| Message::new(record, Shape::default())).collect();
+            let batch: Vec<_> = sample.records.iter().map(|record| Message::new(record, &Shape::default())).collect();
             let through = batch.last().expect("a page of events").offset();
             let delivery = Delivery { lane: &lane, epoch: 0, through, messages: &batch };
             runtime.block_on(sink.deliver(&delivery)).expect("nothing refuses them");

@@ -6,10 +6,20 @@ use channeld::simulator::{Options, Simulator};
 
 use crate::support::{Database, LONGEST_WAIT, Receiver, Setup};
 
+mod arrivals;
+mod audit;
+mod backup;
+mod belonging;
 mod copying;
 mod failures;
+mod faults;
 mod fencing;
+mod instances;
+mod joining;
+mod kills;
 mod operators;
+mod promotion;
+mod seeded;
 mod sharing;
 mod state;
 

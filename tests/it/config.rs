@@ -1,5 +1,8 @@
 //! A configuration: mistakes are named before anything starts, and another one takes effect as a whole or not at all.
 
-mod check;
+pub(crate) mod check;
+mod database;
+mod init;
 mod mistakes;
 mod reload;
+mod schema;

@@ -2,6 +2,9 @@
 
 mod files;
 mod logrotate;
+mod nats;
 mod receivers;
+mod samples;
 mod stdout;
+mod tables;
 mod webhooks;

@@ -1,11 +1,13 @@
 //! What the tests of the whole daemon stand on.
 
 mod admin;
+mod clock;
 mod collector;
 mod command;
 mod daemon;
 mod files;
 mod mount;
+mod nats;
 mod postgres;
 mod programs;
 mod prometheus;
@@ -19,18 +21,22 @@ mod relay;
 mod scripted;
 mod service;
 mod setup;
+mod signed;
 mod skip;
+mod tables;
 mod tls;
 #[cfg(target_arch = "x86_64")]
 mod tracer;
 mod wait;
 
 pub(crate) use admin::{Admin, Answered, value};
+pub(crate) use clock::Clock;
 pub(crate) use collector::{Collector, Manner, Span};
 pub(crate) use command::Told;
-pub(crate) use daemon::Daemon;
+pub(crate) use daemon::{Daemon, Log};
 pub(crate) use files::{Files, place};
 pub(crate) use mount::{Mount, fill};
+pub(crate) use nats::{Message as Published, Nats, STREAM};
 pub(crate) use postgres::{Database, Pooler, Server};
 pub(crate) use programs::{programs, run};
 pub(crate) use prometheus::Prometheus;
@@ -44,7 +50,9 @@ pub(crate) use relay::{Line, Relay};
 pub(crate) use scripted::Scripted;
 pub(crate) use service::{crowded_second, deliverable, records};
 pub(crate) use setup::Setup;
+pub(crate) use signed::{serving, signed};
 pub(crate) use skip::skip;
+pub(crate) use tables::{Tables, rows_of, sqlite};
 pub(crate) use tls::Authority;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tracer::{Change, Strike, Traced, Traces};

@@ -32,7 +32,7 @@ use crate::event::Offset;
 use crate::ledger::Cursor;
 use crate::record::{Message, Record};
 use crate::retry::Retry;
-use crate::sink::{Delivery, Held, LaneRef, Recorded, Undelivered};
+use crate::sink::{Delivery, LaneRef, Recorded, SinkError, Undelivered};
 use crate::telemetry::Chain;
 use crate::telemetry::trace::{Part, Trace, TraceId};
 
@@ -45,6 +45,9 @@ use refusal::GiveUpTimer;
 
 /// The most events that a lane joins into one batch: its filter may leave few of many to offer.
 const MAX_GATHERED: usize = 4_000;
+
+/// Messages that are made without a pause.
+const AT_ONCE: usize = 64;
 
 /// No batch is joined to one that has so many bytes to set aside and to quarantine, which are recorded in one commit.
 const MAX_KEPT_BYTES: usize = 4 << 20;
@@ -60,8 +63,6 @@ pub(crate) struct Lane {
     give_up: GiveUpTimer,
     /// The events that the sink held above the cursor when the lane began. They are offered again, and the sink skips them.
     held: BTreeSet<Offset>,
-    /// The sink holds everything up to here, though it is not recorded. It is not offered again.
-    held_through: Option<Offset>,
     /// The trace of the events in hand, and when it began. Its spans end without waiting for the next events.
     trace: Option<(TraceId, SystemTime)>,
     /// The delivery of the events in hand, as a part of their trace.
@@ -85,7 +86,6 @@ impl Lane {
             input,
             through,
             held: BTreeSet::new(),
-            held_through: None,
             trace: None,
             delivery: Part::default(),
         }
@@ -166,25 +166,20 @@ impl Lane {
             }
         };
         self.accepted();
-        match held {
-            Held::Through(through) => self.held_through = Some(through),
-            Held::Offsets(offsets) => {
-                // Settled before anything new is delivered: a sink looks back only as far as the record goes.
-                for offset in offsets.intersection(&recorded.owed) {
-                    self.settle(*offset, None, None).await?;
-                }
-                self.held = offsets.into_iter().filter(|offset| !self.has_passed(*offset)).collect();
-            }
+        // Settled before anything new is delivered: a sink looks back only as far as the record goes.
+        for offset in held.intersection(&recorded.owed) {
+            self.settle(*offset, None, None).await?;
         }
+        self.held = held.into_iter().filter(|offset| !self.has_passed(*offset)).collect();
         Ok(())
     }
 
     /// Delivers and records a batch.
     async fn batch(&mut self, batch: &Batch, stop: &CancellationToken) -> Result<(), Halt> {
-        let mut waiting: Vec<_> = self.fresh(batch).map(|record| Message::new(record, self.outlet.shape)).collect();
+        let mut waiting = self.shaped(batch).await;
         self.delivery = waiting.first().map(|first| self.begin_delivery(batch, first.offset())).unwrap_or_default();
         while !waiting.is_empty() {
-            self.goes_on(stop).await?;
+            self.paced(stop).await?;
             let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
             self.trace = offered.first().map(|message| of_trace(batch.trace_at(message.offset())));
             let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
@@ -222,6 +217,19 @@ impl Lane {
         Ok(self.record(batch, batch.through, None).await?)
     }
 
+    /// The messages for the fresh records of a batch. To make thousands of them may take a while: others have their turn.
+    async fn shaped(&self, batch: &Batch) -> Vec<Message> {
+        let fresh: Vec<_> = self.fresh(batch).collect();
+        let mut messages = Vec::with_capacity(fresh.len());
+        for record in fresh {
+            if messages.len() % AT_ONCE == AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+            messages.push(Message::new(record, &self.outlet.shape));
+        }
+        messages
+    }
+
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
     async fn offer(&self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time);
@@ -229,7 +237,7 @@ impl Lane {
         let began = std::time::Instant::now();
         let epoch = self.shared.owned.claim.lease.epoch;
         let delivery = Delivery { lane: &self.identity, epoch, through, messages };
-        let answer = self.delivery.around(self.outlet.sink.deliver(&delivery)).await;
+        let answer = self.delivery.around(self.deliver(&delivery)).await;
         let (took, no_more) = (began.elapsed(), BTreeSet::new());
         let (first, beyond, error) = match &answer {
             Ok(()) => (messages.len(), &no_more, None),
@@ -247,6 +255,18 @@ impl Lane {
         answer
     }
 
+    /// Gives the sink the messages that stand before the first one that could not be shaped, which is refused here.
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let sink = &self.outlet.sink;
+        let unshaped = delivery.messages.iter().enumerate().find_map(|(at, message)| Some((at, message.unshaped()?)));
+        let Some((at, why)) = unshaped else { return sink.deliver(delivery).await };
+        let messages = &delivery.messages[..at];
+        if let Some(last) = messages.last() {
+            sink.deliver(&Delivery { through: last.offset(), messages, ..*delivery }).await?;
+        }
+        Err(Undelivered::after(at, SinkError::refused(format!("the body could not be made: {why}"))))
+    }
+
     /// Begins the delivery in the trace of the first event, and links the traces of the batch's other parts to it.
     fn begin_delivery(&self, batch: &Batch, first: Offset) -> Part {
         let trace = batch.trace_at(first);
@@ -262,8 +282,7 @@ impl Lane {
 
     /// The records of a batch that the sink does not have yet and its filter takes.
     fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = &'a Arc<Record>> {
-        let is_new = |offset| !self.has_passed(offset) && Some(offset) > self.held_through;
-        batch.records.iter().filter(move |record| is_new(record.offset) && self.takes(record))
+        batch.records.iter().filter(|record| !self.has_passed(record.offset) && self.takes(record))
     }
 
     fn takes(&self, record: &Record) -> bool {

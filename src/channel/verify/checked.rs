@@ -56,7 +56,7 @@ impl Checked {
                 let (raw, proof) = verified.into_parts();
                 match is_ours {
                     Ok(()) => Self::Verified(raw, proof, record),
-                    Err(not) => Self::Rejected(raw, not.into()),
+                    Err(not) => Self::Rejected(raw, Rejection::not_of_channel(&not, &proof)),
                 }
             }
             Verdict::Unsigned(notice) => {

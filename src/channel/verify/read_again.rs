@@ -1,5 +1,6 @@
 //! Reading an event once more by its id: before it is rejected, and until its proof has come.
 
+use std::slice;
 use std::time::Duration;
 
 use tracing::debug;
@@ -93,6 +94,7 @@ impl ReadPlan {
         let Some(again) = again else { return Ok(None) };
         let mut checked = self.check_one(context.received, again).await?;
         self.second_look(&mut checked, context).await?;
+        self.show(slice::from_ref(&checked)).await;
         self.admit(checked, context).await.map(Some)
     }
 
@@ -106,6 +108,7 @@ impl ReadPlan {
             Checked::Pending(_) => None,
             Checked::Rejected(raw, _) if raw.id.is_some() => None,
             checked => {
+                self.show(slice::from_ref(&checked)).await;
                 if let Checked::Verified(raw, proof, record) = &checked {
                     self.claim(raw, proof, record);
                 }

@@ -150,6 +150,37 @@ impl RecentEvents {
         shown_elsewhere
     }
 
+    /// The proof of a verified event that is to be admitted, where nothing is known of it here.
+    pub(in crate::channel) fn unknown(
+        &self,
+        channel: ChannelId,
+        event: &RawEvent,
+        proof: &Proof,
+    ) -> Option<ledger::Proof> {
+        let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
+        let (digest, index) = (digest_of(&proof.digest), self.lock());
+        let is_contradiction =
+            || index.channels.get(&channel).is_some_and(|recent| recent.contradicts(event.offset, content));
+        (!index.proofs.contains_key(&print_of(&digest)) && !is_contradiction())
+            .then_some(ledger::Proof { digest, offset: event.offset })
+    }
+
+    /// Where a proof was shown first, as far as is known.
+    pub(crate) fn shown_in(&self, digest: &Digest) -> Option<Place> {
+        self.lock().place_of(print_of(digest))
+    }
+
+    /// Remembers what another instance's channel has shown, where nothing is known of it here.
+    pub(in crate::channel) fn learn(&self, shown: &[(Digest, Place)]) {
+        let (mut index, capacity) = (self.lock(), self.proofs_each());
+        for (digest, place) in shown {
+            let print = print_of(digest);
+            if !index.proofs.contains_key(&print) {
+                index.add_proof(print, *place, capacity);
+            }
+        }
+    }
+
     /// Admits and remembers a verified event, or gives an alarm.
     pub(in crate::channel) fn verified(
         &self,
@@ -273,6 +304,12 @@ impl Index {
 }
 
 impl Recent {
+    /// Whether there was other content than that at an offset.
+    fn contradicts(&self, offset: Offset, content: Content) -> bool {
+        let known = self.contents.binary_search_by_key(&offset, |(offset, _)| *offset);
+        known.is_ok_and(|at| !self.contents[at].1.may_become(content))
+    }
+
     /// Remembers the content of an offset, and gives what was known of it. Refuses other content than that.
     fn remember(&mut self, offset: Offset, content: Content) -> Result<Option<Content>, ()> {
         match self.contents.binary_search_by_key(&offset, |(offset, _)| *offset) {

@@ -12,7 +12,7 @@ use crate::event::{Event, EventType, RawEvent};
 use crate::ledger::{Place, Quarantined, QuarantinedEvent};
 use crate::metrics::Sort;
 use crate::tasks::lock;
-use crate::verify::{Hash, Reason};
+use crate::verify::{Hash, Proof, Reason};
 
 /// The reason of an event whose proof has not come.
 pub(crate) const PROOF_TIMEOUT: &str = "proof-timeout";
@@ -31,7 +31,7 @@ pub(crate) struct Rejection {
     detail: String,
     /// Where its proof, or other content at its offset, was shown before.
     original: Option<Place>,
-    /// The proof, where another channel has shown it.
+    /// The proof, where another channel has shown it, or may show it.
     digest: Option<Hash>,
     /// Signatures by keys outside the signer set.
     strangers: u32,
@@ -56,9 +56,10 @@ impl From<&Reason> for Rejection {
     }
 }
 
-impl From<NotOfChannel> for Rejection {
-    fn from(not: NotOfChannel) -> Self {
-        Self::new(not.reason(), &not.to_string())
+impl Rejection {
+    /// The proof holds, and is of something that is not the channel's.
+    pub(super) fn not_of_channel(not: &NotOfChannel, proof: &Proof) -> Self {
+        Self { digest: Some(proof.digest), ..Self::new(not.reason(), &not.to_string()) }
     }
 }
 

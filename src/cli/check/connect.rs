@@ -1,8 +1,9 @@
-//! `channeld check --connect`: contacts the service, the channels and the sinks.
+//! `channeld check --connect`: contacts the service, the channels, the sinks and the database of the state.
 //!
 //! # Invariants
 //!
-//! * **Nothing is delivered or recorded.** Pages are read and verified; files and endpoints are only probed.
+//! * **Nothing is delivered or recorded.** Pages are read and verified; files and endpoints are only probed, the
+//!   database is only looked at.
 //! * **A failure says what to do.**
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::config::{self, Config};
 use crate::daemon::assembly;
 use crate::http;
 use crate::ledger::StateError;
+use crate::ledger::store::Postgres;
 use crate::metrics::Metrics;
 use crate::sink::{OpenFiles, SinkError};
 use crate::telemetry::Chain;
@@ -30,10 +32,10 @@ const AT_ONCE: usize = 8;
 
 /// The result of one check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Asked {
+pub(in crate::cli) struct Asked {
     what: &'static str,
     name: String,
-    pub(super) ok: bool,
+    pub(in crate::cli) ok: bool,
     message: String,
 }
 
@@ -59,8 +61,8 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Asks the service, then each channel, then each sink that one uses. `state` is shown where it cannot be used, and what the
-/// body of an error begins with where `show_body` says so.
+/// Asks the service, then each channel, then each sink that one uses, then the database. `state` is shown where it cannot be
+/// used, and what the body of an error begins with where `show_body` says so.
 pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<Asked> {
     let url = config.api.client.base_url.as_str();
     let client = match assembly::client(config) {
@@ -94,6 +96,10 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show
         asked
     });
     asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    if let Some(database) = &config.state.database {
+        let examined = Postgres::examine(database).await.map_err(|error| Chain(&error).to_string());
+        asked.push(Asked::new("database", &database.server.place(), examined));
+    }
     let path = config.state.path.display().to_string();
     asked.extend(state.err().map(|error| Asked::new("state", &path, Err(Chain(&error).to_string()))));
     asked

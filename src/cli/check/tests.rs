@@ -67,11 +67,13 @@ fn of_a_webhook_is_said_what_is_set_and_no_value() {
         ("CHANNELD_SINKS__HOOK__BEARER_TOKEN", "token-do-not-show"),
         ("CHANNELD_SINKS__HOOK__PROXY", "http://proxy:3128"),
         ("CHANNELD_SINKS__HOOK__BATCH_EVENTS", "100"),
+        ("CHANNELD_SINKS__HOOK__COMPRESS", "gzip"),
+        ("CHANNELD_SINKS__HOOK__RATE_LIMIT", "5/m"),
     ];
     let variables = [&GOOD[..7], &more].concat();
     let (_, out, errors) = printed(false, &variables);
     let said = "webhook https://ledger.internal/hooks (signed by 1 secret v1 and 1 v1a, headers authorization tenant, \
-                through http://proxy:3128/, batches of 100 at most), as json";
+                compressed with gzip, 5/m at most, through http://proxy:3128/, batches of 100 at most), as json";
     assert!(out.contains(said), "{out}{errors}");
     let (_, json, _) = printed(true, &variables);
     let object: Value = serde_json::from_str(&json).expect("one JSON object");

@@ -5,10 +5,9 @@ use std::sync::Mutex;
 
 use anstyle::{AnsiColor, Style};
 use async_trait::async_trait;
-use serde_json::Value;
 
 use crate::event::Offset;
-use crate::record::Message;
+use crate::record::{Message, Readable};
 use crate::sink::{Delivery, Sink, SinkError, Undelivered};
 use crate::tasks::lock;
 
@@ -66,24 +65,12 @@ impl Shown {
     }
 }
 
-/// `status  offset  time  type  service.name  signatures`.
+/// The readable line in colours, without the channel: there is one.
 fn line(message: &Message, late: bool) -> String {
-    let record: Value = serde_json::from_slice(message.body()).unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (verification, decoded) = (&record["verification"], &record["decoded"]);
+    let Readable { verdict, channel: _, offset, time, kind, what, proof } = Readable::of(message.record());
     let style = if message.record().is_verified() { VERIFIED } else { UNSIGNED };
-    let what: Vec<_> = [&decoded["service"], &decoded["name"]].into_iter().filter_map(Value::as_str).collect();
-    let signatures = match (verification["signers"].as_array(), verification["required"].as_u64()) {
-        (Some(signers), Some(required)) => format!("{} of {required} signatures", signers.len()),
-        _ => "no proof, by its nature".to_owned(),
-    };
     format!(
-        "{style}{:<8}{style:#} {:>5}  {QUIET}{:<20}{QUIET:#}  {:<16}  {:<28} {QUIET}{signatures}{}{QUIET:#}",
-        text(&verification["status"]),
-        message.offset(),
-        text(&record["time"]),
-        text(&record["type"]),
-        what.join("."),
+        "{style}{verdict:<8}{style:#} {offset:>5}  {QUIET}{time:<20}{QUIET:#}  {kind:<16}  {what:<28} {QUIET}{proof}{}{QUIET:#}",
         if late { ", its proof came late" } else { "" },
     )
 }

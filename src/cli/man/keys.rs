@@ -27,7 +27,7 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
     paragraph.put(&mut roff);
     let mut text = Vec::new();
     roff.to_writer(&mut text)?;
-    see_also("channeld(1), channeld-check(1)").to_writer(&mut text)?;
+    see_also("channeld(1), channeld-check(1), channeld-record(5)").to_writer(&mut text)?;
     Ok(text)
 }
 

@@ -1,5 +1,5 @@
 //! A command where no daemon runs, on a state that instances share: it is one of them for as long as it takes. It configures no
-//! channel, and so takes none from the others; what nobody owns it claims, and gives up at the end.
+//! channel, and so takes none from the others; a channel without an owner it claims, and gives up at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(in crate::cli) async fn visit<T>(
     let opened = spawn_blocking(move || Postgres::open(None, database)).await;
     let opened = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|error| failed(&Chain(&error).to_string()))?);
-    let Some(membership) = store.clone().membership() else { return Err(failed("it is shared by nobody")) };
+    let Some(membership) = store.clone().membership() else { return Err(failed("instances do not share it")) };
     let sharing = Sharing::begin(membership, [].into());
     let peers = sharing.peers();
     let worked = match arrived(&peers).await {

@@ -74,10 +74,10 @@ fn decodable() -> (Value, Verifier) {
 }
 
 fn delivered(event: &Value, verifier: &Verifier) -> Value {
-    delivered_as(event, verifier, Shape::default())
+    delivered_as(event, verifier, &Shape::default())
 }
 
-fn delivered_as(event: &Value, verifier: &Verifier, shape: Shape) -> Value {
+fn delivered_as(event: &Value, verifier: &Verifier, shape: &Shape) -> Value {
     let channel = ChannelRef { name: "test".into(), id: ID.parse().unwrap() };
     let Verdict::Verified(proved) = verifier.verify(RawEvent::locate(event.to_string().into()).unwrap()) else {
         panic!("the case is verified");
@@ -158,7 +158,8 @@ fn unsigned_and_pending_events_are_not_verified() {
 fn a_record_in_any_shape_is_verified_and_held_against_what_is_inside_it() {
     let (event, verifier) = decodable();
     let word = |record: &Value| verified_as(record.to_string(), &verifier).0[0].1.clone();
-    let shaped = |format, include_proof| delivered_as(&event, &verifier, Shape { format, include_proof });
+    let shaped =
+        |format, include_proof| delivered_as(&event, &verifier, &Shape { format, include_proof, ..Shape::default() });
     let (cloud, proving) = (shaped(Format::CloudEvents, true), shaped(Format::Json, true));
     for record in [&cloud, &proving, &shaped(Format::Raw, false)] {
         assert_eq!(word(record), "verified");

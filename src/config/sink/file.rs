@@ -154,7 +154,7 @@ fn part_of_a_day(text: &str) -> Result<Duration, String> {
     Ok(every)
 }
 
-fn compression(text: &str) -> Result<Option<Compression>, String> {
+pub(super) fn compression(text: &str) -> Result<Option<Compression>, String> {
     match text.trim() {
         "none" => Ok(None),
         text => text.parse().map(Some).map_err(|_| "must be \"none\" or \"gzip\" or \"zstd\"".to_owned()),

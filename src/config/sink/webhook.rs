@@ -6,12 +6,14 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use url::Url;
 
+use super::file::compression;
 use crate::config::section::{Reported, Section, all};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
-use crate::sink::{Dispatch, SigningKeys, WebhookSettings, has_token};
+use crate::sink::{Dispatch, Rate, SigningKeys, WebhookSettings, has_token};
 
 mod connection;
 mod headers;
+mod oauth2;
 pub(super) mod shown;
 
 /// `timeout` where none is set.
@@ -29,20 +31,28 @@ const DEFAULT_BYTES: ByteSize = ByteSize::mib(1);
 /// The longest wait for more events: what waits is not delivered yet.
 const WAIT_LIMIT: Duration = Duration::from_secs(5 * 60);
 
+/// Requests in a second, minute or hour.
+const RATE: RangeInclusive<u32> = 1..=10_000;
+
 /// Requests at a time.
 const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
     let url = read_url(sink);
-    all!(WebhookSettings {
+    let settings = all!(WebhookSettings {
         url: url,
         secret_url: Ok(sink.is_set("url_file")),
         keys: sink.secret("secret", SigningKeys::parse).map(Option::unwrap_or_default),
         headers: headers::read(sink),
         connection: connection::read(sink, url.as_ref().ok()),
         dispatch: read_dispatch(sink),
+        oauth2: oauth2::read(sink),
+        compression: sink.or("compress", compression, None),
+        rate: sink.optional("rate_limit", rate),
         timeout: sink.or("timeout", positive_duration, TIMEOUT),
-    })
+    })?;
+    oauth2::check(sink, &settings);
+    Ok(settings)
 }
 
 /// `url`, or what `url_file` holds.
@@ -84,4 +94,21 @@ fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
 fn wait(text: &str) -> Result<Duration, String> {
     let wait = Some(duration(text)?).filter(|wait| *wait <= WAIT_LIMIT);
     wait.ok_or_else(|| "must not be longer than \"5m\"".to_owned())
+}
+
+/// So many requests a second, minute or hour.
+fn rate(text: &str) -> Result<Rate, String> {
+    let (requests, unit) = text.trim().split_once('/').unwrap_or_default();
+    let requests = requests.trim().parse().ok().filter(|requests| RATE.contains(requests));
+    let per = match unit.trim() {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(60 * 60),
+        _ => None,
+    };
+    let rate = requests.zip(per).map(|(requests, per)| Rate { requests, per: Duration::from_secs(per) });
+    rate.ok_or_else(|| {
+        let (least, most) = (RATE.start(), RATE.end());
+        format!("must be a number of requests, {least} to {most}, a second, minute or hour, such as \"10/s\", \"100/m\" or \"500/h\"")
+    })
 }

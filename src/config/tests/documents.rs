@@ -10,6 +10,10 @@ use crate::config::sink::SinkType;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
 
+const ALERTS: &str = include_str!("../../../config/examples/alerts.toml");
+
+const WAREHOUSE: &str = include_str!("../../../config/examples/warehouse.toml");
+
 /// What `default.toml` documents without a default, and nothing else.
 const WITHOUT_DEFAULTS: &str = r#"
 api.api_key_file = "/run/credentials/channeld.service/api-key"
@@ -22,11 +26,17 @@ sinks = ["NAME-file", "NAME-webhook"]
 [sinks]
 NAME-stdout.type = "stdout"
 NAME-file = { type = "file", path = "/var/lib/channeld/events.jsonl" }
+NAME-postgres = { type = "postgres", url = "postgresql://channeld@db.internal/warehouse" }
+NAME-sqlite = { type = "sqlite", path = "/var/lib/channeld/events.db" }
 
 [sinks.NAME-webhook]
 type = "webhook"
 url = "https://ledger.internal/hooks/events"
 secret_file = "/run/credentials/channeld.service/ledger-secret"
+
+[sinks.NAME-nats]
+type = "nats"
+url = "nats://127.0.0.1:4222"
 "#;
 
 /// Where the shipped files look for secrets.
@@ -45,7 +55,15 @@ fn documented() -> String {
 fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     let directory = TempDir::new().expect("a temporary directory");
     let secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n";
-    for (name, text) in [("api-key", "k\n"), ("ledger-secret", secret)] {
+    let hook = "https://hooks.slack.com/services/T0/B0/x\n";
+    let all = [
+        ("api-key", "k\n"),
+        ("ledger-secret", secret),
+        ("slack-url", hook),
+        ("routing-key", "k\n"),
+        ("warehouse-url", "postgresql://channeld@db/warehouse\n"),
+    ];
+    for (name, text) in all {
         let path = directory.path().join(name);
         fs::write(&path, text).expect("a file");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its own");
@@ -102,6 +120,7 @@ fn the_documented_defaults_are_those_of_the_code() {
         "url_file = ",
         "valid_signers = [\"0x…",
         "filter",
+        "template",
         "NAME-file = ",
         "give_up_after = ",
         "mode = ",
@@ -119,6 +138,11 @@ fn the_documented_defaults_are_those_of_the_code() {
         "otlp_headers",
         "otlp_ca_file",
         "proxy",
+        "credentials_file = ",
+        "user = ",
+        "token",
+        "oauth2",
+        "rate_limit",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
     let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");
@@ -133,4 +157,23 @@ fn the_example_loads_once_its_secrets_are_there() {
 
     let error = load(EXAMPLE, &[]).expect_err("no secrets");
     assert_eq!(keys_of(&error), ["api.api_key_file", "sinks.ledger.secret_file"]);
+}
+
+#[test]
+fn the_example_of_a_warehouse_loads_once_its_secrets_are_there() {
+    let config = load_with_credentials(WAREHOUSE).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((config.sinks.len(), config.notes), (2, Vec::<String>::new()));
+}
+
+#[test]
+fn the_example_of_alerts_loads_with_each_template_of_a_chat_once_its_secrets_are_there() {
+    for template in ["slack", "teams", "discord"] {
+        let text = ALERTS.replace("template = \"slack\"", &format!("template = {template:?}"));
+        let config = load_with_credentials(&text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.notes, Vec::<String>::new());
+        let shipped = |sink: &str| config.sinks[sink].shape.template.as_ref().and_then(|template| template.shipped());
+        assert_eq!(shipped("chat").map(<&str>::from), Some(template));
+        assert_eq!(shipped("on-call").map(<&str>::from), Some("pagerduty"));
+        assert_eq!(config.sinks["chat"].filter, Some(crate::record::Filter::failures()));
+    }
 }

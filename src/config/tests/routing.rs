@@ -76,3 +76,89 @@ fn a_filter_is_a_name_or_values_by_field_also_from_the_environment() {
     let config = good(&[("CHANNELD_CHANNELS__A__FILTERS__HOOK", "failures")]);
     assert_eq!(config.channels[0].filters, [("hook".to_owned(), Filter::failures())].into());
 }
+
+/// A sink with these lines.
+fn hook(lines: &str) -> String {
+    GOOD.replace("type = \"webhook\"", &format!("type = \"webhook\"\n{lines}"))
+}
+
+#[test]
+fn a_template_that_is_wrong_is_refused_under_its_key() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path
+    };
+    let good = file("good", "{\"a\": {{ type }}}");
+    let cases = [
+        ("format = \"template\"".to_owned(), "sinks.hook.template"),
+        ("format = \"template\"\ntemplate = \"irc\"".to_owned(), "sinks.hook.template"),
+        ("template = \"slack\"".to_owned(), "sinks.hook.template"),
+        ("template_values.a = \"b\"".to_owned(), "sinks.hook.template_values.a"),
+        (format!("format = \"template\"\ntemplate = \"slack\"\ntemplate_file = {good:?}"), "sinks.hook.template"),
+        ("format = \"template\"\ntemplate_file = \"/nowhere\"".to_owned(), "sinks.hook.template_file"),
+        ("format = \"template\"\ntemplate = \"pagerduty\"".to_owned(), "sinks.hook.template"),
+        ("format = \"template\"\ntemplate = \"slack\"\nbatch_events = 2".to_owned(), "sinks.hook.batch_events"),
+        (
+            "format = \"template\"\ntemplate = \"slack\"\ntemplate_values.a-b = \"c\"".to_owned(),
+            "sinks.hook.template_values.a-b",
+        ),
+        (
+            format!("format = \"template\"\ntemplate_file = {good:?}\ntemplate_content_type = \"json\""),
+            "sinks.hook.template_content_type",
+        ),
+        (
+            format!(
+                "format = \"template\"\ntemplate_file = {good:?}\ntemplate_content_type = \"text/plain\"\nbatch_events = 2"
+            ),
+            "sinks.hook.batch_events",
+        ),
+        ("format = \"text\"\ninclude_proof = true".to_owned(), "sinks.hook.include_proof"),
+    ];
+    for (lines, key) in cases {
+        let error = load(&hook(&lines), &[]).expect_err(&lines);
+        assert_eq!(keys_of(&error), [key], "{lines}: {error}");
+    }
+    for (text, said) in [
+        ("{\"a\": {{ typ }}}", "no value for `typ`"),
+        ("{\"a\": \"{{ type }}\"}", "is no JSON"),
+        ("{\"a\": {{ decoded.name }}}", "(in a sample: a verified event whose signed text is no JSON)"),
+        ("{{ type", "line 1"),
+        ("{{ type|safe }}", "safe"),
+    ] {
+        let path = file("wrong", text);
+        let error = load(&hook(&format!("format = \"template\"\ntemplate_file = {path:?}")), &[]).expect_err(text);
+        assert_eq!(keys_of(&error).first().copied(), Some("sinks.hook.template_file"), "{text}: {error}");
+        assert!(error.to_string().contains(said), "{text}: {error}");
+    }
+    let routed = "format = \"template\"\ntemplate = \"pagerduty\"\ntemplate_values.routing_key = \"hunter2\"";
+    let config = load(&hook(routed), &[]).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!format!("{config:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_template_is_tried_with_samples_of_what_the_filter_takes_and_no_others() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let path = directory.path().join("own");
+    fs::write(&path, "{\"amount\": {{ decoded.chain_event.params.amount }}}").expect("a file");
+    let own = |filter: &str| hook(&format!("format = \"template\"\ntemplate_file = {path:?}\n{filter}"));
+    let verified = ("CHANNELD_SINKS__HOOK__FILTER__EVENT_NAME", "Transfer");
+    assert!(load(&own(""), &[verified]).is_ok(), "a contract names what it likes");
+    assert!(load(&own(""), &[]).is_err());
+    assert!(load(&own("filter = \"failures\""), &[]).is_err());
+}
+
+#[test]
+fn a_file_takes_no_text_and_no_template() {
+    for format in ["text", "template"] {
+        let text = GOOD.replace(
+            "type = \"stdout\"",
+            &format!("type = \"file\"\npath = \"/tmp/events\"\nformat = {format:?}\ntemplate = \"slack\""),
+        );
+        let text = if format == "text" { text.replace("\ntemplate = \"slack\"", "") } else { text };
+        let error = load(&text, &[]).expect_err(format);
+        assert_eq!(keys_of(&error), ["sinks.out.format"]);
+        assert!(error.to_string().contains("reads the ids of the events back"), "{error}");
+    }
+}

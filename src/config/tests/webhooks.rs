@@ -4,7 +4,7 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
 use crate::http::Proxy;
-use crate::sink::{Dispatch, WebhookSettings};
+use crate::sink::{Compression, Credentials, Dispatch, Rate, WebhookSettings};
 
 const PRIVATE_KEY: &str = "whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
 
@@ -34,6 +34,33 @@ fn files() -> (TempDir, [String; 3]) {
         path.display().to_string()
     });
     (directory, paths)
+}
+
+/// Access tokens, with these lines besides.
+fn oauth2(lines: &str) -> String {
+    format!("oauth2.token_url = 'https://a/b'\noauth2.client_id = 'c'\noauth2.client_secret = 'hunter2'\n{lines}")
+}
+
+#[test]
+fn access_tokens_compression_and_a_rate_are_read_and_no_secret_is_shown() {
+    let config =
+        loaded(&oauth2("oauth2.credentials = 'body'\noauth2.scope = 's'\ncompress = 'zstd'\nrate_limit = ' 100 / m '"));
+    let webhook = webhook(&config);
+    let tokens = webhook.oauth2.as_ref().expect("they are set");
+    assert_eq!((tokens.client_secret.expose(), tokens.credentials), ("hunter2", Credentials::Body));
+    assert_eq!((tokens.scope.as_deref(), tokens.audience.as_deref()), (Some("s"), None));
+    assert_eq!(webhook.compression, Some(Compression::Zstd));
+    assert_eq!(webhook.rate, Some(Rate { requests: 100, per: Duration::from_secs(60) }));
+    assert!(
+        !format!("{config:?}{}{}", config.sinks["hook"].settings.json(), config.sinks["hook"].settings.shown())
+            .contains("hunter2")
+    );
+    let plain = loaded(&oauth2("").replace("https://a", "http://a"));
+    assert!(
+        plain.notes.iter().any(|note| note.starts_with("sinks.hook.oauth2.token_url: plain http")),
+        "{:?}",
+        plain.notes
+    );
 }
 
 #[test]
@@ -70,6 +97,23 @@ fn each_mistake_is_reported_under_its_key_and_shows_no_value() {
         (&format!("client_certificate_file = {certificate:?}\nclient_key_file = {other:?}"), "client_key_file"),
         (&format!("client_certificate_file = {certificate:?}\nclient_key_file = {certificate:?}"), "client_key_file"),
         (&format!("client_certificate_file = {key:?}\nclient_key_file = {key:?}"), "client_certificate_file"),
+        ("oauth2 = 'hunter2'", "oauth2"),
+        ("oauth2.token_url = 'https://a/b'\noauth2.client_secret = 'hunter2'", "oauth2.client_id"),
+        ("oauth2.token_url = 'https://a/b'\noauth2.client_id = 'c'", "oauth2.client_secret"),
+        ("oauth2.client_id = 'c'\noauth2.client_secret = 'hunter2'", "oauth2.token_url"),
+        (&oauth2("oauth2.credentials = 'hunter2'"), "oauth2.credentials"),
+        (&oauth2("oauth2.client_secret_file = '/nowhere'"), "oauth2.client_secret"),
+        (&oauth2("oauth2.scope = ''"), "oauth2.scope"),
+        (&oauth2("oauth2.scopes = 'hunter2'"), "oauth2.scopes"),
+        (&oauth2("bearer_token = 'hunter2'"), "oauth2"),
+        (&oauth2("headers.authorization = 'hunter2'"), "oauth2"),
+        (&oauth2("allow_private = false").replace("https://a/b", "https://10.0.0.1/b"), "oauth2.token_url"),
+        ("compress = 'brotli'", "compress"),
+        ("rate_limit = '10'", "rate_limit"),
+        ("rate_limit = '0/s'", "rate_limit"),
+        ("rate_limit = '10/d'", "rate_limit"),
+        ("rate_limit = '1.5/s'", "rate_limit"),
+        ("rate_limit = '99999/s'", "rate_limit"),
         ("proxy = 'socks5://host'", "proxy"),
         ("proxy = 'http://me:hunter2@host:3128'", "proxy"),
         ("proxy = 'http://host:3128/path'", "proxy"),

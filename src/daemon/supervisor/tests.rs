@@ -80,3 +80,17 @@ async fn a_channel_that_is_no_longer_wanted_does_not_count_as_gone() {
     stop.cancel();
     assert_eq!(supervisor.ended().await, Outcome::Drained);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_waits_of_a_channel_that_fails_grow_and_begin_anew_after_a_run_that_lasted() {
+    let mut restarts = Restarts::new();
+    let short = RESTART.wait * 2;
+    for _ in 0..10 {
+        sleep(restarts.next_wait() + SOUND_RUN / 2).await;
+    }
+    let grown = restarts.next_wait();
+    assert!(grown > RESTART.max_wait / 2, "short runs: {grown:?}");
+    sleep(grown + SOUND_RUN).await;
+    let wait = restarts.next_wait();
+    assert!(wait < short, "after a run that lasted: {wait:?}");
+}

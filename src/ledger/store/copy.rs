@@ -33,7 +33,7 @@ pub struct Copied {
     pub entries: usize,
 }
 
-/// Copies everything that `from` keeps, and compares it. Nobody else may use either meanwhile.
+/// Copies everything that `from` keeps, and compares it. No other process may use either meanwhile.
 ///
 /// # Errors
 /// If one of them cannot be used, if `to` keeps anything, or if what was written is not what is read.
@@ -46,10 +46,13 @@ pub async fn copy(from: &dyn Store, to: &dyn Store) -> Result<Copied, StateError
     let mut copied = Copied::default();
     for channel in from.channels().await? {
         let (source, entries) = claim(from, channel).await?;
-        let summary = Ledger::load(entries.clone(), PROOFS)?.0.summary();
+        let (ledger, proofs) = Ledger::load(entries.clone(), PROOFS)?;
         let entries = content(entries);
         let (target, _) = claim(to, channel).await?;
-        write(from, to, &target, &summary, &entries).await?;
+        write(from, to, &target, &ledger.summary(), &entries).await?;
+        if to.is_shared() {
+            to.show(channel, &proofs).await?;
+        }
         to.release(target).await;
         verify(from, to, channel, &entries).await?;
         from.release(source).await;

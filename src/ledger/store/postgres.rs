@@ -9,10 +9,13 @@
 //! * **An unknown outcome is no question.** Where the answer to a commit is lost, the same effects are written again: that
 //!   changes nothing where they are there. Effects that a failover has lost show by a version that is behind, and the
 //!   channel is loaded again.
+//! * **The first channel that shows a proof has it.** Proofs are noted before they are delivered, so that of two channels,
+//!   wherever they are worked, one delivers them. The last [`PROOFS`] are known, and somewhat more.
 //! * **A database that is away is waited for.** No error of it ends the process.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -26,14 +29,15 @@ use uuid::Uuid;
 use super::directory::Directory;
 use super::shared::{Hold, InstanceId, Membership};
 use super::{Lease, Outcome, Store};
-use crate::event::ChannelId;
-use crate::http::Authorities;
+use crate::event::{ChannelId, Offset};
 use crate::ledger::entry::encode;
-use crate::ledger::{Effects, Entries, Key, StateError, Table, Value};
+use crate::ledger::{Digest, Effects, Entries, Key, PROOFS, Place, Proof, StateError, Table, Value};
+use crate::postgres::ServerSettings;
 use crate::tasks::lock;
 use crate::telemetry::Chain;
 
 mod connection;
+mod examine;
 mod group;
 mod instances;
 mod requests;
@@ -47,13 +51,14 @@ use schema::Schema;
 /// The tables whose values stay in the database until they are asked for.
 const BODIES: [Table; 2] = [Table::Body, Table::DeadBody];
 
+/// The oldest proofs are forgotten when an instance has noted so many.
+const FORGET_AFTER: usize = PROOFS / 20;
+
 /// How the database is reached, and what this instance is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresSettings {
-    /// `state.url`.
-    pub server: tokio_postgres::Config,
-    /// `state.ca_file`: the authorities that TLS trusts instead of the system's.
-    pub authorities: Option<Authorities>,
+    /// `state.url`, and what TLS to it needs.
+    pub server: ServerSettings,
     /// `state.schema`: an identifier that needs no escape.
     pub schema: String,
     /// `cluster.instance`: this instance's name.
@@ -69,6 +74,9 @@ pub struct Postgres {
     settings: PostgresSettings,
     commits: Connection,
     board: Connection,
+    proofs: Connection,
+    /// Proofs that were noted since the oldest were forgotten last.
+    noted: AtomicUsize,
     hold: Arc<Hold>,
     /// What this instance has claimed.
     claimed: Mutex<HashMap<ChannelId, Claimed>>,
@@ -96,6 +104,9 @@ impl Postgres {
             me: Uuid::new_v4(),
             commits: Connection::new(&settings, &schema)?,
             board: Connection::new(&settings, &schema)?,
+            proofs: Connection::new(&settings, &schema)?,
+            // The first that are noted look after those that an earlier process has left.
+            noted: AtomicUsize::new(FORGET_AFTER),
             settings,
             hold: Arc::default(),
             claimed: Mutex::default(),
@@ -106,6 +117,16 @@ impl Postgres {
 
     fn schema(&self) -> &Schema {
         &self.commits.schema
+    }
+
+    /// Keeps the last [`PROOFS`], now and then.
+    async fn forget_proofs(&self, noted: usize) -> Result<(), StateError> {
+        if self.noted.fetch_add(noted, Ordering::Relaxed) + noted < FORGET_AFTER {
+            return Ok(());
+        }
+        self.noted.store(0, Ordering::Relaxed);
+        let kept = i64::try_from(PROOFS).unwrap_or(i64::MAX);
+        self.proofs.query(&self.schema().forget_proofs, &[(&kept as _, Type::INT8)]).await.map(drop)
     }
 
     fn claimed(&self) -> MutexGuard<'_, HashMap<ChannelId, Claimed>> {
@@ -185,10 +206,8 @@ impl Store for Postgres {
     async fn release(&self, lease: Lease) {
         self.claimed()
             .retain(|_, claimed| claimed.lease.channel != lease.channel || claimed.lease.epoch != lease.epoch);
-        let epoch = i64::try_from(lease.epoch).unwrap_or(i64::MAX);
-        let parameters = [(&lease.channel.0 as _, Type::UUID), (&self.me as _, Type::UUID), (&epoch as _, Type::INT8)];
-        // Where this fails, the channel is claimed by another when this instance's lease is over, or by this one again.
-        if let Err(error) = self.commits.query(&self.schema().release, &parameters).await {
+        // Where this fails, it is given up after another heartbeat, or claimed by another when this instance's lease is over.
+        if let Err(error) = self.give_up(&BTreeMap::from([(lease.channel, lease.epoch)])).await {
             debug!(channel = %lease.channel, error = %Chain(&error), "the channel could not be given up");
         }
     }
@@ -198,9 +217,29 @@ impl Store for Postgres {
         Ok(rows.iter().map(|row| ChannelId(row.get(0))).collect())
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Result<Vec<(Digest, Place)>, StateError> {
+        // Each once: a statement writes a row once.
+        let each: BTreeMap<_, _> = proofs.iter().rev().map(|proof| (proof.digest, proof.offset.get())).collect();
+        let (digests, offsets): (Vec<_>, Vec<_>) =
+            each.into_iter().map(|(digest, offset)| (Uuid::from_bytes(digest), offset)).unzip();
+        let parameters =
+            [(&channel.0 as _, Type::UUID), (&digests as _, Type::UUID_ARRAY), (&offsets as _, Type::INT8_ARRAY)];
+        let rows = self.proofs.query(&self.schema().show, &parameters).await?;
+        self.forget_proofs(digests.len()).await?;
+        let shown = |row: &tokio_postgres::Row| {
+            let offset = Offset::new(row.get(2))?;
+            Some((*row.get::<_, Uuid>(0).as_bytes(), Place { channel_id: ChannelId(row.get(1)), offset }))
+        };
+        Ok(rows.iter().filter_map(shown).collect())
+    }
+
     async fn check(&self) -> Result<(), StateError> {
-        self.directory.as_ref().map_or(Ok(()), Directory::check)?;
-        self.board.query("select 1", &[]).await.map(drop)
+        // Heartbeats tell as often whether the database can be used.
+        self.directory.as_ref().map_or(Ok(()), Directory::check)
     }
 
     fn membership(self: Arc<Self>) -> Option<Arc<dyn Membership>> {

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::StateError;
 use crate::event::ChannelId;
+use crate::ledger::HeldBack;
 
 mod requests;
 
@@ -35,6 +36,8 @@ pub struct View {
     pub instances: BTreeMap<InstanceId, Instance>,
     /// Every channel that any of them has ever configured.
     pub channels: BTreeMap<ChannelId, Ownership>,
+    /// What of their quarantines other channels showed before.
+    pub held_back: BTreeMap<ChannelId, Vec<HeldBack>>,
 }
 
 /// An instance that lives.
@@ -63,7 +66,7 @@ pub enum Ownership {
         /// Its epoch.
         epoch: u64,
     },
-    /// Nobody, or nobody who lives, for so long.
+    /// No instance, or none that lives, for so long.
     Orphaned {
         /// Since the last owner gave it up, or its lease was over.
         since: Duration,
@@ -88,6 +91,15 @@ pub trait Membership: Requests {
     /// # Errors
     /// If the store cannot be reached.
     async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError>;
+
+    /// Whether this process has the channel in hand: it has claimed it, and neither lost it nor given it up.
+    fn has_claimed(&self, channel: ChannelId) -> bool;
+
+    /// Gives up channels that this instance owns under these epochs.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    async fn give_up(&self, channels: &BTreeMap<ChannelId, u64>) -> Result<(), StateError>;
 
     /// Tells every lease that it is lost. Nothing is begun any more.
     fn lose_all(&self);

@@ -4,7 +4,7 @@ use super::*;
 use crate::record::tests::{notice, proved};
 
 fn shaped(record: Record, format: Format, include_proof: bool) -> (Message, Value) {
-    let message = Message::new(&Arc::new(record), Shape { format, include_proof });
+    let message = Message::new(&Arc::new(record), &Shape { format, include_proof, ..Shape::default() });
     let value = serde_json::from_slice(message.body()).unwrap();
     (message, value)
 }

@@ -1,12 +1,10 @@
 //! The outcome of a request: what an answer means, or why there was none.
 
-use std::error::Error;
-use std::iter::successors;
 use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 
-use crate::http::{self, NotPublic, explained, find};
+use crate::http::{self, NotPublic, find};
 use crate::sink::SinkError;
 
 /// The largest body for which a connection is kept.
@@ -84,19 +82,25 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
     let tls = find::<rustls::Error>(&error);
     let alert = matches!(tls, Some(rustls::Error::AlertReceived(_)));
     let suspicion = suspicion.filter(|_| alert || !(error.is_timeout() || error.is_connect()));
-    // Certificates and addresses stay as they are until an operator changes them.
-    let needs_attention = tls.is_some() || suspicion.is_some() || find::<NotPublic>(&error).is_some();
-    let mut message = if error.is_timeout() {
-        format!("did not answer within {timeout:?}")
-    } else {
-        let doing = if error.is_connect() { "could not connect" } else { "could not send the event" };
-        let error = error.without_url();
-        format!("{doing}: {}", explained(&error).map_or_else(|| root_cause(&error), str::to_owned))
-    };
+    let (mut message, needs_attention) = unanswered(error, timeout, "could not send the event");
+    let needs_attention = needs_attention || suspicion.is_some();
     if let Some(suspicion) = suspicion {
         message = format!("{message}; {suspicion}");
     }
     Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, about: About::Endpoint }
+}
+
+/// Why there was no answer, and whether an operator must act. `doing` is what was not done once the connection was there.
+pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) -> (String, bool) {
+    // Certificates and addresses stay as they are until an operator changes them.
+    let needs_attention = find::<rustls::Error>(&error).is_some() || find::<NotPublic>(&error).is_some();
+    if error.is_timeout() {
+        return (format!("did not answer within {timeout:?}"), needs_attention);
+    }
+    let doing = if error.is_connect() { "could not connect" } else { doing };
+    let error = error.without_url();
+    let why = http::reason(&error);
+    (format!("{doing}: {why}"), needs_attention)
 }
 
 /// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.
@@ -112,9 +116,4 @@ pub(super) async fn drain(mut response: Response) {
     };
     // The status is known, whatever happens to the body.
     let _ = tokio::time::timeout(DRAINING, to_the_end).await;
-}
-
-/// The innermost error: what the system or the TLS library said.
-pub(super) fn root_cause(error: &dyn Error) -> String {
-    successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }

@@ -41,8 +41,11 @@ pub(super) fn batch_id(events: &[Message]) -> String {
     Uuid::new_v5(&NAMESPACE, ids.join("\n").as_bytes()).to_string()
 }
 
-/// The body of a batch.
-pub(super) fn array(events: &[Message]) -> Bytes {
+/// The body of a batch: a JSON array, or lines.
+pub(super) fn joined(events: &[Message]) -> Bytes {
     let bodies: Vec<&[u8]> = events.iter().map(|message| &**message.body()).collect();
+    if !events[0].is_json() {
+        return Bytes::from([&*bodies.join(&b"\n"[..]), b"\n"].concat());
+    }
     Bytes::from([b"[", &*bodies.join(&b","[..]), b"]"].concat())
 }

@@ -24,7 +24,8 @@ use tracing::{debug, warn};
 
 use super::Webhook;
 use super::answer::{About, Refusal};
-use super::batch::{array, batch_id, batches};
+use super::batch::{batch_id, batches, joined};
+use super::request::{Offer, Post};
 use super::settings::Dispatch;
 use crate::event::Offset;
 use crate::record::{Field, Message};
@@ -44,7 +45,8 @@ impl Webhook {
             }
         };
         let (stop, mut arrived, mut refusals) = (AtomicBool::new(false), BTreeSet::new(), Vec::new());
-        let posting: Vec<_> = queues.into_iter().map(|queue| self.in_order(delivery.lane, queue, &stop)).collect();
+        let offer = Offer::of(delivery.lane);
+        let posting: Vec<_> = queues.into_iter().map(|queue| self.in_order(&offer, queue, &stop)).collect();
         let mut posting = stream::iter(posting).buffer_unordered(concurrency);
         while let Some((posted, refused)) = posting.next().await {
             arrived.extend(posted);
@@ -61,7 +63,7 @@ impl Webhook {
     /// and why.
     async fn in_order(
         &self,
-        lane: &LaneRef,
+        offer: &Offer<'_>,
         queue: Queue<'_>,
         stop: &AtomicBool,
     ) -> (Vec<Offset>, Option<(Offset, SinkError)>) {
@@ -70,22 +72,19 @@ impl Webhook {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let (id, content_type, body) = match self.settings.dispatch {
-                Dispatch::Single { .. } => (events[0].key(), events[0].content_type(), events[0].body().clone()),
-                Dispatch::Batches { .. } => (batch_id(events), events[0].batch_content_type(), array(events)),
-            };
-            let (bytes, largest) = (body.len(), self.largest.load(Ordering::Relaxed));
+            let post = self.settings.dispatch.post(events);
+            let (bytes, largest) = (post.body.len(), self.largest.load(Ordering::Relaxed));
             if events.len() > 1 && bytes > largest {
                 // The endpoint has refused one since for its size.
                 batches(events, events.len(), largest).into_iter().rev().for_each(|part| queue.push_front(part));
                 continue;
             }
-            let Err(Refusal { error, about }) = self.post(lane, id, content_type, body).await else {
+            let Err(Refusal { error, about }) = self.post(offer, &post).await else {
                 arrived.extend(events.iter().map(Message::offset));
                 continue;
             };
             if events.len() > 1 && matches!(about, About::Content | About::Size) {
-                self.halves(lane, events.len(), bytes, about);
+                self.halves(offer.lane, events.len(), bytes, about);
                 let (first, second) = events.split_at(events.len() / 2);
                 queue.push_front(second);
                 queue.push_front(first);
@@ -121,6 +120,27 @@ impl Webhook {
     }
 }
 
+impl Dispatch {
+    /// The request for these events: one, or a batch.
+    pub(super) fn post(self, events: &[Message]) -> Post<'_> {
+        let first = &events[0];
+        match self {
+            Self::Single { .. } => Post {
+                id: first.key(),
+                content_type: first.content_type(),
+                body: first.body().clone(),
+                below: first.below(),
+            },
+            Self::Batches { .. } => Post {
+                id: batch_id(events),
+                content_type: first.batch_content_type(),
+                body: joined(events),
+                below: None,
+            },
+        }
+    }
+}
+
 /// A queue for each subject, in the order in which the subjects first appear.
 fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
     let mut queues: HashMap<_, Queue<'_>> = HashMap::new();
@@ -139,7 +159,7 @@ fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
 fn weight(error: &SinkError) -> u8 {
     match error {
         SinkError::Refused { retry_after: None, .. } => 0,
-        SinkError::Refused { .. } | SinkError::Io { .. } => 1,
+        SinkError::Refused { .. } | SinkError::Io { .. } | SinkError::Unavailable { .. } => 1,
         SinkError::Gone { .. } | SinkError::Overtaken { .. } | SinkError::Closed => 2,
     }
 }

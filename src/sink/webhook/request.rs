@@ -1,45 +1,129 @@
 //! One request: signed, sent, traced and counted.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Request, Response};
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, Request, Response, StatusCode};
 
 use super::Webhook;
-use super::answer::{self, Refusal};
-use crate::sink::LaneRef;
+use super::answer::{self, About, Refusal};
+use super::encoding::encoded;
+use crate::record::Below;
+use crate::sink::{LaneRef, Sink, SinkError};
 use crate::telemetry::trace::RequestSpan;
+
+/// What is posted.
+pub(super) struct Post<'a> {
+    /// The `webhook-id`.
+    pub(super) id: String,
+    pub(super) content_type: &'a str,
+    pub(super) body: Bytes,
+    /// What follows the address.
+    pub(super) below: Option<Below>,
+}
+
+/// One offer's requests.
+pub(super) struct Offer<'a> {
+    pub(super) lane: &'a LaneRef,
+    /// Whether the turn that the offer has waited for is not taken yet: its first request does not wait again.
+    has_turn: AtomicBool,
+}
+
+impl<'a> Offer<'a> {
+    pub(super) fn of(lane: &'a LaneRef) -> Self {
+        Self { lane, has_turn: AtomicBool::new(true) }
+    }
+}
 
 impl Webhook {
     /// Posts a body to the endpoint.
-    pub(super) async fn post(
+    pub(super) async fn post(&self, offer: &Offer<'_>, post: &Post<'_>) -> Result<(), Refusal> {
+        let (response, _) = self.answer(offer, post).await?;
+        let outcome = self.outcome(&response);
+        answer::drain(response).await;
+        outcome
+    }
+
+    /// Posts a body, and once more with a new access token where the endpoint answers 401. The answer, and the token.
+    pub(super) async fn answer(
         &self,
-        lane: &LaneRef,
-        id: String,
-        content_type: &'static str,
-        body: Bytes,
-    ) -> Result<(), Refusal> {
+        offer: &Offer<'_>,
+        post: &Post<'_>,
+    ) -> Result<(Response, Option<HeaderValue>), Refusal> {
+        let encoded = self.encoded(post.body.clone()).await?;
+        let mut is_new = false;
+        loop {
+            let token = match &self.tokens {
+                Some(tokens) => Some(tokens.authorization().await?),
+                None => None,
+            };
+            let request = self.request(post, encoded.clone(), token.as_ref())?;
+            let response = self.send(offer, request).await.map_err(|error| self.no_answer(error))?;
+            self.answered.store(true, Ordering::Relaxed);
+            match (&self.tokens, &token) {
+                (Some(tokens), Some(token)) if response.status() == StatusCode::UNAUTHORIZED && !is_new => {
+                    tokens.forget(token).await;
+                    is_new = true;
+                    answer::drain(response).await;
+                }
+                _ => return Ok((response, token)),
+            }
+        }
+    }
+
+    /// What an answer means.
+    pub(super) fn outcome(&self, response: &Response) -> Result<(), Refusal> {
+        let suspicion = self.suspicion().filter(|_| self.settings.connection.identity.is_none());
+        let mut outcome = answer::outcome(response, suspicion);
+        let hint = match response.status() {
+            StatusCode::UNAUTHORIZED if self.tokens.is_some() => {
+                "; the access token was new: check oauth2.scope and url"
+            }
+            StatusCode::UNSUPPORTED_MEDIA_TYPE if self.settings.compression.is_some() => {
+                "; does it take compressed bodies? See compress"
+            }
+            _ => "",
+        };
+        if let Err(Refusal { error: SinkError::Refused { message, .. }, .. }) = &mut outcome {
+            message.push_str(hint);
+        }
+        outcome
+    }
+
+    /// A body as it is sent.
+    async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {
+        let Some(compression) = self.settings.compression else { return Ok(body) };
+        encoded(compression, body).await.map_err(|source| Refusal {
+            error: SinkError::Io { doing: "compressing a body".to_owned(), source },
+            about: About::Endpoint,
+        })
+    }
+
+    /// What is signed is the body before it is compressed.
+    fn request(&self, post: &Post<'_>, encoded: Bytes, token: Option<&HeaderValue>) -> Result<Request, Refusal> {
+        let Post { id, content_type, body, below } = post;
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let signature = self.settings.keys.sign(&id, timestamp, &body);
+        let signature = self.settings.keys.sign(id, timestamp, body);
+        let url = below.as_ref().map_or_else(|| self.settings.url.clone(), |below| self.settings.below(below));
         let mut request = self
             .client
-            .post(self.settings.url.clone())
-            .header(CONTENT_TYPE, content_type)
+            .post(url)
+            .header(CONTENT_TYPE, *content_type)
             .header("webhook-id", id)
             .header("webhook-timestamp", timestamp)
-            .body(body);
+            .body(encoded);
         if let Some(signature) = signature {
             request = request.header("webhook-signature", signature);
         }
-        let request = request.build().map_err(|error| self.no_answer(error))?;
-        let response = self.send(lane, request).await.map_err(|error| self.no_answer(error))?;
-        self.answered.store(true, Ordering::Relaxed);
-        let suspicion = self.suspicion().filter(|_| self.settings.connection.identity.is_none());
-        let outcome = answer::outcome(&response, suspicion);
-        answer::drain(response).await;
-        outcome
+        if let Some(compression) = self.settings.compression {
+            request = request.header(CONTENT_ENCODING, compression.encoding());
+        }
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        request.build().map_err(|error| self.no_answer(error))
     }
 
     /// Sends a request; where its connection ends without an answer, once more at once, by a fresh connection.
@@ -47,25 +131,28 @@ impl Webhook {
     /// Endpoints close connections that were idle, and the request may have crossed that. It cannot be told whether the
     /// endpoint had read it before: then it comes twice, with the same id, as after any delivery without an answer. An
     /// endpoint that has never answered does not close idle connections: it refuses ours.
-    async fn send(&self, lane: &LaneRef, request: Request) -> reqwest::Result<Response> {
+    async fn send(&self, offer: &Offer<'_>, request: Request) -> reqwest::Result<Response> {
         let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
-        let answer = self.execute(&self.client, lane, request, 0).await;
+        let answer = self.execute(&self.client, offer, request, 0).await;
         match (answer, again) {
             (Err(error), Some(again)) if answer::is_broken_off(&error) => {
-                self.execute(&self.fresh, lane, again, 1).await
+                self.execute(&self.fresh, offer, again, 1).await
             }
             (answer, _) => answer,
         }
     }
 
-    /// Sends a request, after so many attempts, and counts it.
+    /// Sends a request, after so many attempts, in its turn, and counts it.
     async fn execute(
         &self,
         client: &Client,
-        lane: &LaneRef,
+        offer: &Offer<'_>,
         mut request: Request,
         resends: u32,
     ) -> reqwest::Result<Response> {
+        if !offer.has_turn.swap(false, Ordering::Relaxed) {
+            self.pace().await;
+        }
         let span = RequestSpan::begin("POST", &self.settings.url, || self.settings.shown_url(), resends);
         if let Some(traceparent) = span.traceparent().and_then(|traceparent| traceparent.try_into().ok()) {
             request.headers_mut().insert("traceparent", traceparent);
@@ -77,6 +164,7 @@ impl Webhook {
             Err(error) => span.failed(answer::kind(error)),
         }
         let status = answer.as_ref().ok().map(Response::status);
+        let lane = offer.lane;
         self.metrics.webhook_asked(&lane.channel.name, &lane.sink, began.elapsed(), status);
         answer
     }

@@ -6,8 +6,12 @@ use std::time::Duration;
 use reqwest::header::HeaderMap;
 use url::Url;
 
+use super::pace::Rate;
 use super::signature::SigningKeys;
+use super::token::OAuth2;
 use crate::http::Connection;
+use crate::record::Below;
+use crate::sink::Compression;
 
 /// Shown in the place of what may be a secret.
 const HIDDEN: &str = "…";
@@ -30,6 +34,12 @@ pub struct WebhookSettings {
     pub connection: Connection,
     /// How events go into requests.
     pub dispatch: Dispatch,
+    /// Where access tokens come from.
+    pub oauth2: Option<OAuth2>,
+    /// How bodies are compressed.
+    pub compression: Option<Compression>,
+    /// The rate of requests, of all channels together.
+    pub rate: Option<Rate>,
     /// Bounds each request from connecting to the end of the answer. Never zero.
     pub timeout: Duration,
 }
@@ -70,6 +80,20 @@ impl Dispatch {
 }
 
 impl WebhookSettings {
+    /// An address below the endpoint's.
+    pub(super) fn below(&self, Below { path, query }: &Below) -> Url {
+        let mut url = self.url.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        let query = match url.query() {
+            Some(own) if !own.is_empty() => format!("{own}&{query}"),
+            _ => (*query).to_owned(),
+        };
+        url.set_query(Some(&query));
+        url
+    }
+
     /// The endpoint without what may be a secret, for logs and people.
     pub fn shown_url(&self) -> String {
         let origin = self.url.origin().ascii_serialization();

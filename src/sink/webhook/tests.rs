@@ -96,6 +96,9 @@ fn settings(url: &Url) -> WebhookSettings {
         connection: Connection::default(),
         timeout: TIMEOUT,
         dispatch: Dispatch::default(),
+        oauth2: None,
+        compression: None,
+        rate: None,
     }
 }
 

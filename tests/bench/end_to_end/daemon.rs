@@ -45,6 +45,21 @@ impl Place {
     /// A place in which so many channels of the service go to the first file, and the others to the second, with the keys
     /// of choice beside.
     pub(crate) fn new(known: &Known, first: usize, keys: &[&str]) -> Self {
+        let file = |place: &Self, number| format!("{{type = \"file\", path = \"{}\"}}", place.events(number).display());
+        Self::with_sinks(known, first, |place| [0, 1].map(|number| file(place, number)), keys)
+    }
+
+    /// A place in which every channel goes to one sink, whose table in the configuration `sink` gives.
+    pub(crate) fn into(known: &Known, sink: impl FnOnce(&Self) -> String) -> Self {
+        Self::with_sinks(known, usize::MAX, |place| [sink(place)], &[])
+    }
+
+    fn with_sinks<const N: usize>(
+        known: &Known,
+        first: usize,
+        sinks: impl FnOnce(&Self) -> [String; N],
+        keys: &[&str],
+    ) -> Self {
         let place = Self { directory: scratch() };
         let mut document = format!(
             "api.base_url = {:?}\napi.api_key = {:?}\nverification.org_id = {:?}\nverification.valid_signers = {:?}\n\
@@ -56,9 +71,8 @@ impl Place {
             known.min_required_signatures,
             place.path("state").display(),
         );
-        for number in 0..2 {
-            let path = place.events(number);
-            writeln!(document, "sinks.f{number} = {{type = \"file\", path = \"{}\"}}", path.display()).unwrap();
+        for (number, sink) in sinks(&place).iter().enumerate() {
+            writeln!(document, "sinks.f{number} = {sink}").unwrap();
         }
         for key in keys {
             writeln!(document, "{key}").unwrap();

@@ -28,9 +28,11 @@ mod latency;
 mod machine;
 mod memory;
 mod process;
+mod server;
 mod service;
 mod startup;
 mod table;
+mod tables;
 mod yardstick;
 
 use std::time::Duration;
@@ -45,15 +47,15 @@ struct Args {
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
 
-    /// backlog: how many events it has
+    /// backlog, tables: how many events it has
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     events: u32,
 
-    /// backlog: how often it is read
+    /// backlog, tables: how often it is read
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
 
-    /// backlog: how its events are signed, see `channeld simulate` [default: each way]
+    /// backlog, tables: how its events are signed, see `channeld simulate` [default: each way]
     #[arg(long, value_delimiter = ',', default_value = "network,arrival,rotating,fixed", hide_default_value = true)]
     signing: Vec<String>,
 
@@ -86,6 +88,8 @@ struct Args {
 enum Scenario {
     /// How fast a backlog becomes durable, and at what cost
     Backlog,
+    /// How fast a backlog becomes durable in tables, beside a file
+    Tables,
     /// Whether memory stays flat while a million events are read
     Memory,
     /// What a thousand channels cost that have nothing to do
@@ -109,6 +113,7 @@ fn measure(scenario: Scenario, args: &Args) {
     let time = Duration::from_secs(args.seconds);
     match scenario {
         Scenario::Backlog => backlog::run(args.events, args.runs, &args.signing),
+        Scenario::Tables => tables::run(args.events, args.runs, &args.signing),
         Scenario::Memory => memory::run(args.far, args.far_until),
         Scenario::Idle => idle::run(args.channels, time),
         Scenario::Latency => latency::run(latency::Wanted { time, idle_wait: Duration::from_millis(args.idle_wait) }),

@@ -35,7 +35,7 @@ async fn an_instance_that_was_stopped_and_thaws_delivers_nothing_of_what_another
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_is_waited_for_and_nobody_exits() {
+async fn a_database_that_is_away_is_waited_for_and_no_instance_exits() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let database = Database::on(Arc::new(server)).await;
     let (simulator, receiver) = (service(2, 100).await, Receiver::start().await);
@@ -51,6 +51,27 @@ async fn a_database_that_is_away_is_waited_for_and_nobody_exits() {
     let all = |channel| offsets(&receiver, &format!("c{channel}")).len() >= deliverable(&simulator, channel).len();
     daemon.until("all are delivered", |_| all(0) && all(1)).await;
     admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_commit_that_the_database_refuses_is_said_and_is_written_once_it_may_be() {
+    let Some(database) = Database::new().await else { return };
+    let (simulator, receiver) = (service(1, 10).await, Receiver::start().await);
+    let setup = instance("only", &simulator, &database, &receiver).with_admin();
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    daemon.until("all are delivered", |_| receiver.received() >= 10).await;
+    admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
+    database.change("alter table channeld.entries rename to entries_away").await;
+    simulator.publish(0, 1);
+    daemon.until_logged("the state cannot be written: its channels wait, and it is tried again").await;
+    let says = |answer: &Answered| answer.status == 503 && answer.text.contains("entries");
+    admin.until(&mut daemon, "/readyz", "it says why", says).await;
+    database.change("alter table channeld.entries_away rename to entries").await;
+    daemon.until_logged("the state can be written again").await;
+    admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
+    assert_eq!(offsets(&receiver, "c0"), deliverable(&simulator, 0), "nothing is lost, nothing comes twice");
     daemon.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! Who has lost a channel writes nothing of it, and an answer that is lost is no question.
+//! An instance that has lost a channel writes nothing of it, and an answer that is lost is no question.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,6 @@ impl Instance {
         let directory = tempfile::tempdir().unwrap();
         let settings = PostgresSettings {
             server: database.url().parse().unwrap(),
-            authorities: None,
             schema: "channeld".to_owned(),
             instance: name.to_owned(),
             lease: Duration::from_secs(2),
@@ -125,7 +124,7 @@ async fn commits_that_a_failover_has_lost_are_noticed_and_the_channel_is_loaded_
     assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
     let before = ledger.clone();
     assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, Outcome::Ok));
-    // The server that has taken over has not heard of the last commit.
+    // The server that has taken over does not have the last commit.
     database.query("update channeld.channels set version = version - 1").await;
     database.query("update channeld.entries set value = '1' where kind = 'cursors'").await;
     assert!(matches!(instance.advance(&lease, &mut ledger, 3).await, Outcome::Lost));

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{instance, service, until};
-use crate::support::{Daemon, Database, LONGEST_WAIT, Receiver, Setup};
+use crate::support::{Admin, Answered, Daemon, Database, LONGEST_WAIT, Receiver, Setup};
 
 /// Two instances that own one channel each, which have delivered everything.
 struct Pair {
@@ -103,7 +103,7 @@ async fn a_command_reaches_the_owner_of_its_channel_whichever_instance_is_asked(
 }
 
 #[tokio::test]
-async fn a_command_where_no_daemon_runs_reaches_the_owner_and_claims_what_nobody_owns() {
+async fn a_command_where_no_daemon_runs_reaches_the_owner_and_claims_a_channel_without_an_owner() {
     let Some(pair) = Pair::start().await else { return };
     let visitor = instance("visitor", &pair.simulator, &pair.database, &pair.receiver).with("log.level", "info");
     visitor.write();
@@ -166,9 +166,10 @@ async fn a_command_whose_owner_dies_while_it_carries_it_out_says_that_the_outcom
 #[tokio::test]
 async fn instances_with_different_configurations_show_what_they_do_not_configure() {
     let Some(pair) = Pair::start().await else { return };
-    let mut other = instance("c", &pair.simulator, &pair.database, &pair.receiver);
+    let mut other = instance("c", &pair.simulator, &pair.database, &pair.receiver).with_admin();
     other.remove("channels.c1");
     let mut daemon = other.start();
+    let admin = Admin::of(&mut daemon).await;
     let differs = "instance c does not configure c1, and others do";
     let setup = &pair.setups[0];
     let deadline = Instant::now() + LONGEST_WAIT;
@@ -180,7 +181,8 @@ async fn instances_with_different_configurations_show_what_they_do_not_configure
     let instances = setup.tell(&["status", "--json"]).await.json().remove(0)["instances"].take();
     let lacking: Vec<_> = instances.as_array().unwrap().iter().map(|it| it["not_configured"].clone()).collect();
     assert_eq!(lacking, [json!([]), json!([]), json!(["c1"])], "{instances:#}");
-    daemon.until_logged("these instances live").await;
+    let counted = |answer: &Answered| answer.text.contains("channeld_channels_not_configured 1\n");
+    admin.until(&mut daemon, "/metrics", "it counts what it does not configure", counted).await;
     daemon.stop().await;
     pair.stop().await;
 }

@@ -14,7 +14,7 @@ async fn service() -> Simulator {
 }
 
 /// The exit code, and what came of asking, by what was asked.
-async fn connect(setup: &Setup) -> (Option<i32>, Vec<(String, bool, String)>) {
+pub(crate) async fn connect(setup: &Setup) -> (Option<i32>, Vec<(String, bool, String)>) {
     setup.write();
     let told = setup.tell(&["check", "--connect", "--json"]).await;
     let shown: Value = serde_json::from_slice(&told.out).unwrap_or_else(|_| panic!("{told:?}"));

@@ -1,48 +1,18 @@
 //! The clock of the machine is stepped while the daemon runs: set back, nothing times out early; set forward, what waits
 //! for its proof is quarantined and can be had back. Nothing is lost, and nothing comes twice.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::SystemTime;
 
 use channeld::event::Offset;
 use channeld::simulator::{EventSpec, Kind, Options, Simulator};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::support::{Daemon, Receiver, Setup, deliverable, offsets, skip};
+use crate::support::{Clock, Daemon, Receiver, Setup, deliverable, offsets};
 
 const HOUR: i64 = 60 * 60;
 const DAY: i64 = 24 * HOUR;
 const LATE: EventSpec = EventSpec::Late(Kind::WatcherEvent);
 const REJECTED: &str = "event rejected: not delivered";
-
-/// A clock of the daemon's own.
-struct Clock {
-    offset: PathBuf,
-}
-
-impl Clock {
-    /// Gives the setup's daemons a clock; `None` where the test is skipped.
-    fn of(setup: &mut Setup) -> Option<Self> {
-        let (library, offset) = (setup.path("clock.so"), setup.path("clock"));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/clock.c");
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output();
-        if !built.is_ok_and(|built| built.status.success()) {
-            skip("a C compiler named cc, and glibc");
-            return None;
-        }
-        setup.set_environment("LD_PRELOAD", &library);
-        setup.set_environment("STEPPED_CLOCK", &offset);
-        Some(Self { offset })
-    }
-
-    /// Sets it so many seconds ahead of the machine's.
-    fn set(&self, seconds: i64) {
-        let new = self.offset.with_extension("new");
-        std::fs::write(&new, seconds.to_string()).unwrap();
-        std::fs::rename(new, &self.offset).unwrap();
-    }
-}
 
 /// A service, and a machine that reads it into a file and a webhook.
 struct Rig {

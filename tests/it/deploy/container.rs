@@ -1,12 +1,14 @@
 //! The image, the trial and the cluster are looked over by their linters, and what they configure works.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use super::{read, shipped};
-use crate::support::{Daemon, run, skip};
+use crate::support::{Daemon, Database, run, skip};
 
 /// Where `.ci/run` puts the linters.
 fn tools() -> PathBuf {
@@ -26,26 +28,45 @@ fn the_linters_of_what_is_shipped_have_nothing_to_say() {
     run(linter("yamllint").arg("--strict").arg("-c").arg(rules).arg(shipped("")).arg(root.join(".github")));
     run(linter("hadolint").arg(shipped("Dockerfile")));
     run(linter("check-jsonschema").args(["--builtin-schema", "vendor.compose-spec"]).arg(shipped("compose.yaml")));
-    run(linter("kubernetes-validate").arg("--strict").args(manifests()));
+    run(linter("kubernetes-validate").arg("--strict").args(CLUSTERS.into_iter().flat_map(manifests)));
     run(linter("check-jsonschema").args(["--builtin-schema", "vendor.github-workflows"]).arg(workflow));
 }
 
-/// The files of the cluster but the one that names them.
-fn manifests() -> Vec<PathBuf> {
-    let files = std::fs::read_dir(shipped("kubernetes")).unwrap().map(|entry| entry.unwrap().path());
+/// The folders of the cluster: for one pod, and for several instances.
+const CLUSTERS: [&str; 2] = ["kubernetes", "kubernetes-instances"];
+
+/// The files of one of them but the one that names them.
+fn manifests(cluster: &str) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(shipped(cluster)).unwrap().map(|entry| entry.unwrap().path());
     let manifest = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "yaml");
     files.filter(|path| manifest(path) && !path.ends_with("kustomization.yaml")).collect()
 }
 
 #[test]
 fn nothing_of_the_cluster_is_forgotten() {
-    let named = read("kubernetes/kustomization.yaml");
-    let manifests = manifests();
-    assert!(manifests.len() >= 4, "{manifests:?}");
-    for manifest in manifests {
-        let name = manifest.file_name().unwrap().to_str().unwrap();
-        assert!(named.contains(&format!("\n  - {name}\n")), "{name}");
+    for (cluster, least) in CLUSTERS.into_iter().zip([4, 1]) {
+        let named = read(&format!("{cluster}/kustomization.yaml"));
+        let manifests = manifests(cluster);
+        assert!(manifests.len() >= least, "{manifests:?}");
+        for manifest in manifests {
+            let name = manifest.file_name().unwrap().to_str().unwrap();
+            assert!(named.contains(&format!("\n  - {name}\n")), "{name}");
+        }
     }
+}
+
+#[test]
+fn instances_are_given_longer_to_end_than_the_daemon_takes_and_none_is_missed_in_a_rollout() {
+    let deployment = read("kubernetes-instances/deployment.yaml");
+    for line in [
+        "  replicas: 3",
+        "    rollingUpdate: {maxUnavailable: 0, maxSurge: 1}",
+        "      terminationGracePeriodSeconds: 45",
+        "            httpGet: {path: /readyz, port: admin}",
+    ] {
+        assert!(deployment.lines().any(|said| said == line), "{line}");
+    }
+    assert!(include_str!("../../../config/default.toml").contains("shutdown_grace = \"30s\""));
 }
 
 /// The operator's environment of a container, whose secrets are mounted at other places.
@@ -64,9 +85,20 @@ fn the_configuration_of_the_cluster_is_one() {
         path
     };
     let (key, ledger) = (secret("key", "a-key"), secret("ledger", "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ="));
-    let secrets = [("CHANNELD_API__API_KEY_FILE", &*key), ("CHANNELD_SINKS__LEDGER__SECRET_FILE", &*ledger)];
-    let said = String::from_utf8(run(&mut command(&["check"], "kubernetes/channeld.toml", &secrets))).unwrap();
-    assert!(said.contains("admin    0.0.0.0:9464"), "{said}");
+    let url = secret("url", "postgresql://channeld@db.internal/channeld");
+    let secrets = [
+        ("CHANNELD_API__API_KEY_FILE", &*key),
+        ("CHANNELD_SINKS__LEDGER__SECRET_FILE", &*ledger),
+        ("CHANNELD_STATE__URL_FILE", &*url),
+    ];
+    for (cluster, state) in
+        CLUSTERS.into_iter().zip(["/var/lib/channeld/state", "schema channeld of a shared database"])
+    {
+        let mut check = command(&["check"], &format!("{cluster}/channeld.toml"), &secrets);
+        let said = String::from_utf8(run(&mut check)).unwrap();
+        let state = format!("\nstate    {state}");
+        assert!(said.contains("admin    0.0.0.0:9464") && said.contains(&state), "{said}");
+    }
 }
 
 /// The simulated service as the trial runs it, but for its address, and what it says of itself.
@@ -99,23 +131,72 @@ impl Drop for Service {
     }
 }
 
-#[tokio::test]
-async fn the_trial_reads_the_service_that_it_simulates() {
-    let (service, directory) = (Service::start(), tempfile::tempdir().unwrap());
-    let place = |name: &str| directory.path().join(name).into_os_string();
-    let elsewhere = [
+/// Where the trial finds things here: its state and its file are in the directory.
+fn trial(service: &Service, directory: &Path) -> BTreeMap<&'static str, OsString> {
+    let place = |name: &str| directory.join(name).into_os_string();
+    BTreeMap::from([
         ("CHANNELD_API__BASE_URL", service.base_url.clone().into()),
         ("CHANNELD_API__API_KEY_FILE", shipped("trial-key").into_os_string()),
         ("CHANNELD_STATE__PATH", place("state")),
         ("CHANNELD_SINKS__AUDIT__PATH", place("events.jsonl")),
         ("CHANNELD_ADMIN__LISTEN", "".into()),
         ("CHANNELD_LOG__FORMAT", "json".into()),
-    ];
-    let mut daemon = Daemon::run_in(&["run"], &shipped("trial.toml"), &[], &elsewhere.into());
-    let verified = || {
-        let lines = std::fs::read_to_string(place("events.jsonl")).unwrap_or_default();
-        lines.matches(r#""verification":{"status":"verified""#).count()
-    };
-    daemon.until("the trial's events arrive, verified", |_| verified() > 100).await;
+    ])
+}
+
+/// How many verified events the trial's file has.
+fn verified(directory: &Path) -> usize {
+    let lines = std::fs::read_to_string(directory.join("events.jsonl")).unwrap_or_default();
+    lines.matches(r#""verification":{"status":"verified""#).count()
+}
+
+#[tokio::test]
+async fn the_trial_reads_the_service_that_it_simulates() {
+    let (service, directory) = (Service::start(), tempfile::tempdir().unwrap());
+    let elsewhere = trial(&service, directory.path());
+    let mut daemon = Daemon::run_in(&["run"], &shipped("trial.toml"), &[], &elsewhere);
+    daemon.until("the trial's events arrive, verified", |_| verified(directory.path()) > 100).await;
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_instances_of_the_trial_share_its_channels_and_one_that_is_killed_is_replaced() {
+    let Some(database) = Database::new().await else { return };
+    let (service, directories) = (Service::start(), [(); 3].map(|()| tempfile::tempdir().unwrap()));
+    let compose = read("compose.yaml");
+    let (_, instances) = compose.split_once("\n  instances:\n").unwrap();
+    let (_, environment) = instances.split_once("\n    environment:\n").unwrap();
+    let environment = environment.lines().take_while(|line| line.starts_with("      "));
+    let said: BTreeMap<_, _> = environment
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .map(|line| line.trim().split_once(": ").unwrap())
+        .map(|(name, value)| (name, value.trim_matches('"')))
+        .collect();
+    assert!(said["CHANNELD_STATE__URL"].starts_with("postgresql://channeld@postgres/"), "{said:?}");
+    let mut daemons: Vec<_> = directories
+        .iter()
+        .zip(["one", "two", "three"])
+        .map(|(directory, name)| {
+            let mut elsewhere = trial(&service, directory.path());
+            elsewhere.extend(said.iter().map(|(name, value)| (*name, OsString::from(value))));
+            elsewhere.insert("CHANNELD_STATE__URL", database.url().into());
+            elsewhere.insert("CHANNELD_CLUSTER__INSTANCE", name.into());
+            Daemon::run_in(&["run"], &shipped("trial.toml"), &[], &elsewhere)
+        })
+        .collect();
+    let mut owner = 0;
+    let all = || directories.iter().map(|directory| verified(directory.path())).collect::<Vec<_>>();
+    daemons[0]
+        .until("the events of the second channel arrive", |_| {
+            owner = all().iter().position(|events| *events > 100).unwrap_or(3);
+            owner < 3
+        })
+        .await;
+    daemons.remove(owner).kill().await;
+    let others = || all().iter().enumerate().filter(|(at, _)| *at != owner).map(|(_, events)| events).sum::<usize>();
+    let before = others();
+    daemons[0].until("another takes the channel over", |_| others() > before).await;
+    for daemon in daemons {
+        daemon.stop().await;
+    }
 }

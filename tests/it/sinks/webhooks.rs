@@ -10,8 +10,12 @@ use serde_json::{Value, json};
 use crate::support::{Daemon, Delivered, LONGEST_WAIT, Receiver, Reply, Setup, deliverable, offsets, records};
 
 mod batches;
+mod compression;
+mod pace;
 mod reach;
 mod stale;
+mod templates;
+mod tokens;
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()

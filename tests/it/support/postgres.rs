@@ -15,7 +15,13 @@ use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls, Row};
 
 use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
-use super::{Setup, skip};
+use super::{Setup, run, skip};
+
+mod audit;
+mod pooler;
+mod standby;
+
+pub(crate) use pooler::Pooler;
 
 /// Where Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -48,6 +54,11 @@ impl Database {
         Some(Self::on(server?).await)
     }
 
+    /// The database of this name on another server.
+    pub(crate) fn also_on(&self, server: &Arc<Server>) -> Self {
+        Self { server: server.clone(), name: self.name.clone() }
+    }
+
     /// A new database on a server.
     pub(crate) async fn on(server: Arc<Server>) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -66,9 +77,49 @@ impl Database {
         format!("postgresql://{USER}@{relay}/{}?sslmode=disable", self.name)
     }
 
+    /// Its address for another role.
+    pub(crate) fn url_as(&self, role: &str) -> String {
+        self.url().replacen(&format!("{USER}@"), &format!("{role}@"), 1)
+    }
+
+    /// Copies our schema into a file of the server's directory.
+    pub(crate) fn dump(&self) {
+        let mut dump = self.server.command("pg_dump");
+        run(dump.args(["-Fc", "-n", "channeld", "-f"]).arg(self.dumped()).arg(self.url()));
+    }
+
+    /// Puts back what was dumped last.
+    pub(crate) fn restore(&self) {
+        let mut restore = self.server.command("pg_restore");
+        run(restore.args(["--exit-on-error", "-d"]).arg(self.url()).arg(self.dumped()));
+    }
+
+    fn dumped(&self) -> PathBuf {
+        self.server.data().join(format!("{}.dump", self.name))
+    }
+
+    /// Changes it, by statements of a superuser.
+    pub(crate) async fn change(&self, statements: &str) {
+        self.server.client(&self.name).await.batch_execute(statements).await.unwrap();
+    }
+
     /// The rows of a query.
     pub(crate) async fn query(&self, query: &str) -> Vec<Row> {
         self.server.client(&self.name).await.query(query, &[]).await.unwrap()
+    }
+
+    /// As [`query`](Self::query), on a server that may be away.
+    pub(crate) async fn try_query(&self, query: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
+        tokio::spawn(connection);
+        client.query(query, &[]).await
+    }
+
+    /// What psql prints for statements, which all succeed.
+    pub(crate) fn psql(&self, statements: &str) -> Vec<String> {
+        let mut psql = self.server.command("psql");
+        psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d"]).arg(self.url()).arg("-c").arg(statements);
+        super::tables::lines(&run(&mut psql))
     }
 
     /// A number that a query gives.
@@ -92,19 +143,26 @@ impl Server {
     pub(crate) fn start() -> Option<Self> {
         let versions = fs::read_dir(VERSIONS).ok()?.flatten();
         let programs = versions.map(|version| version.path().join("bin")).max()?;
-        let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-        let server = Self { directory, programs, keeper: Mutex::default() };
+        let server = Self::without_data(programs);
         let data = server.data();
-        fs::create_dir(&data).unwrap();
-        if let Some(user) = user() {
-            chown(&data, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
-        }
         let mut initdb = server.command("initdb");
         initdb.args(["-A", "trust", "--no-sync", "--locale=C", "-U", USER, "-D"]).arg(&data);
         assert!(initdb.stdout(Stdio::null()).status().unwrap().success());
         server.run();
         Some(server)
+    }
+
+    /// One whose directory is empty.
+    fn without_data(programs: PathBuf) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let server = Self { directory, programs, keeper: Mutex::default() };
+        fs::create_dir(server.data()).unwrap();
+        fs::set_permissions(server.data(), Permissions::from_mode(0o700)).unwrap();
+        if let Some(user) = user() {
+            chown(server.data(), Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
+        }
+        server
     }
 
     /// Starts it on the data that is there.
@@ -117,9 +175,19 @@ impl Server {
         let log = fs::File::options().create(true).append(true).open(self.directory.path().join("log")).unwrap();
         keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         *self.keeper.lock().unwrap() = Some(keeper.spawn().unwrap());
+        let deadline = Instant::now() + LONGEST_WAIT;
         while !self.command("pg_isready").arg("-q").arg("-h").arg(self.data()).status().unwrap().success() {
-            std::thread::yield_now();
+            assert!(Instant::now() < deadline, "the server does not start");
+            std::thread::sleep(LOOK_AGAIN);
         }
+    }
+
+    /// Asks a role for its password, by the socket.
+    pub(crate) async fn ask_password_of(&self, role: &str) {
+        let rules = self.data().join("pg_hba.conf");
+        let rest = fs::read_to_string(&rules).unwrap();
+        fs::write(&rules, format!("local all {role} scram-sha-256\n{rest}")).unwrap();
+        self.client("postgres").await.batch_execute("select pg_reload_conf()").await.unwrap();
     }
 
     /// Kills it, as a machine that fails would.
@@ -158,6 +226,10 @@ impl Server {
     }
 
     /// One of its programs, or of the system, as a user without rights.
+    pub(crate) fn command_of(&self, program: &str) -> Command {
+        self.command(program)
+    }
+
     fn command(&self, program: &str) -> Command {
         let own = self.programs.join(program);
         let mut command = Command::new(if own.exists() { &own } else { Path::new(program) });
@@ -184,54 +256,4 @@ fn user() -> Option<User> {
         return None;
     }
     Some(User::from_name(USER).unwrap().expect("its package makes that user"))
-}
-
-/// A pgbouncer before a database, in its transaction mode.
-pub(crate) struct Pooler {
-    directory: TempDir,
-    database: String,
-    child: Child,
-}
-
-impl Pooler {
-    /// `None` where the program is not on this machine.
-    pub(crate) async fn before(database: &Database) -> Option<Self> {
-        let program =
-            ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].into_iter().find(|path| Path::new(path).exists())?;
-        let directory = tempfile::tempdir().unwrap();
-        let (path, server) = (directory.path().display(), database.server.data());
-        let users = directory.path().join("users");
-        fs::write(&users, format!("\"{USER}\" \"\"\n")).unwrap();
-        let settings = format!(
-            "[databases]\n* = host={} user={USER}\n[pgbouncer]\nlisten_port = 6432\nlisten_addr =\nunix_socket_dir = {path}\n\
-             auth_type = any\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = 3\n",
-            server.display(),
-            users.display(),
-        );
-        fs::write(directory.path().join("settings"), settings).unwrap();
-        let mut command = database.server.command(program);
-        if let Some(user) = user() {
-            chown(directory.path(), Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
-        }
-        let child = command.arg(directory.path().join("settings")).stderr(Stdio::null()).spawn().unwrap();
-        let pooler = Self { directory, database: database.name.clone(), child };
-        let deadline = Instant::now() + LONGEST_WAIT;
-        while tokio_postgres::connect(&pooler.url(), NoTls).await.is_err() {
-            assert!(Instant::now() < deadline, "pgbouncer does not answer");
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        Some(pooler)
-    }
-
-    pub(crate) fn url(&self) -> String {
-        let host = self.directory.path().display().to_string().replace('/', "%2F");
-        format!("postgresql://{USER}@{host}:6432/{}?sslmode=disable", self.database)
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
 }

@@ -1,13 +1,15 @@
 //! A webhook endpoint that writes down what it is told, and refuses as it is told.
 
 use std::collections::VecDeque;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Version};
+use axum::http::{HeaderMap, StatusCode, Uri, Version};
 use axum::routing::post;
 use axum::serve::Listener;
 use serde_json::value::RawValue;
@@ -33,9 +35,14 @@ pub(crate) enum Reply {
 #[derive(Clone)]
 pub(crate) struct Post {
     pub(crate) version: Version,
+    /// The path, and the query where there is one.
+    pub(crate) path: String,
     pub(crate) headers: HeaderMap,
+    /// Decompressed.
     pub(crate) body: String,
-    at: Instant,
+    /// As it came.
+    pub(crate) bytes: usize,
+    pub(crate) at: Instant,
 }
 
 impl Post {
@@ -70,6 +77,20 @@ struct Book {
     refused: Option<(u16, Refused)>,
     requests: usize,
     accepted: Vec<Post>,
+    tokens: Option<Tokens>,
+}
+
+/// What the token endpoint, `/token`, does.
+#[derive(Default)]
+struct Tokens {
+    /// How long each token lives.
+    seconds: u64,
+    /// The requests for one: the header, and the form.
+    asked: Vec<(HeaderMap, String)>,
+    /// The one that is accepted.
+    current: Option<String>,
+    /// What is answered in the place of one.
+    refusal: Option<(u16, &'static str)>,
 }
 
 impl Receiver {
@@ -102,7 +123,8 @@ impl Receiver {
 
     fn serve(listener: impl Listener<Addr = SocketAddr>, url: String) -> Self {
         let book = Arc::<Mutex<Book>>::default();
-        let routes = Router::new().route("/hook", post(receive)).with_state(Arc::clone(&book));
+        let routes = Router::new().route("/hook", post(receive)).route("/hook/{*below}", post(receive));
+        let routes = routes.route("/token", post(grant)).with_state(Arc::clone(&book));
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, routes).await.unwrap() });
         Self { url, book, _serving: serving }
@@ -110,6 +132,31 @@ impl Receiver {
 
     pub(crate) fn url(&self) -> String {
         self.url.clone()
+    }
+
+    /// Takes only requests with an access token, which lives so long. The token endpoint is `/token`.
+    pub(crate) fn ask_for_tokens(&self, seconds: u64) {
+        self.lock().tokens = Some(Tokens { seconds, ..Tokens::default() });
+    }
+
+    /// The token endpoint's address.
+    pub(crate) fn token_url(&self) -> String {
+        self.url.replace("/hook", "/token")
+    }
+
+    /// Answers so in the place of a token; with `None` no longer.
+    pub(crate) fn refuse_tokens(&self, refusal: Option<(u16, &'static str)>) {
+        self.lock().tokens.as_mut().unwrap().refusal = refusal;
+    }
+
+    /// Accepts the token no longer that it has given.
+    pub(crate) fn revoke_token(&self) {
+        self.lock().tokens.as_mut().unwrap().current = None;
+    }
+
+    /// Who asked for a token, and how.
+    pub(crate) fn asked_for_tokens(&self) -> Vec<(HeaderMap, String)> {
+        self.lock().tokens.as_ref().unwrap().asked.clone()
     }
 
     /// Refuses with 503 those requests whose body is such; with `None` no longer.
@@ -157,6 +204,11 @@ impl Receiver {
         self.lock().accepted.clone()
     }
 
+    /// Each that has come since the last time, in their order. They are not kept.
+    pub(crate) fn drain(&self) -> Vec<Post> {
+        std::mem::take(&mut self.lock().accepted)
+    }
+
     /// The records in each, in their order.
     pub(crate) fn delivered(&self) -> Vec<Delivered> {
         self.lock().accepted.iter().flat_map(Post::delivered).collect()
@@ -170,18 +222,29 @@ impl Receiver {
 async fn receive(
     State(book): State<Arc<Mutex<Book>>>,
     version: Version,
+    uri: Uri,
     headers: HeaderMap,
-    body: String,
+    body: Bytes,
 ) -> (StatusCode, HeaderMap) {
+    let bytes = body.len();
+    let body = decompressed(&headers, &body);
     let reply = {
         let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
         book.requests += 1;
+        if let Some(tokens) = &book.tokens {
+            let expected = tokens.current.as_ref().map(|token| format!("Bearer {token}"));
+            let given = headers.get("authorization").and_then(|given| given.to_str().ok());
+            if given.is_none() || given != expected.as_deref() {
+                return (StatusCode::UNAUTHORIZED, HeaderMap::new());
+            }
+        }
         let refused = book.refused.as_ref().filter(|(_, refused)| refused(&body));
         let refused = refused.map(|(status, _)| Reply::Refuse(*status, None));
         let reply = refused.or_else(|| book.script.pop_front()).or(book.always);
         if !matches!(reply, Some(Reply::Refuse(..))) {
             assert!(headers.contains_key("webhook-signature") && headers.contains_key("webhook-timestamp"));
-            book.accepted.push(Post { version, headers, body, at: Instant::now() });
+            let path = uri.path_and_query().unwrap().to_string();
+            book.accepted.push(Post { version, path, headers, body, bytes, at: Instant::now() });
         }
         reply
     };
@@ -201,4 +264,28 @@ async fn receive(
         None => StatusCode::NO_CONTENT,
     };
     (status, answer)
+}
+
+fn decompressed(headers: &HeaderMap, body: &[u8]) -> String {
+    let mut text = String::new();
+    match headers.get("content-encoding").map(|encoding| encoding.to_str().unwrap()) {
+        None => text.push_str(std::str::from_utf8(body).unwrap()),
+        Some("gzip") => drop(flate2::read::GzDecoder::new(body).read_to_string(&mut text).unwrap()),
+        Some("zstd") => drop(zstd::Decoder::new(body).unwrap().read_to_string(&mut text).unwrap()),
+        Some(other) => panic!("{other}"),
+    }
+    text
+}
+
+async fn grant(State(book): State<Arc<Mutex<Book>>>, headers: HeaderMap, form: String) -> (StatusCode, String) {
+    let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+    let tokens = book.tokens.as_mut().unwrap();
+    tokens.asked.push((headers, form));
+    if let Some((status, answer)) = tokens.refusal {
+        return (StatusCode::from_u16(status).unwrap(), answer.to_owned());
+    }
+    let token = format!("access-token-never-to-be-shown-{}", tokens.asked.len());
+    let answer = serde_json::json!({"access_token": token, "token_type": "bearer", "expires_in": tokens.seconds});
+    tokens.current = Some(token);
+    (StatusCode::OK, answer.to_string())
 }

@@ -1,15 +1,16 @@
-//! A relay before a database server, which can lose what is on its way.
+//! A relay before a server, which can lose what is on its way.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+
+use super::wait::LOOK_AGAIN;
 
 /// What becomes of what is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,39 +20,89 @@ pub(crate) enum Line {
     Good,
     /// Requests arrive; their answers do not, and the connection ends in their place.
     CutsAnswers,
-    /// Nothing arrives, and nothing ends.
+    /// Requests arrive; their answers do not until the line is good again, and nothing ends.
+    HoldsAnswers,
+    /// Nothing arrives until the line is good again, and nothing ends: not even for the server a connection that the client
+    /// has left.
     Silent,
 }
+
+/// Where the server listens.
+#[derive(Clone, Debug)]
+enum Target {
+    Socket(PathBuf),
+    Address(SocketAddr),
+}
+
+/// What a request that records something carries, in the state or in a table of events: its statement is sent with it.
+const COMMITS: [&[u8]; 2] = [b"set version = given.version", b"from lane, unnest("];
 
 /// A running relay.
 pub(crate) struct Relay {
     address: SocketAddr,
-    line: Arc<AtomicU8>,
+    target: Arc<Mutex<Target>>,
+    state: Arc<State>,
     cut: Arc<Notify>,
     _serving: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct State {
+    line: AtomicU8,
+    /// What the line becomes when the next commit comes. While it is good, nothing.
+    at_commit: AtomicU8,
+    /// Connections that are open.
+    connections: AtomicUsize,
+    /// Commits that a silent line has held.
+    held: AtomicUsize,
+    /// Pieces of requests and answers that a silent line has held.
+    withheld: AtomicUsize,
 }
 
 impl Relay {
     /// Before the server at a socket.
     pub(crate) async fn before(socket: PathBuf) -> Self {
+        Self::to(Target::Socket(socket)).await
+    }
+
+    /// Before the server at an address.
+    pub(crate) async fn before_address(address: SocketAddr) -> Self {
+        Self::to(Target::Address(address)).await
+    }
+
+    async fn to(target: Target) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (line, cut) = (Arc::new(AtomicU8::new(Line::Good as u8)), Arc::<Notify>::default());
+        let (state, cut) = (Arc::<State>::default(), Arc::<Notify>::default());
+        let target = Arc::new(Mutex::new(target));
         let mut serving = JoinSet::new();
-        let (state, cutting) = (line.clone(), cut.clone());
+        let parts = (state.clone(), cut.clone(), target.clone());
         serving.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                let (state, cutting, socket) = (state.clone(), cutting.clone(), socket.clone());
+                let (state, cut, target) = parts.clone();
+                let target = target.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 connections.spawn(async move {
                     // A server that is away is a connection that ends.
-                    let Ok(server) = UnixStream::connect(&socket).await else { return };
-                    tokio::select! { () = relay(client, server, &state) => {}, () = cutting.notified() => {} }
+                    let cut = cut.notified();
+                    match target {
+                        Target::Socket(socket) => {
+                            let Ok(server) = UnixStream::connect(&socket).await else { return };
+                            state.connections.fetch_add(1, Ordering::Relaxed);
+                            tokio::select! { () = relay(client, server, &state) => {}, () = cut => {} }
+                        }
+                        Target::Address(address) => {
+                            let Ok(server) = TcpStream::connect(address).await else { return };
+                            state.connections.fetch_add(1, Ordering::Relaxed);
+                            tokio::select! { () = relay(client, server, &state) => {}, () = cut => {} }
+                        }
+                    }
+                    state.connections.fetch_sub(1, Ordering::Relaxed);
                 });
             }
         });
-        Self { address, line, cut, _serving: serving }
+        Self { address, target, state, cut, _serving: serving }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -60,28 +111,65 @@ impl Relay {
 
     /// From now on the line is so.
     pub(crate) fn becomes(&self, line: Line) {
-        self.line.store(line as u8, Ordering::Relaxed);
+        self.state.line.store(line as u8, Ordering::Relaxed);
     }
 
-    /// Ends every connection.
+    /// When the next commit comes, the line is so, for that commit already.
+    pub(crate) fn becomes_at_commit(&self, line: Line) {
+        self.state.at_commit.store(line as u8, Ordering::Relaxed);
+    }
+
+    /// New connections are led to the server at this socket.
+    pub(crate) fn leads_to(&self, socket: PathBuf) {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Target::Socket(socket);
+    }
+
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::Relaxed)
+    }
+
+    /// How many commits a silent line has held.
+    pub(crate) fn held(&self) -> usize {
+        self.state.held.load(Ordering::Relaxed)
+    }
+
+    /// How many pieces of requests and answers a silent line has held.
+    pub(crate) fn withheld(&self) -> usize {
+        self.state.withheld.load(Ordering::Relaxed)
+    }
+
+    /// Ends every connection. What they hold is lost.
     pub(crate) fn cut(&self) {
         self.cut.notify_waiters();
     }
 }
 
-async fn relay(client: TcpStream, server: UnixStream, line: &AtomicU8) {
+async fn relay(client: TcpStream, server: impl AsyncRead + AsyncWrite, state: &State) {
     let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    let is = |what: Line| line.load(Ordering::Relaxed) == what as u8;
-    let silent = async || {
-        while is(Line::Silent) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let is = |what: Line| state.line.load(Ordering::Relaxed) == what as u8;
+    let held = async |lines: &[Line]| {
+        while lines.iter().any(|line| is(*line)) {
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
     let requests = async {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
-            silent().await;
+            let of = |what: &[u8]| bytes[..count].windows(what.len()).filter(|part| *part == what).count();
+            let commits: usize = COMMITS.into_iter().map(of).sum();
+            if commits > 0 {
+                let line = state.at_commit.swap(Line::Good as u8, Ordering::Relaxed);
+                if line != Line::Good as u8 {
+                    state.line.store(line, Ordering::Relaxed);
+                }
+            }
+            if is(Line::Silent) {
+                state.held.fetch_add(commits, Ordering::Relaxed);
+                state.withheld.fetch_add(1, Ordering::Relaxed);
+                held(&[Line::Silent]).await;
+            }
             if to_server.write_all(&bytes[..count]).await.is_err() {
                 return;
             }
@@ -90,7 +178,10 @@ async fn relay(client: TcpStream, server: UnixStream, line: &AtomicU8) {
     let answers = async {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
-            silent().await;
+            if is(Line::Silent) {
+                state.withheld.fetch_add(1, Ordering::Relaxed);
+            }
+            held(&[Line::Silent, Line::HoldsAnswers]).await;
             if is(Line::CutsAnswers) || to_client.write_all(&bytes[..count]).await.is_err() {
                 return;
             }

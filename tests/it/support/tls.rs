@@ -47,6 +47,14 @@ impl Authority {
         [certificate, key].map(|path| path.display().to_string())
     }
 
+    /// Writes a certificate of a server called `localhost`, and its key.
+    pub(crate) fn issue_server(&self, certificate: &Path, key: &Path) -> [String; 2] {
+        let (made, its_key) = self.make("localhost");
+        std::fs::write(certificate, made).unwrap();
+        std::fs::write(key, its_key).unwrap();
+        [certificate, key].map(|path| path.display().to_string())
+    }
+
     fn make(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();

@@ -101,6 +101,29 @@ async fn what_was_shown_elsewhere_first_is_held_back_and_delivered_once_a_pin_sa
 }
 
 #[tokio::test]
+async fn a_channel_that_says_what_it_is_about_gets_what_was_shown_elsewhere_first_by_one_command() {
+    let simulator = service(2).await;
+    let mut setup = Setup::reading(&simulator);
+    for offset in 1..=5 {
+        simulator.publish_one(0, PROVED);
+        simulator.replay(0, offset, 1, ReplayedId::New);
+    }
+    setup.remove("channels.c0");
+    setup.run_until_lines(5).await;
+    add_owner(&mut setup, &simulator);
+    setup.set("channels.c0.expect.workflow_id", workflows(&simulator, 0));
+
+    let mut daemon = setup.start();
+    until_rejected(&mut daemon, 5).await;
+    until_both_say_so(&setup, &setup.delivered()[0].verification["digest"]).await;
+    assert_eq!(setup.tell(&["quarantine", "retry", "c0", "--all"]).await.code, Some(0));
+    until_lines(&mut daemon, 10, &setup).await;
+    until_ready(&setup).await;
+    daemon.stop().await;
+    assert_eq!((setup.offsets("c0"), setup.offsets("c1")), ((1..=5).collect(), (1..=5).collect()));
+}
+
+#[tokio::test]
 async fn what_is_stolen_after_the_owner_has_read_it_is_held_back_until_it_is_acknowledged() {
     let simulator = service(2).await;
     let setup = Setup::reading(&simulator);
@@ -122,6 +145,30 @@ async fn what_is_stolen_after_the_owner_has_read_it_is_held_back_until_it_is_ack
     until_ready(&setup).await;
     daemon.stop().await;
     assert_eq!((setup.offsets("c0"), setup.offsets("c1")), ((1..=5).collect(), vec![6]));
+}
+
+#[tokio::test]
+async fn what_a_list_keeps_out_and_another_channel_delivers_makes_both_not_ready_until_one_command() {
+    let simulator = service(2).await;
+    let setup = Setup::reading(&simulator).with("channels.c1.expect.workflow_id", workflows(&simulator, 1));
+    for offset in 1..=3 {
+        simulator.publish_one(0, PROVED);
+        simulator.replay(0, offset, 1, ReplayedId::New);
+    }
+    simulator.publish_one(1, PROVED);
+    let mut daemon = setup.start();
+    until_lines(&mut daemon, 4, &setup).await;
+    let first = setup.delivered().into_iter().find(|record| record.channel == "c0").unwrap();
+    until_both_say_so(&setup, &first.verification["digest"]).await;
+    daemon.stop().await;
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    until_both_say_so(&setup, &first.verification["digest"]).await;
+    let drop = ["quarantine", "drop", "c1", "--reason", "unexpected-workflow", "--yes"];
+    assert_eq!(setup.tell(&drop).await.code, Some(0));
+    until_ready(&setup).await;
+    daemon.stop().await;
+    assert_eq!((setup.offsets("c0"), setup.offsets("c1")), (vec![1, 2, 3], vec![4]));
 }
 
 #[tokio::test]
@@ -147,7 +194,9 @@ async fn nothing_is_delivered_twice_or_lost_where_both_read_at_once() {
     setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
     let all: BTreeSet<_> = deliverable(&simulator, 0).into_iter().collect();
     daemon.until("the owner has all of it", |_| setup.offsets("c0").into_iter().collect::<BTreeSet<_>>() == all).await;
-    setup.tell(&["quarantine", "drop", "c1", "--reason", "proof-of-channel", "--yes"]).await;
+    for reason in ["proof-of-channel", "other-channel"] {
+        setup.tell(&["quarantine", "drop", "c1", "--reason", reason, "--yes"]).await;
+    }
     until_ready(&setup).await;
     daemon.stop().await;
 }

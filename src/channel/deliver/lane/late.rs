@@ -26,11 +26,11 @@ impl Lane {
         if !self.takes(record) {
             return Ok(self.settle(offset, Some(record), None).await?);
         }
-        self.goes_on(stop).await?;
+        self.paced(stop).await?;
         self.trace = Some(of_trace(trace));
         self.delivery = trace.part("deliver");
         self.delivery.note("sink", self.outlet.name.to_string());
-        let message = [Message::new(record, self.outlet.shape)];
+        let message = [Message::new(record, &self.outlet.shape)];
         let through = self.through.unwrap_or(offset);
         while let Err(Undelivered { error, .. }) = self.offer(&message, through).await {
             if let Some(letter) = self.dead_letter(&message[0], &error) {
@@ -38,6 +38,7 @@ impl Lane {
                 return Ok(self.settle(offset, None, Some(letter)).await?);
             }
             self.refused(error, stop).await?;
+            self.paced(stop).await?;
         }
         self.accepted();
         self.delivery = Part::default();

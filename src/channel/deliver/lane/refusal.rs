@@ -28,7 +28,7 @@ impl Lane {
                 return Err(Some(ChannelError::Lost));
             }
             SinkError::Refused { retry_after, .. } => *retry_after,
-            SinkError::Gone { .. } | SinkError::Io { .. } => None,
+            SinkError::Gone { .. } | SinkError::Io { .. } | SinkError::Unavailable { .. } => None,
         };
         let wait = self.retry.next_wait(retry_after);
         let problem = self.problem(&error);
@@ -40,6 +40,13 @@ impl Lane {
             // An operator who has repaired the sink resumes it, and need not wait out what may be an hour.
             tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
         }
+        self.goes_on(stop).await
+    }
+
+    /// Waits for the sink's turn, where it keeps a rate, and while it is paused.
+    pub(super) async fn paced(&self, stop: &CancellationToken) -> Result<(), Halt> {
+        // Where `stop` fires, the wait is not ended, and the next line says so.
+        let _ = stop.run_until_cancelled(self.outlet.sink.pace()).await;
         self.goes_on(stop).await
     }
 

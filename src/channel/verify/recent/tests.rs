@@ -2,7 +2,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::*;
-use crate::event::RawEvent;
+use crate::event::{EventId, RawEvent};
 use crate::verify::{Address, SignerSet, Verdict, Verifier};
 
 /// An index that remembers that many events of each channel.
@@ -158,4 +158,33 @@ fn an_event_admitted_before_is_no_news_and_a_notice_that_is_proved_is() {
     let mut is_news = |content| index.0.admit(at(1, 5), content, None, 10).unwrap().is_news;
     assert!(is_news(notice(5, 50)) && !is_news(notice(5, 50)));
     assert!(is_news(signed(5, 50)) && !is_news(signed(5, 50)));
+}
+
+#[test]
+fn what_another_instance_has_shown_first_is_a_duplicate_here_and_a_contradiction_is_no_first_showing() {
+    let (recent, [mine, other]) = (RecentEvents::default(), [at(1, 5), at(2, 9)]);
+    let event = |id| RawEvent { offset: mine.offset, id: Some(EventId(Uuid::from_u128(id))), json: Bytes::new() };
+    let proof = |number| Proof {
+        digest: Hash256([number; 32]),
+        signers: Vec::new(),
+        required: 0,
+        strangers: 0,
+        event_hash: Hash256([number; 32]),
+        workflow_owner: Address([0; 20]),
+        workflow_id: Hash256([0; 32]),
+        execution_id: Hash256([0; 32]),
+    };
+    let unknown = |number| ledger::Proof { digest: digest_of(&proof(number).digest), offset: mine.offset };
+    let unknown_of = |id, number| recent.unknown(mine.channel_id, &event(id), &proof(number));
+    assert_eq!(unknown_of(1, 1), Some(unknown(1)));
+    recent.learn(&[(unknown(1).digest, other)]);
+    assert_eq!(unknown_of(1, 1), None);
+    let alarm = recent.verified(mine.channel_id, &event(1), &proof(1));
+    assert_eq!(alarm, Err(Alarm::ProofOfChannel { original: other, digest: proof(1).digest }));
+
+    assert_eq!(unknown_of(2, 2), Some(unknown(2)));
+    assert!(recent.verified(mine.channel_id, &event(2), &proof(2)).is_ok());
+    recent.learn(&[(unknown(2).digest, other)]);
+    assert!(recent.verified(mine.channel_id, &event(2), &proof(2)).is_ok(), "what is known here stays so");
+    assert_eq!(unknown_of(3, 3), None, "other content at the offset");
 }

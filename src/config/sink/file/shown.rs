@@ -58,10 +58,10 @@ fn join<const N: usize>(parts: [Option<String>; N], between: &str) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(between)
 }
 
-fn size_text(bytes: u64) -> String {
+pub(in crate::config::sink) fn size_text(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec().to_string()
 }
 
-fn duration_text(duration: Duration) -> String {
+pub(in crate::config::sink) fn duration_text(duration: Duration) -> String {
     SpanPrinter::new().unsigned_duration_to_string(&duration)
 }

@@ -4,10 +4,11 @@
 use url::Url;
 
 use super::headers::read_basic;
-use crate::config::files::{explain_pem, read_pem};
-use crate::config::section::{Reading, Reported, Section};
+use crate::config::database::read_identity;
+use crate::config::files::read_pem;
+use crate::config::section::{Reported, Section};
 use crate::config::values::http_url;
-use crate::http::{self, Authorities, Connection, Identity, Proxy, certificates, private_key};
+use crate::http::{self, Authorities, Connection, Proxy};
 
 /// `url` is the endpoint, where it could be read.
 pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
@@ -29,28 +30,6 @@ pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, 
         sink.wrong(key, format!("cannot be reached: {error}"));
     }
     Ok(Connection { authorities: authorities?, identity: identity?, proxy, public_only })
-}
-
-fn read_identity(sink: &Section<'_>) -> Reading<Identity> {
-    const CHAIN: &str = "client_certificate_file";
-    const KEY: &str = "client_key_file";
-    let chain = sink.file(CHAIN, |path| read_pem(path, certificates));
-    let key = sink.secret_file(KEY, |text| explain_pem(private_key(text)));
-    let chain_key = sink.key.at(CHAIN);
-    match (chain?, key?) {
-        (None, None) => Ok(None),
-        (Some(chain), Some(key)) => {
-            let identity = explain_pem(Identity::new(chain, key));
-            identity.map(Some).map_err(|message| {
-                sink.wrong(KEY, format!("{message}; it must be the key of the first certificate in {chain_key}"))
-            })
-        }
-        (Some(_), None) => {
-            let message = format!("is set without {}; set both", sink.key.at(KEY));
-            Err(sink.wrong(CHAIN, message))
-        }
-        (None, Some(_)) => Err(sink.wrong(KEY, format!("is set without {chain_key}; set both"))),
-    }
 }
 
 fn read_proxy(sink: &Section<'_>) -> Result<Proxy, Reported> {

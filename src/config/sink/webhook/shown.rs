@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::Proxy;
-use crate::sink::{Dispatch, WebhookSettings};
+use crate::sink::{Dispatch, Rate, WebhookSettings};
 
 pub(in crate::config::sink) fn json(webhook: &WebhookSettings) -> Value {
     let (symmetric, asymmetric) = webhook.keys.counts();
@@ -19,6 +19,9 @@ pub(in crate::config::sink) fn json(webhook: &WebhookSettings) -> Value {
         "signed": symmetric + asymmetric > 0,
         "secrets": {"v1": symmetric, "v1a": asymmetric},
         "headers": names(webhook),
+        "oauth2": webhook.oauth2.as_ref().map(|oauth2| oauth2.token_url.origin().ascii_serialization()),
+        "compress": webhook.compression.map_or("none", <&str>::from),
+        "rate_limit": webhook.rate.map(rate),
         "client_certificate": connection.identity.is_some(),
         "ca_file": connection.authorities.is_some(),
         "proxy": proxy,
@@ -38,6 +41,15 @@ pub(in crate::config::sink) fn line(webhook: &WebhookSettings) -> String {
     let mut parts = vec![signatures(webhook)];
     if !webhook.headers.is_empty() {
         parts.push(format!("headers {}", names(webhook).join(" ")));
+    }
+    if let Some(oauth2) = &webhook.oauth2 {
+        parts.push(format!("access tokens from {}", oauth2.token_url.origin().ascii_serialization()));
+    }
+    if let Some(compression) = webhook.compression {
+        parts.push(format!("compressed with {}", <&str>::from(compression)));
+    }
+    if let Some(limit) = webhook.rate {
+        parts.push(format!("{} at most", rate(limit)));
     }
     let connection = &webhook.connection;
     if connection.identity.is_some() {
@@ -60,6 +72,16 @@ pub(in crate::config::sink) fn line(webhook: &WebhookSettings) -> String {
         Dispatch::Batches { events, .. } => parts.push(format!("batches of {events} at most")),
     }
     format!("{} ({})", webhook.shown_url(), parts.join(", "))
+}
+
+/// As it is configured.
+fn rate(Rate { requests, per }: Rate) -> String {
+    let unit = match per.as_secs() {
+        1 => "s",
+        60 => "m",
+        _ => "h",
+    };
+    format!("{requests}/{unit}")
 }
 
 fn signatures(webhook: &WebhookSettings) -> String {

@@ -7,7 +7,9 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::connection::Parameter;
+use crate::ledger::entry::encode;
 use crate::ledger::{Effects, Key, Lease, Table};
+use crate::postgres::bigint;
 
 /// The columns.
 #[derive(Debug, Default)]
@@ -16,6 +18,7 @@ pub(super) struct Group<'a> {
     epochs: Vec<i64>,
     recorded: Vec<i64>,
     versions: Vec<i64>,
+    held_back: Vec<Option<Vec<u8>>>,
     removed: Places,
     written: Places,
     values: Vec<&'a [u8]>,
@@ -38,9 +41,11 @@ impl<'a> Group<'a> {
             let Some(recorded) = recorded(lease) else { continue };
             let channel = lease.channel.0;
             packed.channels.push(channel);
-            packed.epochs.push(number(lease.epoch));
-            packed.recorded.push(number(recorded));
-            packed.versions.push(number(effects.summary.version));
+            packed.epochs.push(bigint(lease.epoch));
+            packed.recorded.push(bigint(recorded));
+            packed.versions.push(bigint(effects.summary.version));
+            let held_back = &effects.summary.held_back;
+            packed.held_back.push((!held_back.is_empty()).then(|| encode(held_back).to_vec()));
             for (key, value) in last_changes(effects) {
                 match value {
                     Some(value) => {
@@ -54,7 +59,7 @@ impl<'a> Group<'a> {
         packed
     }
 
-    pub(super) fn parameters<'p>(&'p self, me: &'p Uuid) -> [Parameter<'p>; 12] {
+    pub(super) fn parameters<'p>(&'p self, me: &'p Uuid) -> [Parameter<'p>; 13] {
         [
             (me, Type::UUID),
             (&self.channels, Type::UUID_ARRAY),
@@ -68,6 +73,7 @@ impl<'a> Group<'a> {
             (&self.written.kinds, Type::TEXT_ARRAY),
             (&self.written.keys, Type::BYTEA_ARRAY),
             (&self.values, Type::BYTEA_ARRAY),
+            (&self.held_back, Type::BYTEA_ARRAY),
         ]
     }
 }
@@ -85,9 +91,4 @@ impl Places {
 fn last_changes(effects: &Effects) -> BTreeMap<&Key, Option<&Bytes>> {
     let changes = effects.changes.iter().map(|(key, value)| (key, value.as_ref()));
     changes.filter(|(key, _)| !matches!(key, Key::Version | Key::Summary)).collect()
-}
-
-/// Epochs and versions stay far below the largest.
-fn number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -14,7 +14,9 @@ use uuid::Uuid;
 use super::Postgres;
 use crate::event::ChannelId;
 use crate::ledger::StateError;
+use crate::ledger::entry::decode;
 use crate::ledger::store::shared::{Hold, Instance, InstanceId, Membership, Ownership, View};
+use crate::postgres::bigint;
 use crate::tasks::lock;
 use crate::telemetry::Chain;
 
@@ -37,21 +39,27 @@ impl Membership for Postgres {
 
     async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError> {
         let began = Hold::now();
-        let (configuration, ids) = (digest(channels), channels.iter().map(|channel| channel.0).collect::<Vec<_>>());
+        let configuration = digest(channels);
         lock(&self.configurations).insert(configuration.clone(), channels.clone());
-        let lease = self.settings.lease.as_secs_f64();
-        let parameters = [
-            (&self.me as _, Type::UUID),
-            (&self.settings.instance as _, Type::TEXT),
-            (&lease as _, Type::FLOAT8),
-            (&configuration as _, Type::BYTEA),
-            (&ids as _, Type::UUID_ARRAY),
-        ];
-        self.board.query(&self.schema().beat, &parameters).await?;
+        let parameters = [(&self.me as _, Type::UUID), (&configuration as _, Type::BYTEA)];
+        if self.board.query(&self.schema().beat, &parameters).await?.is_empty() {
+            self.join(&configuration, channels).await?;
+        }
         let view = self.view().await?;
         self.note_losses(&view);
         self.hold.prolong(began, self.settings.lease);
         Ok(view)
+    }
+
+    fn has_claimed(&self, channel: ChannelId) -> bool {
+        self.claimed().contains_key(&channel)
+    }
+
+    async fn give_up(&self, channels: &BTreeMap<ChannelId, u64>) -> Result<(), StateError> {
+        let (ids, epochs): (Vec<_>, Vec<_>) =
+            channels.iter().map(|(channel, epoch)| (channel.0, bigint(*epoch))).unzip();
+        let parameters = [(&self.me as _, Type::UUID), (&ids as _, Type::UUID_ARRAY), (&epochs as _, Type::INT8_ARRAY)];
+        self.commits.query(&self.schema().release, &parameters).await.map(drop)
     }
 
     fn lose_all(&self) {
@@ -70,6 +78,20 @@ impl Membership for Postgres {
 }
 
 impl Postgres {
+    /// Says what this instance configures. The list may be long: other heartbeats leave it out.
+    async fn join(&self, configuration: &[u8], channels: &BTreeSet<ChannelId>) -> Result<(), StateError> {
+        let ids: Vec<_> = channels.iter().map(|channel| channel.0).collect();
+        let lease = self.settings.lease.as_secs_f64();
+        let parameters = [
+            (&self.me as _, Type::UUID),
+            (&self.settings.instance as _, Type::TEXT),
+            (&lease as _, Type::FLOAT8),
+            (&configuration as _, Type::BYTEA),
+            (&ids as _, Type::UUID_ARRAY),
+        ];
+        self.board.query(&self.schema().join, &parameters).await.map(drop)
+    }
+
     async fn view(&self) -> Result<View, StateError> {
         let instances = self.board.query(&self.schema().instances, &[]).await?;
         self.learn(&instances).await?;
@@ -86,13 +108,16 @@ impl Postgres {
             let since = || Duration::try_from_secs_f64(row.get(3)).unwrap_or_default();
             (ChannelId(row.get(0)), owned.unwrap_or_else(|| Ownership::Orphaned { since: since() }))
         };
+        let held_back = ownership.iter().filter_map(|row| Some((row.get(0), row.get::<_, Option<&[u8]>>(4)?)));
+        let held_back = held_back.map(|(channel, value)| Ok((ChannelId(channel), decode(value)?)));
         Ok(View {
+            held_back: held_back.collect::<Result<_, StateError>>()?,
             instances: instances.iter().map(instance).collect(),
             channels: ownership.iter().map(owner).collect(),
         })
     }
 
-    /// Reads the configurations that are not known, and forgets those that nobody has any more.
+    /// Reads the configurations that are not known, and forgets those that no instance has any more.
     async fn learn(&self, instances: &[Row]) -> Result<(), StateError> {
         let missing: Vec<Uuid> = {
             let mut known = lock(&self.configurations);

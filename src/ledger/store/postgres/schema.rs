@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_postgres::Client;
 
-use super::StateError;
+use crate::postgres::{DatabaseError, answered};
 
 /// Each is applied once, in order, by whichever instance comes first. `{schema}` is the schema's quoted name.
-const MIGRATIONS: [&str; 2] = [include_str!("migrations/1.sql"), include_str!("migrations/2.sql")];
+pub(super) const MIGRATIONS: [&str; 3] =
+    [include_str!("migrations/1.sql"), include_str!("migrations/2.sql"), include_str!("migrations/3.sql")];
 
 /// The advisory lock under which one instance at a time migrates.
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
@@ -17,6 +18,7 @@ const LOCK: i64 = 0x6368_616e_6e65_6c64;
 pub(super) struct Schema {
     name: String,
     is_ready: AtomicBool,
+    pub(super) applied: String,
     pub(super) commit: String,
     pub(super) claim: String,
     pub(super) entries: String,
@@ -24,6 +26,7 @@ pub(super) struct Schema {
     pub(super) release: String,
     pub(super) channels: String,
     pub(super) beat: String,
+    pub(super) join: String,
     pub(super) instances: String,
     pub(super) configurations: String,
     pub(super) ownership: String,
@@ -32,6 +35,8 @@ pub(super) struct Schema {
     pub(super) look: String,
     pub(super) take: String,
     pub(super) answer: String,
+    pub(super) show: String,
+    pub(super) forget_proofs: String,
 }
 
 impl Schema {
@@ -41,14 +46,15 @@ impl Schema {
         Self {
             name: name.to_owned(),
             is_ready: AtomicBool::new(false),
+            applied: of("select coalesce(max(number), 0) from {schema}.migrations"),
             commit: of(include_str!("statements/commit.sql")),
             claim: of(include_str!("statements/claim.sql")),
             entries: of(include_str!("statements/entries.sql")),
             body: of("select value from {schema}.entries where channel_id = $1 and kind = $2 and key = $3"),
-            release: of("update {schema}.channels set owner = null, released = clock_timestamp() \
-                         where channel_id = $1 and owner = $2 and epoch = $3"),
+            release: of(include_str!("statements/release.sql")),
             channels: of("select channel_id from {schema}.channels where epoch > 0"),
             beat: of(include_str!("statements/beat.sql")),
+            join: of(include_str!("statements/join.sql")),
             instances: of("select id, name, configuration from {schema}.instances \
                            where heartbeat + lease > clock_timestamp()"),
             configurations: of("select id, channels from {schema}.instances where id = any($1)"),
@@ -59,15 +65,18 @@ impl Schema {
             take: of(include_str!("statements/take.sql")),
             answer: of("update {schema}.requests set answered = clock_timestamp(), status = $2, answer = $3 \
                         where id = $1"),
+            show: of(include_str!("statements/show.sql")),
+            forget_proofs: of("delete from {schema}.proofs \
+                               where number <= (select max(number) - $1 from {schema}.proofs)"),
         }
     }
 
     /// Applies what is missing. One instance at a time: the others wait for its lock, and find everything there.
-    pub(super) async fn prepare(&self, client: &Client) -> Result<(), StateError> {
+    pub(super) async fn prepare(&self, client: &Client) -> Result<(), DatabaseError> {
         if self.is_ready.load(Ordering::Relaxed) {
             return Ok(());
         }
-        client.batch_execute(&self.migration()).await.map_err(StateError::database)?;
+        answered(client.batch_execute(&self.migration())).await?;
         self.is_ready.store(true, Ordering::Relaxed);
         Ok(())
     }

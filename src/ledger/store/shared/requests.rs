@@ -70,7 +70,7 @@ pub trait Requests: Send + Sync + fmt::Debug {
     /// If the store cannot be reached.
     async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError>;
 
-    /// Answers what was taken. Nothing changes where nobody waits any more.
+    /// Answers what was taken. Nothing changes where it is not waited for any more.
     ///
     /// # Errors
     /// If the store cannot be reached.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::record::{Format, Shape};
-use crate::sink::tests::record;
+use crate::sink::tests::{lines, record, shaped};
 
 fn batching(server: &Server, events: usize, bytes: usize) -> Webhook {
     let dispatch = Dispatch::Batches { events, bytes, wait: Duration::ZERO };
@@ -35,7 +35,7 @@ fn text(message: &Message) -> String {
 async fn cloud_events_in_a_batch_are_called_so() {
     let server = Server::answering([]).await;
     let shape = Shape { format: Format::CloudEvents, ..Shape::default() };
-    let batch = [Message::new(&Arc::new(record(&channel(1), 1).record().clone()), shape)];
+    let batch = [Message::new(&Arc::new(record(&channel(1), 1).record().clone()), &shape)];
     deliver(&batching(&server, 3, usize::MAX), &channel(1), &batch).await.unwrap();
     assert_eq!(header(&server.requests()[0].0, "content-type"), "application/cloudevents-batch+json");
 }
@@ -73,4 +73,14 @@ async fn a_batch_keeps_its_id_and_no_other_has_it() {
     let event = batch[0].key();
     let distinct: std::collections::BTreeSet<_> = ids.iter().chain([&event]).collect();
     assert_eq!(distinct.len(), 6, "nor is it that of its only event: {ids:?}");
+}
+
+#[tokio::test]
+async fn lines_are_batched_as_lines() {
+    let server = Server::answering([]).await;
+    let batch: Vec<_> = records(&channel(1), 1..4).iter().map(|record| shaped(record, Format::Text)).collect();
+    deliver(&batching(&server, 10, 10_000), &channel(1), &batch).await.unwrap();
+    let (headers, body) = server.requests().remove(0);
+    assert_eq!(header(&headers, "content-type"), "text/plain; charset=utf-8");
+    assert_eq!(body, lines(&batch));
 }

@@ -10,7 +10,7 @@ fn refusal() -> SinkError {
 
 #[test]
 fn an_event_is_given_up_when_it_was_refused_for_too_long_and_not_before() {
-    let event = Message::new(&Arc::new(notice("wallet.status", "{}")), Shape::default());
+    let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
     let mut give_up = GiveUpTimer::new(Some(Duration::from_secs(60)));
     for now in [1_000, 1_030, 1_059, 900] {
         assert_eq!(give_up.ends_with(&event, &refusal(), now), None, "{now}");
@@ -23,7 +23,7 @@ fn an_event_is_given_up_when_it_was_refused_for_too_long_and_not_before() {
 
 #[test]
 fn without_a_limit_nothing_is_given_up_nor_is_what_the_system_refuses() {
-    let event = Message::new(&Arc::new(notice("wallet.status", "{}")), Shape::default());
+    let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
     let io = || SinkError::Io { doing: "writing".to_owned(), source: std::io::ErrorKind::StorageFull.into() };
     let (mut for_ever, mut short) = (GiveUpTimer::new(None), GiveUpTimer::new(Some(Duration::ZERO)));
     assert_eq!(for_ever.ends_with(&event, &refusal(), i64::MAX), None);

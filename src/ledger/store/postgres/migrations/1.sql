@@ -16,7 +16,7 @@ create table {schema}.channels (
     epoch bigint not null default 0,
     -- Grows with each commit.
     version bigint not null default 0,
-    -- Since when nobody owns it.
+    -- Since when it has had no owner.
     released timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 -- What is remembered of the channels: JSON as UTF-8, bodies of events, and packed proofs.

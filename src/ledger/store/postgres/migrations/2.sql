@@ -1,4 +1,4 @@
--- What operators ask an instance through another one, and its answers, for as long as somebody waits for them.
+-- What operators ask an instance through another one, and its answers, for as long as they are waited for.
 create table {schema}.requests (
     id bigint generated always as identity primary key,
     -- The instance that is asked.

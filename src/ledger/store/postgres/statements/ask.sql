@@ -1,4 +1,4 @@
--- Asks an instance. What was asked a minute ago is waited for by nobody any more.
+-- Asks an instance. What was asked a minute ago is not waited for any more.
 with forgotten as (
     delete from {schema}.requests where asked < clock_timestamp() - interval '1 minute'
 )

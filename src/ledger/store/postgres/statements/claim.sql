@@ -1,4 +1,4 @@
--- Claims a channel that nobody owns who lives. The epoch grows also where a failover has lost the last claim: it follows
+-- Claims a channel that no living instance owns. The epoch grows also where a failover has lost the last claim: it follows
 -- the clock.
 with known as (
     insert into {schema}.channels (channel_id) values ($1) on conflict do nothing

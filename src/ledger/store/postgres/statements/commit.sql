@@ -2,8 +2,9 @@
 -- A channel whose version is behind what was recorded before has lost commits in a failover: it is not the writer's either.
 with mine as (
     update {schema}.channels c
-    set version = given.version
-    from unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[]) as given (channel_id, epoch, recorded, version)
+    set version = given.version, held_back = given.held_back
+    from unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $13::bytea[])
+        as given (channel_id, epoch, recorded, version, held_back)
     where c.channel_id = given.channel_id and c.owner = $1 and c.epoch = given.epoch and c.version >= given.recorded
     returning c.channel_id
 ), removed as (

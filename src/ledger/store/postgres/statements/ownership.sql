@@ -1,7 +1,10 @@
--- Who owns each channel and, where nobody does who lives, since how many seconds.
-select c.channel_id, c.epoch, i.id as owner, extract(epoch from clock_timestamp() - case
-    when c.owner is null then c.released
-    else coalesce((select d.heartbeat + d.lease from {schema}.instances d where d.id = c.owner), c.released)
-end)::float8 as orphaned
+-- Who owns each channel and, where no living instance does, since how many seconds; and what it holds back. It is asked often,
+-- of all channels: what needs a look at another row is asked only of those without an owner.
+with live as materialized (
+    select id from {schema}.instances where heartbeat + lease > clock_timestamp()
+)
+select c.channel_id, c.epoch, live.id as owner, case when live.id is null then extract(epoch from clock_timestamp() - coalesce(
+    (select d.heartbeat + d.lease from {schema}.instances d where d.id = c.owner), c.released
+))::float8 end as orphaned, c.held_back
 from {schema}.channels c
-left join {schema}.instances i on i.id = c.owner and i.heartbeat + i.lease > clock_timestamp()
+left join live on live.id = c.owner

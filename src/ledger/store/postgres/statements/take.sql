@@ -1,4 +1,4 @@
--- What an instance is asked, each once. Nobody waits any more for what was asked a minute ago.
+-- What an instance is asked, each once. What was asked a minute ago is not waited for any more.
 update {schema}.requests set taken = clock_timestamp()
 where id in (
     select id from {schema}.requests

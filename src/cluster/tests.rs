@@ -1,0 +1,116 @@
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::*;
+use crate::ledger::StateError;
+use crate::ledger::store::shared::{Answer, Asked, Hold, RequestId, Requests, Standing};
+use crate::tasks::lock;
+
+const LEASE: Duration = Duration::from_secs(6);
+const ME: InstanceId = Uuid::from_u128(1);
+const OTHER: InstanceId = Uuid::from_u128(2);
+
+/// A store in which this instance owns every channel, and another one none.
+#[derive(Debug, Default)]
+struct Shared {
+    view: Mutex<View>,
+    /// What this process has in hand.
+    claimed: BTreeSet<ChannelId>,
+    hold: Hold,
+}
+
+impl Shared {
+    fn new(claimed: BTreeSet<ChannelId>) -> Arc<Self> {
+        let instance = |name: &str| Instance { name: name.to_owned(), channels: channels() };
+        let owned = Ownership::Owned { by: ME, epoch: 7 };
+        let view = View {
+            held_back: BTreeMap::new(),
+            instances: [(ME, instance("me")), (OTHER, instance("other"))].into(),
+            channels: channels().iter().map(|channel| (*channel, owned.clone())).collect(),
+        };
+        Arc::new(Self { view: Mutex::new(view), claimed, hold: Hold::default() })
+    }
+
+    /// How many channels this instance owns after some time.
+    async fn owned_after(self: &Arc<Self>, time: Duration) -> usize {
+        let (_configured, configured) = watch::channel(channels());
+        let member = Member::new(self.clone(), configured);
+        let _ = timeout(time, member.run(CancellationToken::new())).await;
+        lock(&self.view).owned_by(ME).count()
+    }
+}
+
+fn channels() -> Arc<BTreeSet<ChannelId>> {
+    Arc::new((0..4).map(|channel| ChannelId(Uuid::from_u128(channel))).collect())
+}
+
+#[async_trait]
+impl Membership for Shared {
+    fn me(&self) -> InstanceId {
+        ME
+    }
+
+    fn lease(&self) -> Duration {
+        LEASE
+    }
+
+    fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    async fn beat(&self, _: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError> {
+        self.hold.prolong(Hold::now(), LEASE);
+        Ok(lock(&self.view).clone())
+    }
+
+    fn has_claimed(&self, channel: ChannelId) -> bool {
+        self.claimed.contains(&channel)
+    }
+
+    async fn give_up(&self, channels: &BTreeMap<ChannelId, u64>) -> Result<(), StateError> {
+        let mut view = lock(&self.view);
+        for (channel, epoch) in channels {
+            let given = view.channels.insert(*channel, Ownership::Owned { by: OTHER, epoch: epoch + 1 });
+            assert_eq!(given, Some(Ownership::Owned { by: ME, epoch: *epoch }));
+        }
+        Ok(())
+    }
+
+    fn lose_all(&self) {}
+
+    async fn leave(&self) {}
+}
+
+#[async_trait]
+impl Requests for Shared {
+    async fn ask(&self, _: InstanceId, _: &Asked) -> Result<RequestId, StateError> {
+        unreachable!("nothing is asked")
+    }
+
+    async fn look(&self, _: RequestId, _: bool) -> Result<Standing, StateError> {
+        unreachable!("nothing is asked")
+    }
+
+    async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError> {
+        Ok(Vec::new())
+    }
+
+    async fn answer(&self, _: RequestId, _: &Answer) -> Result<(), StateError> {
+        unreachable!("nothing is asked")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_given_and_is_in_no_hand_is_given_up_by_the_heartbeat() {
+    // They were lost when the database was away, and no task has claimed them since.
+    let shared = Shared::new(BTreeSet::new());
+    assert_eq!(shared.owned_after(STABLE + LEASE).await, 2, "the other has its share");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_hand_is_left_to_the_task_that_has_it() {
+    let shared = Shared::new((*channels()).clone());
+    assert_eq!(shared.owned_after(STABLE + LEASE).await, 4, "the task gives it up when its batch is recorded");
+}

@@ -1,0 +1,71 @@
+//! How a PostgreSQL database is reached, and names in it: for the state and for sinks.
+
+use std::str::FromStr;
+
+use super::files::{explain_pem, read_pem};
+use super::section::{Reading, Reported, Section, all};
+use crate::http::{Authorities, Identity, certificates, private_key};
+use crate::postgres::ServerSettings;
+
+/// `url` or `url_file`, and what TLS needs; without hosts where neither is set.
+pub(super) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Reported> {
+    all!(ServerSettings {
+        config: read_url(section),
+        authorities: section.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
+        identity: read_identity(section),
+    })
+}
+
+/// Notes that neither `url` nor `url_file` is set.
+pub(super) fn check_url(section: &Section<'_>, server: &ServerSettings) -> Result<(), Reported> {
+    if server.config.get_hosts().is_empty() { Err(section.missing("url")) } else { Ok(()) }
+}
+
+fn read_url(section: &Section<'_>) -> Result<tokio_postgres::Config, Reported> {
+    let server: Reading<_> = section.secret("url", |text| {
+        let server = tokio_postgres::Config::from_str(text.trim());
+        let server = server.ok().filter(|server| !server.get_hosts().is_empty());
+        server.ok_or_else(|| {
+            "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\""
+                .to_owned()
+        })
+    });
+    Ok(server?.unwrap_or_default())
+}
+
+/// `client_certificate_file` and `client_key_file`.
+pub(super) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
+    const CHAIN: &str = "client_certificate_file";
+    const KEY: &str = "client_key_file";
+    let chain = section.file(CHAIN, |path| read_pem(path, certificates));
+    let key = section.secret_file(KEY, |text| explain_pem(private_key(text)));
+    let chain_key = section.key.at(CHAIN);
+    match (chain?, key?) {
+        (None, None) => Ok(None),
+        (Some(chain), Some(key)) => {
+            let identity = explain_pem(Identity::new(chain, key));
+            identity.map(Some).map_err(|message| {
+                section.wrong(KEY, format!("{message}; it must be the key of the first certificate in {chain_key}"))
+            })
+        }
+        (Some(_), None) => {
+            let message = format!("is set without {}; set both", section.key.at(KEY));
+            Err(section.wrong(CHAIN, message))
+        }
+        (None, Some(_)) => Err(section.wrong(KEY, format!("is set without {chain_key}; set both"))),
+    }
+}
+
+/// An identifier of at most so many letters that needs no escape.
+pub(super) fn identifier(limit: usize, example: &'static str) -> impl Fn(&str) -> Result<String, String> {
+    move |text| {
+        let is_name = text.len() <= limit
+            && text.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+        let message = || {
+            let letters = "must be of lower-case letters, digits and _";
+            format!("{letters}, {limit} at most, and begin with no digit, such as {example:?}")
+        };
+        if is_name { Ok(text.to_owned()) } else { Err(message()) }
+    }
+}

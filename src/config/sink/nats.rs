@@ -1,0 +1,167 @@
+//! The keys of a JetStream sink, how they are read, and how they are shown.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::config::database::read_identity;
+use crate::config::files::read_pem;
+use crate::config::section::{Reading, Reported, Section, all};
+use crate::config::values::{is_loopback, positive_duration, whole_number};
+use crate::http::Authorities;
+use crate::retry::RetryPolicy;
+use crate::secret::Secret;
+use crate::sink::{Login, NatsSettings, Pattern};
+
+/// The waits while a server is away: short, because asking costs little and the events wait.
+pub(super) const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(10) };
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many servers can keep a stream.
+const REPLICAS: RangeInclusive<u8> = 1..=5;
+
+const SUBJECT: &str = "channeld.{channel}.{type}";
+const POSITIONS: &str = "channeld-positions";
+
+/// The longest name of a stream.
+const NAME_LIMIT: usize = 255;
+
+pub(super) fn read(sink: &Section<'_>) -> Result<NatsSettings, Reported> {
+    let settings = all!(NatsSettings {
+        servers: read_servers(sink),
+        login: read_login(sink),
+        authorities: sink.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
+        identity: read_identity(sink),
+        stream: sink.or("stream", stream, "channeld".to_owned()),
+        subject: sink.or("subject", pattern, SUBJECT.parse().expect("a test reads it")),
+        positions: sink.or("positions", positions, POSITIONS.to_owned()),
+        create: sink.boolean("create", true),
+        replicas: sink.or("replicas", whole_number(REPLICAS), 1),
+        timeout: sink.or("timeout", positive_duration, TIMEOUT),
+    })?;
+    if settings.positions.split('.').next() == Some(settings.subject.first()) {
+        let message = "must begin with another word than subject: a reader of the events would be given positions too";
+        sink.wrong("positions", message);
+    }
+    Ok(settings)
+}
+
+fn read_servers(sink: &Section<'_>) -> Result<Vec<Url>, Reported> {
+    let servers: Vec<Url> =
+        sink.required("url", |text| text.split(',').map(|server| server_url(server.trim())).collect())?;
+    let is_plain = |url: &Url| url.scheme() == "nats" && !is_loopback(url);
+    if servers.iter().any(is_plain) && !["ca_file", "client_certificate_file"].iter().any(|key| sink.is_set(key)) {
+        sink.note("url", "with nats:// the server decides whether TLS is used; with tls:// it has to be");
+    }
+    Ok(servers)
+}
+
+fn server_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("is not a URL: {error}"))?;
+    if !matches!(url.scheme(), "nats" | "tls") || url.host_str().is_none_or(str::is_empty) {
+        return Err(
+            "must be addresses such as \"nats://bus.internal:4222\" or \"tls://…\", with commas between".to_owned()
+        );
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not carry a user, password or token; set user and password, or token".to_owned());
+    }
+    if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
+        return Err("must end after the host and the port".to_owned());
+    }
+    Ok(url)
+}
+
+fn read_login(sink: &Section<'_>) -> Result<Login, Reported> {
+    let credentials = sink.secret_file("credentials_file", credentials);
+    let user = sink.optional("user", visible);
+    let password = sink.secret("password", visible);
+    let token = sink.secret("token", visible);
+    let password: Reading<_> = match (user?, password?) {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) => Ok(Some(Login::Password(user, Secret::new(password)))),
+        (Some(_), None) => Err(sink.wrong("user", "is set without password; set password or password_file")),
+        (None, Some(_)) => Err(sink.wrong("user", "is missing beside password; set both")),
+    };
+    let credentials = credentials?.map(|text| ("credentials_file", Login::Credentials(Secret::new(text))));
+    let token = token?.map(|text| ("token", Login::Token(Secret::new(text))));
+    let mut logins = credentials.into_iter().chain(password?.map(|login| ("user", login))).chain(token);
+    match (logins.next(), logins.next()) {
+        (login, None) => Ok(login.map_or(Login::None, |(_, login)| login)),
+        (_, Some((key, _))) => {
+            Err(sink.wrong(key, "is set beside another login; keep one of credentials_file, user and token"))
+        }
+    }
+}
+
+fn credentials(text: &str) -> Result<String, String> {
+    if text.contains("BEGIN NATS USER JWT") && text.contains("BEGIN USER NKEY SEED") {
+        return Ok(text.to_owned());
+    }
+    Err("must hold a user's JWT and its NKEY seed, as `nsc generate creds` writes them".to_owned())
+}
+
+fn visible(text: &str) -> Result<String, String> {
+    let legal = !text.is_empty() && !text.contains(char::is_control);
+    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a text without control characters".to_owned())
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    text.parse().map_err(str::to_owned)
+}
+
+fn stream(text: &str) -> Result<String, String> {
+    let legal = |c: char| c.is_ascii_graphic() && !matches!(c, '.' | '*' | '>' | '/' | '\\');
+    let is_name = !text.is_empty() && text.len() <= NAME_LIMIT && text.chars().all(legal);
+    Some(text.to_owned())
+        .filter(|_| is_name)
+        .ok_or_else(|| "must be a stream's name: visible ASCII characters without . * > / and \\".to_owned())
+}
+
+fn positions(text: &str) -> Result<String, String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let is_prefix =
+        text.len() <= NAME_LIMIT && text.split('.').all(|token| !token.is_empty() && token.chars().all(legal));
+    Some(text.to_owned())
+        .filter(|_| is_prefix)
+        .ok_or_else(|| "must be words of letters, digits, - and _ with dots between them".to_owned())
+}
+
+pub(super) fn line(settings: &NatsSettings) -> String {
+    let mut parts = vec![format!("subjects {}", settings.subject)];
+    parts.extend(login(settings).map(|login| format!("as {login}")));
+    if settings.identity.is_some() {
+        parts.push("with a client certificate".to_owned());
+    }
+    if settings.authorities.is_some() {
+        parts.push("trusting ca_file alone".to_owned());
+    }
+    format!("{} stream {} ({})", settings.shown_servers(), settings.stream, parts.join(", "))
+}
+
+pub(super) fn json(settings: &NatsSettings) -> Value {
+    json!({
+        "url": settings.shown_servers(),
+        "login": login(settings),
+        "client_certificate": settings.identity.is_some(),
+        "ca_file": settings.authorities.is_some(),
+        "stream": settings.stream,
+        "subject": settings.subject.to_string(),
+        "positions": settings.positions,
+        "create": settings.create,
+        "replicas": settings.replicas,
+    })
+}
+
+/// By what it logs in.
+fn login(settings: &NatsSettings) -> Option<&str> {
+    match &settings.login {
+        Login::None => None,
+        Login::Credentials(_) => Some("credentials_file"),
+        Login::Password(user, _) => Some(user),
+        Login::Token(_) => Some("token"),
+    }
+}

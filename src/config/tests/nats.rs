@@ -1,0 +1,106 @@
+//! Promises about the keys of a JetStream sink.
+
+use super::*;
+use crate::sink::{Login, NatsSettings};
+
+const CREDENTIALS: &str = "-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\nhunter2\n";
+
+const EXAMPLE: &str = include_str!("../../../config/examples/bus.toml");
+
+/// `GOOD` with a sink of these lines.
+fn bus(lines: &str) -> String {
+    format!("{GOOD}\n[sinks.bus]\ntype = 'nats'\n{lines}\n")
+}
+
+fn loaded(lines: &str) -> NatsSettings {
+    let config = load(&bus(lines), &[]).unwrap_or_else(|error| panic!("{lines}: {error}"));
+    let shown = format!("{config:?}{}{}", config.sinks["bus"].settings.shown(), config.sinks["bus"].settings.json());
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let SinkSettings::Nats(settings) = config.sinks["bus"].settings.clone() else { panic!("{config:?}") };
+    *settings
+}
+
+#[test]
+fn each_mistake_is_reported_under_its_key_and_shows_no_secret() {
+    let url = "url = 'nats://host'";
+    let cases = [
+        ("", "url"),
+        ("url = 'http://host'", "url"),
+        ("url = 'host:4222'", "url"),
+        ("url = 'nats://me:hunter2@host'", "url"),
+        ("url = 'nats://host/path'", "url"),
+        ("url = 'nats://host,nope'", "url"),
+        (&format!("{url}\nuser = 'me'"), "user"),
+        (&format!("{url}\npassword = 'hunter2'"), "user"),
+        (&format!("{url}\ntoken = ''"), "token"),
+        (&format!("{url}\ntoken = 'hunter2'\nuser = 'me'\npassword = 'hunter2'"), "token"),
+        (&format!("{url}\ncredentials_file = '/nowhere'"), "credentials_file"),
+        (&format!("{url}\nstream = 'a.b'"), "stream"),
+        (&format!("{url}\nsubject = 'events'"), "subject"),
+        (&format!("{url}\nsubject = 'channeld.{{what}}'"), "subject"),
+        (&format!("{url}\npositions = 'a..b'"), "positions"),
+        (&format!("{url}\npositions = 'channeld.positions'"), "positions"),
+        (&format!("{url}\nreplicas = 0"), "replicas"),
+        (&format!("{url}\ncreate = 'perhaps'"), "create"),
+        (&format!("{url}\nca_file = '/nowhere'"), "ca_file"),
+        (&format!("{url}\nclient_certificate_file = '/nowhere'"), "client_certificate_file"),
+    ];
+    for (lines, key) in cases {
+        let error = load(&bus(lines), &[]).expect_err(lines);
+        assert_eq!(keys_of(&error), [format!("sinks.bus.{key}")], "{lines}\n{error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_not_set_is_as_documented() {
+    let settings = loaded("url = 'nats://one:4222, tls://two'");
+    assert_eq!(settings.shown_servers(), "nats://one:4222,tls://two");
+    assert_eq!((&*settings.stream, &*settings.positions), ("channeld", "channeld-positions"));
+    assert_eq!(settings.subject.to_string(), "channeld.{channel}.{type}");
+    assert_eq!((settings.create, settings.replicas, &settings.login), (true, 1, &Login::None));
+}
+
+#[test]
+fn who_we_are_is_read_by_value_or_by_file_and_is_not_shown() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let (password, credentials) = (file("password", "hunter2\n"), file("creds", CREDENTIALS));
+    let url = "url = 'nats://host'";
+    for lines in [
+        "user = 'me'\npassword = 'hunter2'",
+        &format!("user = 'me'\npassword_file = {password:?}"),
+        "token = 'hunter2'",
+        &format!("token_file = {password:?}"),
+        &format!("credentials_file = {credentials:?}"),
+    ] {
+        let exposed = match loaded(&format!("{url}\n{lines}")).login {
+            Login::Password(user, secret) => format!("{user} {}", secret.expose()),
+            Login::Token(secret) | Login::Credentials(secret) => secret.expose().to_owned(),
+            Login::None => panic!("{lines}"),
+        };
+        assert!(exposed.contains("hunter2"), "{lines}");
+    }
+    let nonsense = file("nonsense", "hunter2");
+    let error = load(&bus(&format!("{url}\ncredentials_file = {nonsense:?}")), &[]).expect_err("no credentials");
+    assert!(!error.to_string().contains("hunter2"), "{error}");
+}
+
+#[test]
+fn the_example_loads_once_its_secrets_are_there() {
+    let directory = TempDir::new().expect("a temporary directory");
+    for name in ["api-key", "nats-password"] {
+        let path = directory.path().join(name);
+        fs::write(&path, "k\n").expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its own");
+    }
+    let text = EXAMPLE.replace("/run/credentials/channeld.service", &directory.path().display().to_string());
+    let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((config.sinks.len(), config.notes.len()), (1, 0), "{:?}", config.notes);
+    let error = load(EXAMPLE, &[]).expect_err("no secrets");
+    assert_eq!(keys_of(&error), ["api.api_key_file", "sinks.bus.password_file"]);
+}

@@ -1,0 +1,59 @@
+//! The sinks that write tables.
+
+use super::*;
+use crate::sink::{PostgresSettings, Search, SqliteSettings};
+
+const POSTGRES: &str =
+    "[sinks.warehouse]\ntype = \"postgres\"\nurl = \"postgresql://channeld:pass@db.internal/warehouse\"\n";
+const SQLITE: &str = "[sinks.local]\ntype = \"sqlite\"\npath = \"/var/lib/channeld/events.db\"\n";
+
+#[test]
+fn a_table_has_defaults_for_all_but_where_it_is() {
+    let config = load(&format!("{GOOD}{POSTGRES}{SQLITE}"), &[]).expect("both");
+    let SinkSettings::Postgres(settings) = &config.sinks["warehouse"].settings else { panic!("another type") };
+    let PostgresSettings { server, schema, table, create, search, notify } = &**settings;
+    assert_eq!((&*server.place(), &**schema, &**table), ("warehouse on db.internal", "public", "events"));
+    assert_eq!((*create, *search, notify), (true, Search::None, &None));
+    let SinkSettings::Sqlite(settings) = &config.sinks["local"].settings else { panic!("another type") };
+    let SqliteSettings { table, search, keep_for, keep_size, .. } = settings;
+    assert_eq!((&**table, *search, *keep_for, *keep_size), ("events", Search::None, None, None));
+    for sink in config.sinks.values() {
+        let shown = format!("{} {} {:?}", sink.settings.shown(), sink.settings.json(), sink.settings);
+        assert!(!shown.contains("pass@") && !shown.contains(":pass"), "{shown}");
+    }
+}
+
+#[test]
+fn what_a_table_cannot_be_is_said_with_its_key() {
+    for (change, key) in [
+        (("url = \"postgresql://channeld:pass@db.internal/warehouse\"\n", ""), "sinks.warehouse.url"),
+        (("postgresql://channeld:pass@db.internal/warehouse", "https://db"), "sinks.warehouse.url"),
+        (("type = \"postgres\"", "type = \"postgres\"\ntable = \"Events\""), "sinks.warehouse.table"),
+        (("type = \"postgres\"", "type = \"postgres\"\nschema = \"a.b\""), "sinks.warehouse.schema"),
+        (("type = \"postgres\"", "type = \"postgres\"\nnotify = \"a b\""), "sinks.warehouse.notify"),
+        (("type = \"postgres\"", "type = \"postgres\"\nsearch = \"all\""), "sinks.warehouse.search"),
+        (("type = \"postgres\"", "type = \"postgres\"\nformat = \"text\""), "sinks.warehouse.format"),
+        (("type = \"postgres\"", "type = \"postgres\"\nretry_wait = \"1s\""), "sinks.warehouse.retry_wait"),
+        (("type = \"sqlite\"", "type = \"sqlite\"\nkeep_size = \"10\""), "sinks.local.keep_size"),
+        (("type = \"sqlite\"", "type = \"sqlite\"\ncreate = false"), "sinks.local.create"),
+        (("path = \"/var/lib/channeld/events.db\"\n", ""), "sinks.local.path"),
+    ] {
+        let text = format!("{GOOD}{POSTGRES}{SQLITE}").replace(change.0, change.1);
+        let error = load(&text, &[]).expect_err(key);
+        assert_eq!(keys_of(&error), [key]);
+    }
+}
+
+#[test]
+fn two_sinks_do_not_share_a_file_and_two_instances_do_not_share_a_machine() {
+    let again = SQLITE.replace("sinks.local", "sinks.second");
+    let error = load(&format!("{GOOD}{SQLITE}{again}"), &[]).expect_err("the same file");
+    assert_eq!(keys_of(&error), ["sinks.second.path"]);
+    let file = "[sinks.other]\ntype = \"file\"\npath = \"/var/lib/channeld/events.db\"\n";
+    let error = load(&format!("{GOOD}{SQLITE}{file}"), &[]).expect_err("the same file");
+    assert_eq!(keys_of(&error), ["sinks.other.path"]);
+    let state = "[state]\nbackend = \"postgres\"\nurl = \"postgresql://channeld@db.internal/channeld\"\n";
+    let meant = GOOD.replace("type = \"stdout\"", "type = \"stdout\"\nper_instance = true");
+    let error = load(&format!("{meant}{POSTGRES}{SQLITE}{state}"), &[]).expect_err("a file is of one machine");
+    assert_eq!(keys_of(&error), ["sinks.local.type"]);
+}

@@ -1,0 +1,177 @@
+//! What `check --connect` says of the database.
+//!
+//! # Invariants
+//!
+//! * **Nothing is changed:** no schema is made, and no migration applied.
+//! * **What is wrong is said with what to do,** as SQL where SQL mends it.
+//!
+//! # Cancellation
+//!
+//! At any point.
+
+use std::error::Error;
+
+use tokio_postgres::types::Type;
+
+use super::connection::Connection;
+use super::schema::{MIGRATIONS, Schema};
+use super::{Arc, Postgres, PostgresSettings, StateError};
+use crate::postgres::{advice_on_standby, advised, answered};
+
+/// The oldest server whose statements are those written here, as `server_version_num` has it.
+const OLDEST: i32 = 130_000;
+
+/// What was seen of the database.
+#[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
+#[derive(Clone, Debug)]
+struct Seen {
+    number: i32,
+    version: String,
+    is_read_only: bool,
+    forgets: bool,
+    is_pooled: bool,
+    /// The role and the database, as SQL has them.
+    role: String,
+    database: String,
+    may_make_schema: bool,
+    has_schema: bool,
+    may_use: bool,
+    may_make_tables: bool,
+    may_change_tables: bool,
+    /// The migrations that were applied; `None` where that cannot be read, or there are none yet.
+    applied: Option<i32>,
+}
+
+impl Postgres {
+    /// Looks at the database and says what `run` will find there.
+    ///
+    /// # Errors
+    /// What `run` could not work with, and what to do.
+    pub async fn examine(settings: &PostgresSettings) -> Result<String, StateError> {
+        let connection = Connection::new(settings, &Arc::new(Schema::new(&settings.schema)))?;
+        let seen = look(&connection, settings).await;
+        let said = seen.map_err(|error| advice(&error, settings)).and_then(|seen| seen.assess(&settings.schema));
+        said.map_err(StateError::Unusable)
+    }
+}
+
+/// Looks by two connections at once, as an instance will use two.
+async fn look(connection: &Connection, settings: &PostgresSettings) -> Result<Seen, StateError> {
+    let (one, other) = (connection.look().await?, connection.look().await?);
+    let statement = include_str!("statements/examine.sql");
+    let schema = [(&settings.schema as _, Type::TEXT)];
+    let row = answered(one.client.query_typed(statement, &schema)).await?.pop();
+    let row = row.ok_or_else(|| StateError::Damaged("it says nothing of itself".to_owned()))?;
+    let process = answered(other.client.query_typed("select pg_backend_pid()", &[])).await?;
+    let process = process.first().map(|row| row.get::<_, i32>(0));
+    let mut seen = Seen {
+        number: row.get(0),
+        version: row.get(1),
+        is_read_only: row.get(2),
+        forgets: row.get(3),
+        // Two connections that are open share a process of the server only where a pooler stands between.
+        is_pooled: process == Some(row.get(4)),
+        role: row.get(5),
+        database: row.get(6),
+        may_make_schema: row.get(7),
+        has_schema: row.get(8),
+        may_use: row.get(9),
+        may_make_tables: row.get(10),
+        may_change_tables: row.get(12),
+        applied: None,
+    };
+    if row.get(11) && seen.may_use && seen.may_change_tables {
+        let rows = answered(one.client.query_typed(&connection.schema.applied, &[])).await?;
+        seen.applied = rows.first().map(|row| row.get(0));
+    }
+    Ok(seen)
+}
+
+impl Seen {
+    /// What `run` will do there; or why it cannot work, and what to do.
+    fn assess(&self, schema: &str) -> Result<String, String> {
+        match self.refusal().or_else(|| self.missing_right(schema)).or_else(|| self.newer(schema)) {
+            Some(why) => Err(why),
+            None => Ok(self.said(schema)),
+        }
+    }
+
+    fn applied(&self) -> usize {
+        usize::try_from(self.applied.unwrap_or(0)).unwrap_or(0)
+    }
+
+    /// How many migrations a start applies.
+    fn missing(&self) -> usize {
+        MIGRATIONS.len().saturating_sub(self.applied())
+    }
+
+    /// Why no right would help.
+    fn refusal(&self) -> Option<String> {
+        if self.number < OLDEST {
+            let (version, oldest) = (&self.version, OLDEST / 10_000);
+            return Some(format!("PostgreSQL {version} is too old: channeld needs {oldest} or newer"));
+        }
+        self.is_read_only.then(|| format!("it takes no writes, as a standby does not: {}", advice_on_standby("state")))
+    }
+
+    /// Which right is missing, and the SQL that gives it.
+    fn missing_right(&self, schema: &str) -> Option<String> {
+        let Self { role, database, .. } = self;
+        let (missing, known) = (self.missing(), MIGRATIONS.len());
+        let rows = format!("grant select, insert, update, delete on all tables in schema \"{schema}\" to {role}");
+        let (what, sql) = if !self.has_schema && !self.may_make_schema {
+            let what = format!("may make no schema in database {database}, and {schema} is not there");
+            (what, format!("create schema \"{schema}\" authorization {role}"))
+        } else if self.has_schema && !self.may_use {
+            let sql = format!("grant usage, create on schema \"{schema}\" to {role}; {rows}");
+            (format!("may not use schema {schema}"), sql)
+        } else if !self.may_change_tables {
+            (format!("may not change the tables of schema {schema}"), rows)
+        } else if self.has_schema && missing > 0 && !self.may_make_tables {
+            let what = format!("may make no tables in schema {schema}, which lacks {missing} of {known} migrations");
+            (what, format!("grant create on schema \"{schema}\" to {role}"))
+        } else {
+            return None;
+        };
+        Some(format!("role {role} {what}: as the owner of the database or a superuser run: {sql};"))
+    }
+
+    /// That a newer version has been there.
+    fn newer(&self, schema: &str) -> Option<String> {
+        let (applied, known) = (self.applied(), MIGRATIONS.len());
+        let advice = "run the version that wrote it, or a newer one";
+        let why = || format!("schema {schema} has {applied} migrations, and this channeld knows {known}: {advice}");
+        (applied > known).then(why)
+    }
+
+    fn said(&self, schema: &str) -> String {
+        let (missing, known) = (self.missing(), MIGRATIONS.len());
+        let state = match (self.has_schema, missing) {
+            (false, _) => "will be made".to_owned(),
+            (true, 0) => format!("is up to date ({known} migrations)"),
+            (true, _) => format!("is there, and {missing} of {known} migrations will be applied"),
+        };
+        let mut said = format!("PostgreSQL {}; schema {schema} {state}", self.version);
+        if self.is_pooled {
+            said += "; a pooler of transactions stands between, which is fine";
+        }
+        if self.forgets {
+            said += "; CAREFUL: synchronous_commit is off: if the server crashes, it may forget cursors that were recorded, and \
+                     events come again; turn it on for this role";
+        }
+        said
+    }
+}
+
+/// Why there is no connection, and what to do.
+fn advice(error: &StateError, settings: &PostgresSettings) -> String {
+    // What stands in an Arc is not found by its type.
+    let error: &(dyn Error + 'static) = match error {
+        StateError::Database(source) => &**source,
+        other => other,
+    };
+    advised(error, &settings.server, "state")
+}
+
+#[cfg(test)]
+mod tests;

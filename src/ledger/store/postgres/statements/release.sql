@@ -1,0 +1,5 @@
+-- Gives channels up, where they are still the instance's under these epochs.
+update {schema}.channels c
+set owner = null, released = clock_timestamp()
+from unnest($2::uuid[], $3::bigint[]) as given (channel_id, epoch)
+where c.channel_id = given.channel_id and c.owner = $1 and c.epoch = given.epoch

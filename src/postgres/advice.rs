@@ -1,0 +1,64 @@
+//! Why a database cannot be used, in an operator's words, and what to do.
+
+use std::error::Error;
+
+use rustls::Error as TlsError;
+use tokio_postgres::error::SqlState;
+
+use super::ServerSettings;
+use crate::http;
+use crate::telemetry::Chain;
+
+/// Why there is no connection, and what to do. `at` is the table of the configuration that has the keys, such as `state`.
+pub fn advised(error: &(dyn Error + 'static), server: &ServerSettings, at: &str) -> String {
+    match http::find::<tokio_postgres::Error>(error).and_then(tokio_postgres::Error::as_db_error) {
+        Some(said) => format!("the server says: {}; {}", said.message(), advice_on_refusal(said.code(), server, at)),
+        None => format!("{}; {}", Chain(error), advice_on_connecting(error, at)),
+    }
+}
+
+/// What to do where the server takes no writes. `at` is as in [`advised`].
+pub fn advice_on_standby(at: &str) -> String {
+    format!("name the primary in {at}.url, or all hosts and target_session_attrs=read-write")
+}
+
+/// What to do where the server answers, and refuses.
+fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> String {
+    let role = server.config.get_user().unwrap_or("of this user's name");
+    let database = server.config.get_dbname().unwrap_or(role);
+    match *code {
+        SqlState::INVALID_PASSWORD => format!("correct the password of role {role} in {at}.url"),
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            format!("let role {role} log in from here: create role, pg_hba.conf")
+        }
+        SqlState::INVALID_CATALOG_NAME => {
+            format!("as a superuser run: create database \"{database}\" owner \"{role}\";")
+        }
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            format!("as a superuser run: grant connect on database \"{database}\" to \"{role}\";")
+        }
+        SqlState::TOO_MANY_CONNECTIONS => "each instance needs several connections: raise max_connections".to_owned(),
+        SqlState::CANNOT_CONNECT_NOW => "wait until it has started".to_owned(),
+        _ => "look at the server's log".to_owned(),
+    }
+}
+
+/// What to do where there is no connection. The client's errors have no kinds, but for their words.
+fn advice_on_connecting(error: &(dyn Error + 'static), at: &str) -> String {
+    let words = Chain(error).to_string();
+    if let Some(explained) = http::explained(error) {
+        explained.to_owned()
+    } else if words.contains("password missing") {
+        format!("put the password into {at}.url or, better, into the file that {at}.url_file names")
+    } else if words.contains("does not support TLS") {
+        format!(
+            "turn TLS on there (ssl = on), or say sslmode=disable in {at}.url where the network between is your own"
+        )
+    } else if http::find::<TlsError>(error).is_some() {
+        format!("name the authority of its certificate in {at}.ca_file, and its host as the certificate has it")
+    } else if words.contains("does not allow writes") {
+        format!("no host of {at}.url is the primary: name that too")
+    } else {
+        format!("check host and port in {at}.url, and what stands between")
+    }
+}

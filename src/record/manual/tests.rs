@@ -1,0 +1,108 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::*;
+use crate::event::Event;
+use crate::record::line::{self, Verification};
+use crate::record::tests::{channel, proved};
+use crate::record::{Format, JSON, Message, Shape, Source, Template};
+use crate::verify::{Address, Hash, Proof};
+
+/// The members of these that hold what others have made.
+const OPAQUE: [&str; 2] = ["decoded", "event"];
+
+/// Each member of an object, and of the objects in it, by its path.
+fn paths(value: &Value, before: &str, into: &mut BTreeSet<String>) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let path = format!("{before}{name}");
+        if !OPAQUE.contains(&&*path) {
+            paths(value, &format!("{path}."), into);
+        }
+        into.insert(path);
+    }
+}
+
+fn paths_of(json: &[u8]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    paths(&serde_json::from_slice(json).unwrap(), "", &mut found);
+    found
+}
+
+/// The terms of a section.
+fn documented(section: &str) -> BTreeSet<String> {
+    let section = MANUAL.split("\n.SH ").find(|text| text.starts_with(section)).expect("it is there");
+    let terms = section.split("\n.TP\n.B ").skip(1);
+    terms.map(|term| term.lines().next().unwrap().to_owned()).collect()
+}
+
+/// A record with every field that there is: more than any event has.
+fn every_field() -> Vec<u8> {
+    let hash = Hash([7; 32]);
+    let proof = Proof {
+        digest: hash,
+        signers: vec![Address([8; 20])],
+        required: 1,
+        strangers: 0,
+        event_hash: hash,
+        workflow_owner: Address([9; 20]),
+        workflow_id: hash,
+        execution_id: hash,
+    };
+    let verification =
+        Verification { reason: Some("reason"), proof: Some(&proof), ..Verification::status(line::VERIFIED) };
+    let record = proved(r#""timestamp":1715688015"#, "{}");
+    let event = Event::parse(record.event()).unwrap();
+    let mut json = Vec::new();
+    line::render(&mut json, &channel(), &event.raw, Some(&event), Some("received"), &verification);
+    json
+}
+
+fn shaped(format: Format) -> Message {
+    let record = proved(r#""timestamp":1715688015,"watcher_id":"W""#, "{}");
+    Message::new(&Arc::new(record), &Shape { format, include_proof: true, ..Shape::default() })
+}
+
+#[test]
+fn every_field_that_is_written_has_its_paragraph_and_nothing_else_has() {
+    let mut written = paths_of(&every_field());
+    written.extend(paths_of(shaped(Format::Json).body()));
+    assert_eq!(documented("FIELDS"), written);
+}
+
+#[test]
+fn what_is_said_to_be_covered_is_what_covers_says() {
+    let json: Value = serde_json::from_slice(&every_field()).unwrap();
+    assert_eq!(json["verification"]["covers"], serde_json::json!(["decoded"]));
+    let paragraph = MANUAL.split("\n.TP\n").find(|text| text.starts_with(".B decoded\n")).unwrap();
+    assert!(paragraph.contains(" Signed. "), "{paragraph}");
+}
+
+#[test]
+fn every_format_is_described_with_its_members() {
+    let formats: BTreeSet<_> = documented("\"OTHER FORMATS\"");
+    let all = <Format as strum::VariantNames>::VARIANTS.iter().filter(|name| **name != "json");
+    assert_eq!(formats, all.map(|name| (*name).to_owned()).collect());
+    let Value::Object(event) = serde_json::from_slice(shaped(Format::CloudEvents).body()).unwrap() else {
+        panic!("an object")
+    };
+    for name in event.keys() {
+        assert!(MANUAL.contains(&format!("\\fB{name}\\fR")), "{name}");
+    }
+}
+
+#[test]
+fn the_example_is_a_record_with_every_field_that_a_sink_is_given_without_the_proof() {
+    let mut delivered = paths_of(&every_field());
+    delivered.remove("verification.reason");
+    assert_eq!(paths_of(EXAMPLE.as_bytes()), delivered);
+}
+
+#[test]
+fn the_template_that_is_shown_makes_json_of_each_sample() {
+    let (_, after) = MANUAL.split_once(".IP\n.nf\n").unwrap();
+    let (shown, _) = after.split_once(".fi\n").unwrap();
+    let template = Template::new(Source::Own(shown.into()), JSON, BTreeMap::new()).unwrap();
+    assert_eq!(template.try_samples(false, |_| true), Vec::<String>::new());
+}

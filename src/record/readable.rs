@@ -1,0 +1,141 @@
+//! The readable line of an event: the format `text`, and what `channeld demo` prints.
+//!
+//! # Invariants
+//!
+//! * **One line,** whatever an event holds: no control character, nothing that turns the direction of the text around, and
+//!   of each text of others a bounded part.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::facts::text;
+use super::line::{UNSIGNED, VERIFIED};
+use super::{Field, Record, rfc3339};
+use crate::event::{Object, Offset};
+
+/// The longest type, and the longest description of what happened, in UTF-16 units.
+const KIND_LIMIT: usize = 64;
+const WHAT_LIMIT: usize = 200;
+
+/// An event for people: the parts of its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readable {
+    /// `verified` or `unsigned`.
+    pub verdict: &'static str,
+    /// The channel's name.
+    pub channel: String,
+    /// Its place in the channel.
+    pub offset: Offset,
+    /// When it happened; empty where that is not known.
+    pub time: String,
+    /// Its type.
+    pub kind: String,
+    /// `service.name` of what was signed, or else the status and its reason; empty where there is neither.
+    pub what: String,
+    /// How many signatures it has, or that it has none.
+    pub proof: String,
+}
+
+/// What a record says of its proof.
+#[derive(Deserialize)]
+struct Head {
+    verification: Verification,
+}
+
+#[derive(Deserialize)]
+struct Verification {
+    #[serde(default)]
+    signers: Vec<IgnoredAny>,
+    required: Option<u64>,
+}
+
+impl Readable {
+    /// The parts of a record's line.
+    pub fn of(record: &Record) -> Self {
+        let what = signed_name(record).or_else(|| outcome(record)).unwrap_or_default();
+        Self {
+            verdict: if record.is_verified() { VERIFIED } else { UNSIGNED },
+            channel: record.channel.name.to_string(),
+            offset: record.offset,
+            time: record.time.and_then(rfc3339).unwrap_or_default(),
+            kind: printable(&limited(record.kind.as_ref(), KIND_LIMIT)),
+            what: printable(&limited(&what, WHAT_LIMIT)),
+            proof: proof(record),
+        }
+    }
+}
+
+/// `verdict channel offset  time  type  what  signatures`.
+impl fmt::Display for Readable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verdict, channel, offset, time, kind, what, proof } = self;
+        write!(f, "{verdict:<8} {channel} {offset:>5}  {time:<20}  {kind:<16}  {what:<28} {proof}")
+    }
+}
+
+/// `service.name`, as far as the network has signed them.
+fn signed_name(record: &Record) -> Option<String> {
+    let decoded = Object::read(record.decoded()?).ok()?;
+    let parts: Vec<_> = ["service", "name"].into_iter().filter_map(|name| text(&decoded, name)).collect();
+    Some(parts.join(".")).filter(|what| !what.is_empty())
+}
+
+/// The status and, where there is one, its reason.
+fn outcome(record: &Record) -> Option<String> {
+    let status = record.facts().get(Field::Status)?;
+    Some(match status_reason(record) {
+        Some(reason) => format!("{status}: {reason}"),
+        None => status.to_owned(),
+    })
+}
+
+/// Why the status is what it is, where the service says so.
+pub(super) fn status_reason(record: &Record) -> Option<Box<str>> {
+    let event = record.event();
+    let payload = Object::read(&event).ok()?.get::<Object<'_>>("payload").ok()??;
+    text(&payload, "status_reason").filter(|reason| !reason.trim().is_empty())
+}
+
+fn proof(record: &Record) -> String {
+    let head = serde_json::from_slice(&record.json).ok().filter(|_| record.is_verified());
+    match head {
+        Some(Head { verification: Verification { signers, required: Some(required) } }) => {
+            format!("{} of {required} signatures", signers.len())
+        }
+        _ => "no proof, by its nature".to_owned(),
+    }
+}
+
+/// A text of others, safe for a line that a person reads: without control characters, line breaks, and characters that turn
+/// the direction of the text around.
+pub fn printable(text: &str) -> String {
+    let is_unsafe = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.replace(is_unsafe, "\u{fffd}")
+}
+
+/// The beginning of a text: at most so many UTF-16 units, in which no target counts more than in its own way. What is cut off
+/// shows as `…`.
+pub(super) fn limited(text: &str, limit: usize) -> String {
+    if text.len() <= limit || text.encode_utf16().count() <= limit {
+        return text.to_owned();
+    }
+    let mut room = limit.saturating_sub(1);
+    let fits = |c: &char| {
+        let fits = c.len_utf16() <= room;
+        room = room.saturating_sub(if fits { c.len_utf16() } else { room });
+        fits
+    };
+    let mut cut: String = text.chars().take_while(fits).collect();
+    if limit > 0 {
+        cut.push('…');
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests;

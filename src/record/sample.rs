@@ -1,0 +1,35 @@
+//! The event that `channeld test-sink` delivers.
+//!
+//! # Invariants
+//!
+//! * **It cannot be taken for an event.** Its type is `channeld.test`, its channel has an id that no channel has, and it is not
+//!   said to be proved.
+
+use jiff::Timestamp;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::line::{UNSIGNED, Verification};
+use super::{ChannelRef, Lines, Record};
+use crate::event::{ChannelId, Event};
+
+/// Its type.
+const TEST_TYPE: &str = "channeld.test";
+
+/// The name of its channel.
+const TEST_CHANNEL: &str = "channeld-test";
+
+impl Record {
+    /// A notice that says of itself that it is a test of that sink, with that id, made at that time.
+    pub(crate) fn of_test(sink: &str, id: Uuid, at: Timestamp) -> Self {
+        let reason = format!("a test of the sink {sink}: nothing has happened");
+        let event = json!({
+            "event_id": id,
+            "headers": {"type": TEST_TYPE, "offset": 0, "proofs": []},
+            "payload": {"test": true, "status": "test", "status_reason": reason, "timestamp": at.as_second()},
+        });
+        let event = Event::parse(event.to_string().into()).expect("it has what every event has");
+        let channel = ChannelRef { name: TEST_CHANNEL.into(), id: ChannelId(Uuid::nil()) };
+        Self::new(&channel, &event, &Verification::status(UNSIGNED), &mut Lines::default().received(at))
+    }
+}

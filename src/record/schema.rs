@@ -1,0 +1,124 @@
+//! The record as JSON Schema, made of what channeld-record(5) says of its fields.
+//!
+//! # Invariants
+//!
+//! * **One description.** Names, types, and whether a field may be absent are read from the manual page.
+
+use serde_json::{Map, Value, json};
+
+use super::MANUAL;
+
+/// What the paragraph of `verification.digest` says of those after it.
+const SO_DO_THE_NEXT: &str = "like the fields that follow";
+
+/// A field as its paragraph says it is.
+struct Field {
+    /// The object that it is in, and its name.
+    within: Option<&'static str>,
+    name: &'static str,
+    schema: Value,
+    is_required: bool,
+}
+
+/// The schema of a record in the format `json`, as sinks are given it and commands show it.
+pub fn schema() -> Value {
+    let fields = fields();
+    let mut schema = object(&fields, None);
+    for parent in fields.iter().filter(|field| field.within.is_none()) {
+        if fields.iter().any(|field| field.within == Some(parent.name)) {
+            let mut nested = object(&fields, Some(parent.name));
+            nested["description"] = parent.schema["description"].clone();
+            schema["properties"][parent.name] = nested;
+        }
+    }
+    schema["properties"]["verification"]["properties"]["status"]["enum"] =
+        json!(["verified", "unsigned", "pending", "rejected"]);
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "channeld-record: what channeld delivers for an event".into();
+    schema["description"] = "Later versions may add fields: pass over those that you do not know.".into();
+    schema
+}
+
+fn object(fields: &[Field], within: Option<&str>) -> Value {
+    let own = || fields.iter().filter(|field| field.within == within);
+    let properties: Map<_, _> = own().map(|field| (field.name.to_owned(), field.schema.clone())).collect();
+    let required: Vec<_> = own().filter(|field| field.is_required).map(|field| field.name).collect();
+    json!({"type": "object", "properties": properties, "required": required})
+}
+
+/// The paragraphs of the section about fields.
+fn fields() -> Vec<Field> {
+    let (_, section) = MANUAL.split_once(".SH FIELDS\n").expect("the page has it");
+    let (section, _) = section.split_once("\n.SH ").expect("others follow");
+    let mut goes_on = None;
+    let field = |paragraph: &'static str| {
+        let (term, text) = paragraph.split_once('\n').expect("a term, and what is said of it");
+        let (within, name) = match term.split_once('.') {
+            Some((within, name)) => (Some(within), name),
+            None => (None, term),
+        };
+        let text = plain(text);
+        if text.contains(SO_DO_THE_NEXT) {
+            goes_on = Some(within);
+        }
+        let may_lack = goes_on == Some(within) || ["Absent", "Never delivered"].iter().any(|word| text.contains(word));
+        Field { within, name, schema: described(&text), is_required: !may_lack }
+    };
+    section.split(".TP\n.B ").skip(1).map(field).collect()
+}
+
+/// The type that a paragraph begins with.
+fn described(text: &str) -> Value {
+    let first = text.split(['.', ';']).next().unwrap_or_default();
+    let hex = |digits: &str| json!({"type": "string", "pattern": format!("^0x[0-9a-fA-F]{digits}$")});
+    let of_text = || match first {
+        _ if text.contains("0x and 64 hex digits") => hex("{64}"),
+        _ if text.contains("0x and 40 hex digits") => hex("{40}"),
+        _ if text.contains("0x and 130 hex digits") => hex("{130}"),
+        _ if text.contains("0x and hex") => hex("*"),
+        _ if text.contains("RFC 3339") => json!({"type": "string", "format": "date-time"}),
+        _ if first.contains("UUID") => json!({"type": "string", "format": "uuid"}),
+        _ => json!({"type": "string"}),
+    };
+    let mut schema = match first {
+        _ if first.starts_with("A list of texts") => json!({"type": "array", "items": of_text()}),
+        _ if first.starts_with("A text") => of_text(),
+        _ if first.starts_with("A number") => json!({"type": "integer", "minimum": 0}),
+        _ if first.starts_with("An object") => json!({"type": "object"}),
+        _ => json!({}),
+    };
+    if text.contains("null where") {
+        schema["type"] = json!([schema["type"].clone(), "null"]);
+    }
+    schema["description"] = text.into();
+    schema
+}
+
+/// Without the language of manual pages.
+fn plain(text: &str) -> String {
+    let line = |line: &str| match line.split_once(' ') {
+        Some((".B", rest)) => rest.to_owned(),
+        // Its parts are set without a space between them.
+        Some((".BR", rest)) => rest.replace(' ', ""),
+        _ => line.to_owned(),
+    };
+    let text = text.lines().map(line).collect::<Vec<_>>().join(" ");
+    text.replace("\\fB", "").replace("\\fR", "").replace("\\-", "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_has_a_type_and_those_that_may_lack_are_not_required() {
+        let schema = schema();
+        assert_eq!(schema["required"], json!(["channel", "channel_id", "offset", "event_id", "verification", "event"]));
+        assert_eq!(schema["properties"]["verification"]["required"], json!(["status", "covers"]));
+        assert_eq!(schema["properties"]["proof"]["required"], json!(["report", "context", "signatures"]));
+        assert_eq!(schema["properties"]["event_id"]["type"], json!(["string", "null"]));
+        for field in fields().iter().filter(|field| field.name != "decoded") {
+            assert!(!field.schema["type"].is_null(), "{} has no type", field.name);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! An event as a message: its subject, its headers and its size.
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+
+use super::subject::Pattern;
+use crate::event::{ChannelId, Offset};
+use crate::record::Message;
+use crate::sink::LaneRef;
+
+pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
+pub(super) const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
+pub(super) const EXPECTED_SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
+pub(super) const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
+pub(super) const ROLLUP: &str = "Nats-Rollup";
+pub(super) const BATCH_ID: &str = "Nats-Batch-Id";
+pub(super) const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";
+pub(super) const BATCH_COMMIT: &str = "Nats-Batch-Commit";
+
+const CHANNEL_ID: &str = "Channeld-Channel-Id";
+const OFFSET: &str = "Channeld-Offset";
+const SINK: &str = "Channeld-Sink";
+
+/// What the headers of a batch or of a fence add at the most.
+const MORE_HEADERS: usize = 400;
+
+/// An event that is ready to be published.
+#[derive(Clone, Debug)]
+pub(super) struct Outgoing {
+    /// Its place among the messages that were offered.
+    pub(super) index: usize,
+    pub(super) offset: Offset,
+    pub(super) subject: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Outgoing {
+    pub(super) fn new(index: usize, lane: &LaneRef, message: &Message, stream: &str, pattern: &Pattern) -> Self {
+        let record = message.record();
+        let mut headers = HeaderMap::new();
+        headers.insert(MESSAGE_ID, &*format!("{}:{}", record.channel.id, record.offset));
+        headers.insert(EXPECTED_STREAM, stream);
+        headers.insert("Content-Type", message.content_type());
+        headers.insert(CHANNEL_ID, &*record.channel.id.to_string());
+        headers.insert(OFFSET, &*record.offset.to_string());
+        headers.insert(SINK, &*lane.sink);
+        if let Some(id) = record.event_id {
+            headers.insert("Channeld-Event-Id", &*id.to_string());
+        }
+        headers.insert("Channeld-Verification", if record.is_verified() { "verified" } else { "unsigned" });
+        if let Some(digest) = &record.digest {
+            headers.insert("Channeld-Digest", &*digest.to_string());
+        }
+        let (subject, body) = (pattern.of(record), message.body().clone());
+        Self { index, offset: record.offset, subject, headers, body }
+    }
+
+    /// Its size as a server counts it against `max_payload`, which is of headers and body.
+    pub(super) fn size(&self) -> usize {
+        let line = |name: &str, value: &str| name.len() + value.len() + ": \r\n".len();
+        let headers = self.headers.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+        let lines: usize = headers.map(|(name, value)| line(name.as_ref(), value.as_ref())).sum();
+        lines + "NATS/1.0\r\n\r\n".len() + MORE_HEADERS + self.body.len()
+    }
+
+    /// With another id, where the server has seen the first one: what was delivered before is delivered again on purpose.
+    pub(super) fn again(mut self, position: u64) -> Self {
+        let id = self.headers.get(MESSAGE_ID).map(|id| format!("{id}:{position}")).unwrap_or_default();
+        self.headers.insert(MESSAGE_ID, &*id);
+        self
+    }
+}
+
+/// The offset in the headers of a message of this lane, as a server gives them back; `None` where it is of another.
+pub(super) fn offset_of(headers: &str, channel: ChannelId, sink: &str) -> Option<Offset> {
+    let value = |name: &str| {
+        let line = headers.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(line.trim())
+    };
+    let is_ours = value(SINK)? == sink && value(CHANNEL_ID)?.parse::<ChannelId>().is_ok_and(|id| id == channel);
+    value(OFFSET).filter(|_| is_ours)?.parse().ok()
+}

@@ -1,0 +1,291 @@
+//! The connection to the servers, and the requests of JetStream's API that the sink makes.
+//!
+//! # Invariants
+//!
+//! * **One connection a sink,** made at its first use. It is made again by itself when it has broken.
+//! * **Bounded.** Every request by the timeout.
+//! * **Refused or unknown.** A request that a server has answered with an error was not carried out. Of one without an answer
+//!   that is not known, and it may still be carried out later.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, RequestErrorKind, ServerAddr};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use rustls::ClientConfig;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::settings::{Login, NatsSettings};
+use crate::http;
+use crate::sink::SinkError;
+use crate::tasks::lock;
+
+/// Between two attempts to connect again.
+const RECONNECT: Duration = Duration::from_millis(250);
+
+/// Another message has come onto the subject meanwhile.
+pub(super) const WRONG_SEQUENCE: u64 = 10071;
+/// The server has seen the id of one of the messages.
+pub(super) const DUPLICATE: u64 = 10201;
+/// A message of the batch did not arrive, or none did for too long.
+const INCOMPLETE: u64 = 10176;
+/// The stream takes no batches, any more.
+const BATCHES_DISABLED: u64 = 10174;
+pub(super) const NO_STREAM: u64 = 10059;
+const NO_MESSAGE: u64 = 10037;
+const NAME_IN_USE: u64 = 10058;
+/// JetStream has no leader, is starting, or is at the limit of what it has in hand.
+const AWAY: [u64; 6] = [10008, 10009, 10104, 10118, 10164, 10210];
+/// The account, the stream or the server has no room, or no JetStream.
+const NO_ROOM: [u64; 10] = [10023, 10028, 10035, 10039, 10047, 10076, 10077, 10109, 10110, 10120];
+
+/// Why a request was not carried out, or may not have been.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// There is no answer.
+    Unanswered(String),
+    /// The server refuses it.
+    Refused(Refusal),
+}
+
+/// An error of JetStream's.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Refusal {
+    #[serde(default)]
+    pub(super) err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+/// What a stream says of a message that it has taken.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Ack {
+    pub(super) seq: u64,
+    #[serde(default)]
+    pub(super) duplicate: bool,
+}
+
+/// A message of a stream.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) sequence: u64,
+    pub(super) headers: String,
+    pub(super) body: Vec<u8>,
+}
+
+/// The servers, as this sink reaches them.
+pub(super) struct Server {
+    settings: Arc<NatsSettings>,
+    client: tokio::sync::Mutex<Option<Client>>,
+    /// Why the connection could not be made again, as far as it says.
+    trouble: Arc<Mutex<Option<String>>>,
+}
+
+impl Server {
+    pub(super) fn new(settings: Arc<NatsSettings>) -> Self {
+        Self { settings, client: tokio::sync::Mutex::default(), trouble: Arc::default() }
+    }
+
+    /// The connection, as long as it stands.
+    pub(super) async fn client(&self) -> Result<Client, SinkError> {
+        let mut client = self.client.lock().await;
+        let client = match &*client {
+            Some(client) => client.clone(),
+            None => client.insert(self.connect().await?).clone(),
+        };
+        if client.connection_state() == State::Connected {
+            return Ok(client);
+        }
+        let trouble = lock(&self.trouble).clone().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        Err(SinkError::away(format!("{} cannot be reached{trouble}", self.settings.shown_servers())))
+    }
+
+    async fn connect(&self) -> Result<Client, SinkError> {
+        let servers = self.settings.shown_servers();
+        let set_up = |message: String| misconfigured(&format!("connecting to {servers}"), &message);
+        let trouble = self.trouble.clone();
+        let options = match &self.settings.login {
+            Login::None => ConnectOptions::new(),
+            Login::Credentials(credentials) => ConnectOptions::with_credentials(credentials.expose())
+                .map_err(|_| set_up("credentials_file holds no credentials of a user".to_owned()))?,
+            Login::Password(user, password) => {
+                ConnectOptions::with_user_and_password(user.clone(), password.expose().to_owned())
+            }
+            Login::Token(token) => ConnectOptions::with_token(token.expose().to_owned()),
+        };
+        let tls = self.tls().map_err(|error| set_up(error.to_string()))?;
+        let options = options
+            .name("channeld")
+            .require_tls(self.settings.requires_tls())
+            .tls_client_config(tls)
+            .connection_timeout(self.settings.timeout)
+            .request_timeout(Some(self.settings.timeout))
+            .max_reconnects(None)
+            // By itself the library counts every connection of the process's life, and soon waits seconds for each.
+            .reconnect_delay_callback(|attempt| if attempt <= 1 { Duration::ZERO } else { RECONNECT })
+            .event_callback(move |event| {
+                let trouble = trouble.clone();
+                async move {
+                    match event {
+                        Event::Connected => *lock(&trouble) = None,
+                        Event::ServerError(error) => *lock(&trouble) = Some(error.to_string()),
+                        Event::ClientError(error) => *lock(&trouble) = Some(error.to_string()),
+                        _ => {}
+                    }
+                }
+            });
+        let addresses: Result<Vec<ServerAddr>, _> =
+            self.settings.servers.iter().map(|url| ServerAddr::from_url(url.clone())).collect();
+        let addresses = addresses.map_err(|error| set_up(error.to_string()))?;
+        // It gives up by itself after the timeout at each server.
+        options.connect(addresses).await.map_err(|error| {
+            let root = http::reason(&error);
+            match error.kind() {
+                ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+                    set_up(format!("it does not let us in ({root}): check the credentials, user, password or token"))
+                }
+                ConnectErrorKind::Tls => set_up(format!("TLS cannot be set up: {root}")),
+                _ => SinkError::away(format!("{servers} cannot be reached: {root}")),
+            }
+        })
+    }
+
+    fn tls(&self) -> Result<ClientConfig, rustls::Error> {
+        let NatsSettings { authorities, identity, .. } = &*self.settings;
+        let by = |is_used| http::server_tls(authorities.as_ref(), identity.as_ref(), is_used);
+        // A server may ask for TLS though nothing here says so.
+        by(true).or_else(|error| if self.settings.requires_tls() { Err(error) } else { by(false) })
+    }
+
+    /// Carries out a request of the API; `None` where there is no such thing.
+    async fn ask<T: DeserializeOwned>(&self, what: &str, request: &Value) -> Result<T, Failure> {
+        let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
+        let body = request.to_string().into();
+        let answer = timeout(self.settings.timeout, client.request(format!("$JS.API.{what}"), body)).await;
+        self.read(answer.ok()).and_then(|answer| serde_json::from_value(answer).map_err(unreadable))
+    }
+
+    /// What a stream's settings and state are; `None` where there is none.
+    pub(super) async fn stream<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
+        match self.ask(&format!("STREAM.INFO.{}", self.settings.stream), &json!({})).await {
+            Err(Failure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Makes a stream, where there is none of its name.
+    pub(super) async fn create(&self, stream: &Value) -> Result<(), Failure> {
+        match self.ask::<Value>(&format!("STREAM.CREATE.{}", self.settings.stream), stream).await {
+            Err(Failure::Refused(Refusal { err_code: NAME_IN_USE, .. })) => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    /// The last message on a subject.
+    pub(super) async fn last(&self, subject: &str) -> Result<Option<Stored>, Failure> {
+        self.message(&json!({"last_by_subj": subject})).await
+    }
+
+    /// The first message from `sequence` on, of those that a filter takes.
+    pub(super) async fn next(&self, sequence: u64, filter: &str) -> Result<Option<Stored>, Failure> {
+        self.message(&json!({"seq": sequence, "next_by_subj": filter})).await
+    }
+
+    async fn message(&self, request: &Value) -> Result<Option<Stored>, Failure> {
+        #[derive(Deserialize)]
+        struct Answer {
+            message: Message,
+        }
+        #[derive(Deserialize)]
+        struct Message {
+            seq: u64,
+            #[serde(default)]
+            hdrs: String,
+            #[serde(default)]
+            data: String,
+        }
+        let answer = self.ask::<Answer>(&format!("STREAM.MSG.GET.{}", self.settings.stream), request).await;
+        let Message { seq, hdrs, data } = match answer {
+            Err(Failure::Refused(Refusal { err_code: NO_MESSAGE, .. })) => return Ok(None),
+            answer => answer?.message,
+        };
+        let bytes = |text: String| STANDARD.decode(text).map_err(unreadable);
+        let headers = String::from_utf8_lossy(&bytes(hdrs)?).into_owned();
+        Ok(Some(Stored { sequence: seq, headers, body: bytes(data)? }))
+    }
+
+    /// Publishes a message, and waits for the stream's word.
+    pub(super) async fn publish(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<Ack, Failure> {
+        let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
+        let answer = timeout(self.settings.timeout, client.request_with_headers(subject, headers, body)).await;
+        self.read(answer.ok()).and_then(|answer| serde_json::from_value(answer).map_err(unreadable))
+    }
+
+    /// Publishes a message of a batch, which is answered with the batch.
+    pub(super) async fn send(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<(), Failure> {
+        let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
+        match timeout(self.settings.timeout, client.publish_with_headers(subject, headers, body)).await {
+            Ok(sent) => sent.map_err(|error| Failure::Unanswered(http::root_cause(&error))),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    fn read(&self, answer: Option<Result<async_nats::Message, async_nats::RequestError>>) -> Result<Value, Failure> {
+        let message = answer.ok_or_else(|| self.timed_out())?.map_err(|error| match error.kind() {
+            RequestErrorKind::TimedOut => self.timed_out(),
+            RequestErrorKind::NoResponders => Failure::Unanswered(
+                "nothing answers there: JetStream is off, still starting or without a leader".to_owned(),
+            ),
+            _ => Failure::Unanswered(http::root_cause(&error)),
+        })?;
+        let mut answer: Value = serde_json::from_slice(&message.payload).map_err(unreadable)?;
+        match answer.get_mut("error").map(Value::take) {
+            Some(error) => Err(Failure::Refused(serde_json::from_value(error).map_err(unreadable)?)),
+            None => Ok(answer),
+        }
+    }
+
+    fn timed_out(&self) -> Failure {
+        Failure::Unanswered(format!("no answer within {:?}", self.settings.timeout))
+    }
+
+    /// What follows from a failure, where nothing special does. A refusal is taken for the event's own fault where it is not
+    /// known to be something else's.
+    pub(super) fn error(&self, failure: Failure) -> SinkError {
+        let stream = &self.settings.stream;
+        match failure {
+            Failure::Unanswered(message) => SinkError::away(message),
+            Failure::Refused(Refusal { err_code, description }) => {
+                let said = format!("{description} (error {err_code})");
+                match err_code {
+                    INCOMPLETE | BATCHES_DISABLED | WRONG_SEQUENCE => SinkError::away(said),
+                    code if AWAY.contains(&code) => SinkError::away(said),
+                    NO_STREAM => misconfigured(
+                        &format!("using the stream {stream}"),
+                        &format!("{said}: make it, set create = true, or correct the name"),
+                    ),
+                    code if NO_ROOM.contains(&code) => misconfigured(
+                        &format!("publishing to the stream {stream}"),
+                        &format!("{said}: give the stream or the account more room"),
+                    ),
+                    _ => SinkError::refused(format!("the stream {stream} refuses it: {said}")),
+                }
+            }
+        }
+    }
+}
+
+/// An error that an operator has to mend, and that is no event's.
+pub(super) fn misconfigured(doing: &str, message: &str) -> SinkError {
+    SinkError::unusable(format!("{doing}: {message}"))
+}
+
+fn unreadable(error: impl std::error::Error) -> Failure {
+    Failure::Unanswered(format!("the answer cannot be read: {error}"))
+}

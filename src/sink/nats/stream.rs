@@ -1,0 +1,148 @@
+//! The stream: how it is made, and what must hold of one that is there.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::settings::NatsSettings;
+use super::subject::covers;
+
+/// The oldest server whose streams compare a message with the last one on another subject.
+const FENCED_SINCE: (u64, u64) = (2, 11);
+
+/// The oldest server that has atomic batches.
+const BATCHES_SINCE: (u64, u64) = (2, 12);
+
+/// A stream, as a server tells it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Stream {
+    config: Config,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "they are the server's")]
+struct Config {
+    #[serde(default)]
+    subjects: Vec<String>,
+    #[serde(default)]
+    retention: String,
+    #[serde(default)]
+    max_msg_size: i64,
+    #[serde(default)]
+    allow_atomic: bool,
+    #[serde(default)]
+    allow_rollup_hdrs: bool,
+    #[serde(default)]
+    sealed: bool,
+    #[serde(default)]
+    no_ack: bool,
+    #[serde(default)]
+    mirror: Option<Value>,
+}
+
+/// What a lane has to know of its stream.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    /// The filters of what it takes.
+    pub(super) subjects: Vec<String>,
+    /// Whether it takes several messages as one.
+    pub(super) batches: bool,
+    /// Whether a message may replace those before it on its subject.
+    pub(super) rollups: bool,
+    /// The largest message that it takes, in bytes; `None` where it says nothing.
+    pub(super) max_size: Option<usize>,
+}
+
+impl Facts {
+    pub(super) fn takes(&self, subject: &str) -> bool {
+        self.subjects.iter().any(|filter| covers(filter, subject))
+    }
+}
+
+/// The stream that is made where there is none.
+pub(super) fn wanted(settings: &NatsSettings, version: &str) -> Value {
+    let mut stream = json!({
+        "name": settings.stream,
+        "description": "events that channeld has verified",
+        "subjects": subjects(settings),
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": settings.replicas,
+        "allow_direct": true,
+        "allow_rollup_hdrs": true,
+    });
+    if is_since(version, BATCHES_SINCE) {
+        stream["allow_atomic"] = true.into();
+    }
+    stream
+}
+
+/// The subjects that a stream has to take.
+fn subjects(settings: &NatsSettings) -> [String; 2] {
+    [settings.subject.filter_of_all(), format!("{}.>", settings.positions)]
+}
+
+/// What a lane has to know of a stream, on a server of that version.
+///
+/// # Errors
+/// If lanes cannot use it: why, and what to do.
+pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> Result<Facts, String> {
+    let Config { subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror } =
+        stream.config;
+    let name = &settings.stream;
+    let positions = format!("{}.>", settings.positions);
+    if !is_since(version, FENCED_SINCE) {
+        return Err(format!(
+            "the server is NATS {version}, which cannot keep an instance that was overtaken from publishing: use 2.11 or \
+             newer, best 2.12, which has atomic batches"
+        ));
+    }
+    if mirror.is_some() || sealed || no_ack {
+        return Err(format!(
+            "{name} is a mirror, sealed or without acknowledgements: name a stream that takes messages"
+        ));
+    }
+    if retention != "limits" {
+        return Err(format!(
+            "the retention of {name} is {retention}, which deletes the positions of lanes: it must be limits; let a second \
+             stream of that retention take its messages from this one as its source"
+        ));
+    }
+    if !subjects.iter().any(|filter| covers(filter, &positions)) {
+        let list = [&subjects[..], std::slice::from_ref(&positions)].concat().join(",");
+        return Err(format!(
+            "{name} does not take the subject {positions}, on which lanes keep their positions: \
+             nats stream edit {name} --subjects={list:?}"
+        ));
+    }
+    let max_size = usize::try_from(max_msg_size).ok().filter(|size| *size > 0);
+    let batches = allow_atomic && is_since(version, BATCHES_SINCE);
+    Ok(Facts { subjects, batches, rollups: allow_rollup_hdrs, max_size })
+}
+
+/// What to say of a stream that can be used.
+pub(super) fn summary(facts: &Facts, settings: &NatsSettings, version: &str) -> String {
+    let name = &settings.stream;
+    let way = if facts.batches {
+        "atomic batches"
+    } else if is_since(version, BATCHES_SINCE) {
+        "one message at a time, which is slow: allow it atomic batches (allow_atomic)"
+    } else {
+        "one message at a time, which is slow: NATS 2.12 has atomic batches"
+    };
+    let all = settings.subject.filter_of_all();
+    let rest = if facts.takes(&all) {
+        String::new()
+    } else {
+        format!("; it does not take every subject like {all}: an event with another one would be refused")
+    };
+    format!("the stream {name} is there, on NATS {version}; exactly once, in {way}{rest}")
+}
+
+/// Whether a version is this one or newer. One that cannot be read is taken for an old one.
+fn is_since(version: &str, (major, minor): (u64, u64)) -> bool {
+    let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u64>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+}
+
+#[cfg(test)]
+mod tests;

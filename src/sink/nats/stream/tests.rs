@@ -1,0 +1,67 @@
+use serde_json::json;
+
+use super::*;
+use crate::sink::nats::settings::Login;
+
+fn settings() -> NatsSettings {
+    NatsSettings {
+        servers: vec!["nats://127.0.0.1:4222".parse().unwrap()],
+        login: Login::None,
+        authorities: None,
+        identity: None,
+        stream: "bus".to_owned(),
+        subject: "channeld.{channel}.{type}".parse().unwrap(),
+        positions: "positions".to_owned(),
+        create: true,
+        replicas: 3,
+        timeout: std::time::Duration::from_secs(1),
+    }
+}
+
+/// A stream as `wanted` makes it, with one setting that is another.
+fn with(name: &str, value: Value) -> Stream {
+    let mut config = wanted(&settings(), "2.12.0");
+    config[name] = value;
+    serde_json::from_value(json!({"config": config})).unwrap()
+}
+
+#[test]
+fn a_stream_that_is_made_can_be_used() {
+    let facts = facts(with("name", json!("bus")), &settings(), "2.12.0").unwrap();
+    assert!(facts.batches && facts.rollups && facts.max_size.is_none());
+    assert!(facts.takes("channeld.one.watcher.event") && facts.takes("positions.id.sink") && !facts.takes("other"));
+    let said = summary(&facts, &settings(), "2.12.0");
+    assert!(said.ends_with("exactly once, in atomic batches"), "{said}");
+    assert!(wanted(&settings(), "2.11.3").get("allow_atomic").is_none(), "an older server would refuse it");
+}
+
+#[test]
+fn a_stream_that_would_break_a_promise_is_refused_with_what_to_do() {
+    let cases = [
+        ("subjects", json!(["channeld.>"]), "positions.>"),
+        ("retention", json!("interest"), "must be limits"),
+        ("retention", json!("workqueue"), "must be limits"),
+        ("sealed", json!(true), "name a stream"),
+        ("no_ack", json!(true), "name a stream"),
+        ("mirror", json!({"name": "other"}), "name a stream"),
+    ];
+    for (name, value, expected) in cases {
+        let error = facts(with(name, value), &settings(), "2.12.0").expect_err(name);
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+    let error = facts(with("name", json!("bus")), &settings(), "2.9.10").expect_err("too old");
+    assert!(error.contains("NATS 2.9.10") && error.contains("2.12"), "{error}");
+}
+
+#[test]
+fn without_batches_and_without_all_subjects_it_is_used_and_said() {
+    for (stream, version, expected) in [
+        (with("allow_atomic", json!(false)), "2.15.1", "allow it atomic batches"),
+        (with("name", json!("bus")), "2.11.0", "NATS 2.12 has"),
+        (with("subjects", json!(["channeld.one.>", "positions.>"])), "2.12.1", "would be refused"),
+    ] {
+        let facts = facts(stream, &settings(), version).unwrap();
+        let said = summary(&facts, &settings(), version);
+        assert!(said.contains(expected), "{said}");
+    }
+}

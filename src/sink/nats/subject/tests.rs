@@ -1,0 +1,86 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::event::ChannelId;
+use crate::record::tests::notice;
+
+const PATTERN: &str = "channeld.{channel}.{type}";
+
+fn pattern(text: &str) -> Pattern {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[test]
+fn a_subject_is_made_of_the_pattern_and_holds_nothing_that_a_server_refuses() {
+    let long = "x".repeat(5_000);
+    let cases = [
+        ("wallet.status", "wallet.status"),
+        ("a b*c>d\\r\\n\\te", "a_b_c_d___e"),
+        ("", "_"),
+        (".", "_._"),
+        ("a..b.", "a._.b._"),
+        ("ünïcode", "_n_code"),
+        ("$JS.API", "_JS.API"),
+        (&long, &long[..VALUE_LIMIT]),
+    ];
+    for (kind, expected) in cases {
+        let record = notice(kind, "{}");
+        let channel = &record.channel.name;
+        assert_eq!(pattern(PATTERN).of(&record), format!("channeld.{channel}.{expected}"), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_pattern_that_could_not_be_a_subject_is_refused() {
+    for text in [
+        "",
+        "events",
+        "{type}",
+        "{channel}.{type}",
+        "a..{type}",
+        ".a.b",
+        "a.b.",
+        "a.{what}",
+        "a.{type",
+        "a.type}",
+        "a.*",
+        "a.>",
+        "a. b",
+        "a.ü",
+        "$JS.{type}",
+    ] {
+        assert!(text.parse::<Pattern>().is_err(), "{text}");
+    }
+    for text in [PATTERN, "a.{channel_id}", "a.x-{channel}.b.{type}.c", "one.subject"] {
+        assert_eq!(pattern(text).to_string(), text);
+    }
+}
+
+#[test]
+fn a_filter_takes_every_subject_of_its_pattern() {
+    let channel = ChannelRef { name: Arc::from("one"), id: ChannelId::default() };
+    let cases = [
+        (PATTERN, "channeld.one.>", "channeld.*.>"),
+        ("a.{channel}", "a.one", "a.*"),
+        ("a.x-{channel}.b", "a.x-one.b", "a.*.b"),
+        ("a.{type}.{channel}", "a.>", "a.>"),
+        ("a.b-{type}", "a.>", "a.>"),
+    ];
+    for (text, filter, all) in cases {
+        assert_eq!((&*pattern(text).filter(&channel), &*pattern(text).filter_of_all()), (filter, all), "{text}");
+    }
+}
+
+#[test]
+fn a_filter_covers_what_it_takes_alone() {
+    for (filter, subject) in
+        [(">", "a.b"), ("a.>", "a.b.c"), ("a.*", "a.b"), ("a.b", "a.b"), ("a.>", "a.>"), ("a.*.>", "a.*.b")]
+    {
+        assert!(covers(filter, subject), "{filter} {subject}");
+    }
+    for (filter, subject) in
+        [("a.>", "a"), ("a.*", "a.b.c"), ("a.b", "a.c"), ("a.*", "a.>"), ("a.b", "a.*"), ("a.b.c", "a.b"), ("a", "a.b")]
+    {
+        assert!(!covers(filter, subject), "{filter} {subject}");
+    }
+}

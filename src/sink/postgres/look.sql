@@ -1,0 +1,28 @@
+-- What there is of a table: $1 its schema, $2 its name and $3 that of its positions, as SQL has them.
+with found as (
+    select to_regnamespace(quote_ident($1)) as schema, to_regclass($2) as events, to_regclass($3) as progress
+)
+select current_setting('server_version'),
+    pg_is_in_recovery() or current_setting('transaction_read_only')::bool,
+    current_setting('server_encoding'),
+    current_setting('synchronous_commit') = 'off',
+    quote_ident(current_user),
+    exists (select from pg_settings where name = 'default_toast_compression' and 'lz4' = any(enumvals)),
+    schema is not null,
+    coalesce(has_schema_privilege(schema::oid, 'create'), has_database_privilege(current_database(), 'create')),
+    coalesce((
+        select array_agg(attname::text) from pg_attribute
+        where attrelid = events and attnum > 0 and not attisdropped
+    ), '{}'),
+    exists (
+        select from pg_index i where i.indrelid = events and i.indisunique and i.indpred is null and (
+            select array_agg(a.attname::text order by a.attname) from pg_attribute a
+            where a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+        ) = '{channel_id,event_offset}'
+    ),
+    progress is not null,
+    coalesce(has_table_privilege(events::oid, 'select') and has_table_privilege(events::oid, 'insert'), true)
+        and coalesce(has_table_privilege(progress::oid, 'select') and has_table_privilege(progress::oid, 'insert')
+            and has_table_privilege(progress::oid, 'update'), true),
+    exists (select from pg_extension where extname = 'pg_trgm')
+from found

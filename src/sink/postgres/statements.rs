@@ -1,0 +1,50 @@
+//! The statements over the tables.
+
+use super::PostgresSettings;
+use crate::sink::table::{COLUMNS, Kind, joined, quoted};
+
+/// Parameters of a statement before those of the columns.
+const BEFORE: usize = 4;
+
+/// The statements. `$1` to `$4` are the channel, the sink, the position and the epoch.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) insert: String,
+    pub(super) claim: String,
+}
+
+impl Statements {
+    pub(super) fn of(settings: &PostgresSettings) -> Self {
+        let (table, progress) = (settings.quoted(), settings.progress());
+        // A lease that is not shared has epoch 0 and is always in force.
+        let lane = format!(
+            "lane as (insert into {progress} as p (channel_id, sink, through, epoch) values ($1, $2, $3, $4) \
+             on conflict (channel_id, sink) do update set through = greatest(p.through, excluded.through), \
+             epoch = excluded.epoch where p.epoch <= excluded.epoch or excluded.epoch = 0 returning 1)"
+        );
+        let names = joined(COLUMNS.iter().map(|column| quoted(column.name)), ", ");
+        let arrays = joined((1..=COLUMNS.len()).map(|number| format!("${}", BEFORE + number)), ", ");
+        let values = COLUMNS.iter().map(|column| {
+            let cast = if column.kind == Kind::Json { "::jsonb" } else { "" };
+            format!("given.{}{cast}", quoted(column.name))
+        });
+        let values = joined(values, ", ");
+        let [notified, note] = [1, 2].map(|number| BEFORE + COLUMNS.len() + number);
+        let notify = match settings.notify {
+            Some(_) => format!(", (select pg_notify(${notified}, ${note}) from written limit 1)"),
+            None => String::new(),
+        };
+        Self {
+            insert: format!(
+                "with {lane}, written as (insert into {table} ({names}) \
+                 select {values} from lane, unnest({arrays}) as given ({names}) \
+                 on conflict (channel_id, event_offset) do nothing returning 1) \
+                 select (select count(*) from lane){notify}"
+            ),
+            claim: format!(
+                "with {lane} select coalesce((select array_agg(event_offset) from {table} \
+                 where channel_id = $1 and event_offset = any($5)), '{{}}') from lane"
+            ),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What the database has of the tables, and the SQL for what it lacks.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::PostgresSettings;
+use super::cells::Parameter;
+use crate::postgres::{DatabaseError, advice_on_standby, answered};
+use crate::sink::table::{COLUMNS, Column, Kind, Search, joined, quoted, searched};
+
+/// The column of the full-text search.
+const SEARCH: &str = "search";
+
+/// The most letters of an event that are searched: a `tsvector` has a limit of its own.
+const SEARCHED: usize = 200_000;
+
+/// What was seen.
+#[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) version: String,
+    pub(super) is_read_only: bool,
+    pub(super) encoding: String,
+    pub(super) forgets: bool,
+    /// As SQL has it.
+    pub(super) role: String,
+    pub(super) has_lz4: bool,
+    pub(super) has_schema: bool,
+    pub(super) may_make: bool,
+    /// None where there is no table.
+    pub(super) columns: Vec<String>,
+    pub(super) has_key: bool,
+    pub(super) has_progress: bool,
+    pub(super) may_write: bool,
+    pub(super) has_trigrams: bool,
+}
+
+impl Seen {
+    pub(super) async fn look(client: &Client, settings: &PostgresSettings) -> Result<Self, DatabaseError> {
+        let (table, progress) = (settings.quoted(), settings.progress());
+        let names: [Parameter<'_>; 3] =
+            [(&settings.schema as _, Type::TEXT), (&table as _, Type::TEXT), (&progress as _, Type::TEXT)];
+        let rows = answered(client.query_typed(include_str!("look.sql"), &names)).await?;
+        let row = rows.first().expect("a query without a table gives one row");
+        Ok(Self {
+            version: row.get(0),
+            is_read_only: row.get(1),
+            encoding: row.get(2),
+            forgets: row.get(3),
+            role: row.get(4),
+            has_lz4: row.get(5),
+            has_schema: row.get(6),
+            may_make: row.get(7),
+            columns: row.get(8),
+            has_key: row.get(9),
+            has_progress: row.get(10),
+            may_write: row.get(11),
+            has_trigrams: row.get(12),
+        })
+    }
+
+    /// The SQL that makes what is missing, which may be run twice; or why it is not made, and what to do.
+    pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<String, String> {
+        if self.is_read_only {
+            return Err(format!("it takes no writes, as a standby does not: {}", advice_on_standby(at)));
+        }
+        let (table, missing) = (settings.quoted(), self.statements(settings));
+        if let Some(column) = self.foreign() {
+            return Err(format!(
+                "table {table} has no column {column}: it is not channeld's, or was changed; name another in {at}.table, or \
+                 rename that one"
+            ));
+        }
+        let grants = self.grants(settings);
+        if !missing.is_empty() && !settings.create {
+            return Err(format!(
+                "table {table} is not as it is to be, and {at}.create is false: run: {missing} {grants}"
+            ));
+        }
+        if !missing.is_empty() && !self.may_make && self.columns.is_empty() {
+            let Self { role, .. } = self;
+            return Err(format!(
+                "role {role} may make no tables in schema {}: as its owner run: {missing} {grants}",
+                settings.schema
+            ));
+        }
+        if !self.may_write && !self.columns.is_empty() {
+            return Err(format!("role {} may not write to table {table}: as its owner run: {grants}", self.role));
+        }
+        Ok(missing)
+    }
+
+    /// A column without which a table is not ours.
+    fn foreign(&self) -> Option<&'static str> {
+        let needed = COLUMNS.iter().filter(|column| column.is_needed && !self.has(column.name));
+        needed.map(|column| column.name).next().filter(|_| !self.columns.is_empty())
+    }
+
+    fn has(&self, column: &str) -> bool {
+        self.columns.iter().any(|name| name == column)
+    }
+
+    fn statements(&self, settings: &PostgresSettings) -> String {
+        let mut statements = Vec::new();
+        if !self.has_schema {
+            statements.push(format!("create schema if not exists {};", quoted(&settings.schema)));
+        }
+        if settings.search == Search::Trigrams && !self.has_trigrams {
+            statements.push("create extension if not exists pg_trgm;".to_owned());
+        }
+        if self.columns.is_empty() {
+            statements.push(self.create(settings));
+        } else {
+            statements.extend(self.lacking(settings));
+        }
+        if !self.has_progress {
+            // Space in its pages for the next version of a row: it is changed all the time.
+            statements.push(format!(
+                "create table if not exists {} (channel_id uuid, sink text, through bigint, epoch bigint not null, \
+                 primary key (channel_id, sink)) with (fillfactor = 20);",
+                settings.progress()
+            ));
+        }
+        statements.join(" ")
+    }
+
+    fn create(&self, settings: &PostgresSettings) -> String {
+        let (table, name) = (settings.quoted(), &settings.table);
+        let columns = COLUMNS.iter().map(|column| self.defined(column)).chain(generated(settings.search));
+        let columns = joined(columns, ", ");
+        let mut created = format!(
+            "create table if not exists {table} ({columns}, primary key (channel_id, event_offset)); \
+             create index if not exists \"{name}_time\" on {table} using brin (\"time\") with (pages_per_range = 32); \
+             create index if not exists \"{name}_event_id\" on {table} (event_id); \
+             create index if not exists \"{name}_operation_id\" on {table} (operation_id) where operation_id is not null;"
+        );
+        created.extend(index(settings));
+        created
+    }
+
+    /// The columns that are not there, and the key.
+    fn lacking(&self, settings: &PostgresSettings) -> Vec<String> {
+        let table = settings.quoted();
+        let add = |column: String| format!("alter table {table} add column if not exists {column};");
+        let lacking = COLUMNS.iter().filter(|column| !self.has(column.name)).map(|column| add(self.defined(column)));
+        let mut lacking: Vec<_> = lacking.collect();
+        if !self.has_key {
+            lacking.push(format!("alter table {table} add primary key (channel_id, event_offset);"));
+        }
+        if !self.has(SEARCH) {
+            lacking.extend(generated(settings.search).map(add));
+            lacking.extend(index(settings));
+        }
+        lacking
+    }
+
+    fn defined(&self, column: &Column) -> String {
+        let (name, kind) = (quoted(column.name), column.kind.postgres());
+        // Several times as fast as the server's own, and about as small.
+        let is_long = matches!(column.name, "record" | "decoded" | "proof");
+        let compression = if is_long && self.has_lz4 { " compression lz4" } else { "" };
+        format!("{name} {kind}{compression}{}", if column.is_needed { " not null" } else { "" })
+    }
+
+    fn grants(&self, settings: &PostgresSettings) -> String {
+        let (role, schema) = (&self.role, quoted(&settings.schema));
+        let (table, progress) = (settings.quoted(), settings.progress());
+        format!(
+            "grant usage on schema {schema} to {role}; grant select, insert on {table} to {role}; \
+             grant select, insert, update on {progress} to {role};"
+        )
+    }
+
+    /// What is there, for an operator. `missing` is the SQL that a start will run.
+    pub(super) fn said(&self, settings: &PostgresSettings, missing: &str) -> String {
+        let table = format!("{}.{}", settings.schema, settings.table);
+        let state = match (missing.is_empty(), self.columns.is_empty()) {
+            (true, _) => "is there".to_owned(),
+            (false, true) => "will be made".to_owned(),
+            (false, false) => format!("is there, and this will be run: {missing}"),
+        };
+        let mut said = format!("PostgreSQL {}; table {table} {state}", self.version);
+        if self.encoding != "UTF8" {
+            let advice = "an event with characters that it has not is refused";
+            said = format!("{said}; CAREFUL: the database's encoding is {}: {advice}", self.encoding);
+        }
+        if self.forgets {
+            said += "; CAREFUL: synchronous_commit is off: if the server crashes, it may forget events that count as \
+                     delivered; turn it on for this role";
+        }
+        said
+    }
+}
+
+/// The column that is searched, made by the server of others.
+fn generated(search: Search) -> Option<String> {
+    let text = searched(|column| {
+        let name = quoted(column.name);
+        match column.kind {
+            Kind::Text => format!("coalesce({name}, '')"),
+            Kind::Hash => format!("coalesce('0x' || encode({name}, 'hex'), '')"),
+            Kind::Id | Kind::Number | Kind::Time | Kind::Json => format!("coalesce({name}::text, '')"),
+        }
+    });
+    let (kind, value) = match search {
+        Search::None => return None,
+        Search::Words => ("tsvector", format!("to_tsvector('simple', left({text}, {SEARCHED}))")),
+        Search::Trigrams => ("text", format!("left({text}, {SEARCHED})")),
+    };
+    Some(format!("{SEARCH} {kind} generated always as ({value}) stored"))
+}
+
+fn index(settings: &PostgresSettings) -> Option<String> {
+    let class = match settings.search {
+        Search::None => return None,
+        Search::Words => "",
+        Search::Trigrams => " gin_trgm_ops",
+    };
+    let (table, name) = (settings.quoted(), &settings.table);
+    Some(format!(" create index if not exists \"{name}_search\" on {table} using gin ({SEARCH}{class});"))
+}

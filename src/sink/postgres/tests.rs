@@ -1,0 +1,40 @@
+use bytes::Bytes;
+
+use super::*;
+use crate::sink::table::{COLUMNS, Cell};
+
+#[test]
+fn json_is_kept_from_jsonb_only_where_it_is_refused() {
+    for json in [
+        r#"{"a":"\u0001\\u0000 \ud83d\ude00 \"","b":[1,-2.5e3,0,1e131071,1e-16383,true,null]}"#,
+        r#"{"n":123456789012345678901234567890123456789012345678901234567890.5}"#,
+        r#""1e999999999""#,
+    ] {
+        assert!(!jsonb::refuses(json.as_bytes()), "{json}");
+    }
+    for json in [
+        r#"{"a":"x\u0000"}"#,
+        r#"{"\u0000":1}"#,
+        r#"["\ud800"]"#,
+        r#"["\ud800\u0041"]"#,
+        r#"["\ude00"]"#,
+        "[1e400000]",
+        "[1e-400000]",
+        "[1e99999999999999999999]",
+    ] {
+        assert!(jsonb::refuses(json.as_bytes()), "{json}");
+    }
+}
+
+fn row_of(bytes: usize) -> Row {
+    let mut cells = vec![Cell::Null; COLUMNS.len()];
+    cells[0] = Cell::Json(Bytes::from(vec![b'x'; bytes]));
+    Row(cells)
+}
+
+#[test]
+fn rows_of_many_bytes_go_into_several_statements_and_a_row_of_more_goes_alone() {
+    let rows = [1, AT_ONCE_BYTES / 2, AT_ONCE_BYTES, 5, 5].map(row_of);
+    assert_eq!(parts(&rows), [3..5, 2..3, 0..2]);
+    assert_eq!(parts(&rows[2..]), [1..3, 0..1]);
+}

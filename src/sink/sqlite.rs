@@ -1,0 +1,103 @@
+//! SQLite: a row an event, in one file, each event exactly once.
+//!
+//! ```text
+//! deliver ─┐  rows are made here, off the writer's turn
+//! resume ──┴─► writer ──► database     one thread and one connection for all lanes: their rows share transactions
+//!                └──────► upkeep       what is older, or more, than is kept
+//! ```
+//!
+//! # Invariants
+//!
+//! * **Synced before `Ok`.** A batch counts as delivered when its transaction is on the disk: `synchronous = FULL`.
+//! * **Rows and position together.** They are one transaction. A row that is there is passed over when it is offered again.
+//! * **Readable while written.** The log is written ahead: readers and the writer do not block each other.
+//! * **The path leads to the file.** One that was moved or removed is closed, and a new one is made.
+//!
+//! # Cancellation
+//!
+//! A transaction that was begun ends, whether or not it is still awaited.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use super::table::Row;
+use super::{Delivery, Recorded, Sink, SinkError, Undelivered, blocking};
+use crate::event::Offset;
+use crate::metrics::UpkeepFailures;
+
+mod database;
+mod probe;
+mod refusal;
+mod schema;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod writer;
+
+pub use settings::SqliteSettings;
+
+use writer::{Work, Writer};
+
+/// Events offered at once.
+const AT_ONCE: usize = 500;
+
+/// Writes events into a table, shared by any number of channels.
+#[derive(Debug)]
+pub struct Sqlite {
+    settings: Arc<SqliteSettings>,
+    failures: UpkeepFailures,
+    /// Begun at the first use.
+    writer: OnceLock<Writer>,
+}
+
+impl Sqlite {
+    /// The database, opened when it is first used, and created in a directory that exists. `failures` counts what fails in
+    /// deleting what is not kept.
+    pub fn new(settings: SqliteSettings, failures: UpkeepFailures) -> Self {
+        Self { settings: Arc::new(settings), failures, writer: OnceLock::new() }
+    }
+
+    /// Where its database is.
+    pub fn path(&self) -> &Path {
+        &self.settings.path
+    }
+
+    fn writer(&self) -> &Writer {
+        self.writer.get_or_init(|| Writer::start(self.settings.clone(), self.failures.clone()))
+    }
+}
+
+#[async_trait]
+impl Sink for Sqlite {
+    /// Claims the lane in the table, so that an older claim writes no more.
+    async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+        let work = Work::claim(lane.lane.clone(), lane.epoch, lane.through, lane.owed.clone());
+        self.writer().carry_out(work).await.map_err(|undelivered| undelivered.error)
+    }
+
+    async fn probe(&self) -> Result<String, SinkError> {
+        let settings = self.settings.clone();
+        blocking(move || probe::probe(&settings)).await
+    }
+
+    async fn reopen(&self) -> Result<(), SinkError> {
+        if let Some(writer) = self.writer.get() { writer.reopen().await } else { Ok(()) }
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let messages = delivery.messages.to_vec();
+        let made = move || messages.iter().map(|message| Row::of(message, Timestamp::now())).collect();
+        let rows = blocking(made).await;
+        let work = Work::rows(delivery.lane.clone(), delivery.epoch, delivery.through, rows);
+        self.writer().carry_out(work).await.map(drop::<BTreeSet<Offset>>)
+    }
+}

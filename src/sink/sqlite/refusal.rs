@@ -1,0 +1,96 @@
+//! Why SQLite does not take something, in an operator's words.
+
+use std::io;
+use std::path::Path;
+
+use rusqlite::ErrorCode;
+
+use crate::sink::SinkError;
+
+/// What happened, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    message: String,
+    blame: Blame,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blame {
+    /// This event: another may be taken.
+    Event,
+    /// The database, for now.
+    Database,
+    /// The database, until an operator acts.
+    Operator,
+}
+
+impl Failure {
+    pub(super) fn of(error: &rusqlite::Error, path: &Path) -> Self {
+        let path = path.display();
+        let (blame, advice) = match error.sqlite_error_code() {
+            Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {
+                (Blame::Event, "a constraint or a trigger that was added to the table refuses this event")
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                (Blame::Database, "another program holds it locked: end its transaction")
+            }
+            Some(ErrorCode::DiskFull) => {
+                (Blame::Operator, "make room on its file system, or set keep_for or keep_size")
+            }
+            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
+                Blame::Operator,
+                "the file and its directory must be channeld's to write, for its log stands beside it",
+            ),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+                Blame::Operator,
+                "it is damaged or no SQLite database: move it away, and a new one is made; `sqlite3 FILE .recover` reads what \
+                 is left, and `channeld replay` delivers the rest again",
+            ),
+            Some(ErrorCode::SystemIoFailure) => (Blame::Operator, "look at its disk and at the system's log"),
+            _ => (Blame::Operator, "was its table changed? `channeld check --connect` says what it lacks"),
+        };
+        Self { message: format!("writing to {path}: {error}; {advice}"), blame }
+    }
+
+    pub(super) fn opening(error: &io::Error, path: &Path) -> Self {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "; make its directory",
+            io::ErrorKind::PermissionDenied => "; it and its directory must be channeld's to write",
+            _ => "",
+        };
+        Self { message: format!("opening {}: {error}{advice}", path.display()), blame: Blame::Operator }
+    }
+
+    /// It has gone while it was opened.
+    pub(super) fn missing(path: &Path) -> Self {
+        Self { message: format!("{} has just been moved away", path.display()), blame: Blame::Database }
+    }
+
+    pub(super) fn without_log(path: &Path) -> Self {
+        let message = format!(
+            "the file system of {} takes no log written ahead, as one of the network: put the database on a local disk",
+            path.display()
+        );
+        Self { message, blame: Blame::Operator }
+    }
+
+    pub(super) fn of_table(message: String) -> Self {
+        Self { message, blame: Blame::Operator }
+    }
+
+    /// Whether no event would be taken.
+    pub(super) fn is_of_the_database(&self) -> bool {
+        self.blame != Blame::Event
+    }
+}
+
+impl Failure {
+    pub(super) fn error(self) -> SinkError {
+        let Self { message, blame } = self;
+        match blame {
+            Blame::Event => SinkError::refused(message),
+            Blame::Database => SinkError::away(message),
+            Blame::Operator => SinkError::unusable(message),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The tables, and the statements over them.
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use tracing::info;
+
+use super::SqliteSettings;
+use super::refusal::Failure;
+use crate::sink::table::{COLUMNS, Search, joined, names, progress, quoted, searched};
+
+/// Counts for a database that is made, and does nothing to one that is there. Freed pages can be given back.
+pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_vacuum = incremental;";
+
+/// A cache of 8 MiB. A log that a long reader has made long is cut.
+pub(super) const AFTER_THE_LOG: &str =
+    "pragma synchronous = full; pragma cache_size = -8192; pragma journal_size_limit = 67108864;";
+
+/// The statements.
+#[derive(Clone, Debug)]
+pub(super) struct Statements {
+    pub(super) progress_table: String,
+    pub(super) progress: String,
+    pub(super) insert: String,
+    pub(super) look: String,
+    /// Puts a row into the full-text index.
+    pub(super) index: Option<String>,
+    pub(super) oldest: String,
+    /// Deletes the rows up to an id.
+    pub(super) delete: Vec<String>,
+}
+
+impl Statements {
+    pub(super) fn of(settings: &SqliteSettings) -> Self {
+        let (table, progress_table) = (quoted(&settings.table), progress(&settings.table));
+        let (search, progress) = (search_table(&settings.table), quoted(&progress_table));
+        let values = joined((1..=COLUMNS.len()).map(|number| format!("?{number}")), ", ");
+        let names = names();
+        let has_index = settings.search != Search::None;
+        let mut delete = vec![format!("delete from {table} where id <= ?1")];
+        if has_index {
+            // As older readers know it: what was put in is given again to be taken out.
+            let text = indexed();
+            let taken_out = format!("select 'delete', id, {text} from {table} where id <= ?1");
+            delete.insert(0, format!("insert into {search} ({search}, rowid, text) {taken_out}"));
+        }
+        Self {
+            progress: format!(
+                "insert into {progress} as p (channel_id, sink, through, epoch) values (?1, ?2, ?3, ?4) \
+                 on conflict (channel_id, sink) do update set \
+                 through = max(ifnull(p.through, excluded.through), ifnull(excluded.through, p.through)), \
+                 epoch = excluded.epoch where p.epoch <= excluded.epoch or excluded.epoch = 0"
+            ),
+            progress_table,
+            insert: format!(
+                "insert into {table} ({names}) values ({values}) on conflict (channel_id, event_offset) do nothing"
+            ),
+            look: format!("select 1 from {table} where channel_id = ?1 and event_offset = ?2"),
+            index: has_index.then(|| format!("{} where id = ?1", fill(&settings.table))),
+            oldest: format!("select id, delivered, octet_length(record) from {table} order by id limit ?1"),
+            delete,
+        }
+    }
+}
+
+fn search_table(table: &str) -> String {
+    quoted(&format!("{table}_search"))
+}
+
+/// What the full-text index has of a row.
+fn indexed() -> String {
+    searched(|column| format!("ifnull({}, '')", column.name))
+}
+
+/// Copies rows into the full-text index.
+fn fill(table: &str) -> String {
+    let search = search_table(table);
+    let table = quoted(table);
+    let text = indexed();
+    format!("insert into {search} (rowid, text) select id, {text} from {table}")
+}
+
+/// What makes the tables.
+fn create(table: &str) -> String {
+    let column =
+        |name: &str, kind: &str, is_needed| format!("{name} {kind}{}", if is_needed { " not null" } else { "" });
+    let columns = COLUMNS.iter().map(|each| column(each.name, each.kind.sqlite(), each.is_needed));
+    let columns = joined(columns, ",\n    ");
+    format!(
+        "create table \"{table}\" (\n    id integer primary key,\n    {columns},\n    unique (channel_id, event_offset)\n);\n\
+         create index \"{table}_time\" on \"{table}\" (time);\n\
+         create index \"{table}_event_id\" on \"{table}\" (event_id);\n\
+         create index \"{table}_operation_id\" on \"{table}\" (operation_id) where operation_id is not null;\n"
+    )
+}
+
+fn create_progress(table: &str) -> String {
+    let progress = quoted(&progress(table));
+    format!(
+        "create table if not exists {progress} (\n    channel_id text not null,\n    sink text not null,\n    \
+         through integer,\n    epoch integer not null,\n    primary key (channel_id, sink)\n) without rowid;\n"
+    )
+}
+
+/// What makes the full-text index; `None` where there is to be none.
+fn create_index(settings: &SqliteSettings) -> Option<String> {
+    let tokenizer = match settings.search {
+        Search::None => return None,
+        Search::Words => "unicode61",
+        Search::Trigrams => "trigram",
+    };
+    let search = search_table(&settings.table);
+    Some(format!("CREATE VIRTUAL TABLE {search} USING fts5(text, content='', tokenize='{tokenizer}')"))
+}
+
+/// The names of a table's columns; none where it is not there.
+pub(super) fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare("select name from pragma_table_info(?1)")?;
+    statement.query_map([table], |row| row.get(0))?.collect()
+}
+
+/// The columns that a table lacks; `Err` where it is another program's.
+pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec<String>, Failure> {
+    let (table, path) = (&settings.table, &settings.path);
+    let is_there = |name: &str| found.iter().any(|column| column == name);
+    if let Some(column) = COLUMNS.iter().find(|column| column.is_needed && !is_there(column.name)) {
+        return Err(Failure::of_table(format!(
+            "table {table} of {} has no column {}: it is not channeld's, or was changed; name another table, or rename that one",
+            path.display(),
+            column.name
+        )));
+    }
+    let lacking = COLUMNS.iter().filter(|column| !is_there(column.name));
+    Ok(lacking
+        .map(|column| format!("alter table \"{table}\" add column {} {};", column.name, column.kind.sqlite()))
+        .collect())
+}
+
+/// Makes what is missing, in one transaction.
+pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), Failure> {
+    let failure = |error| Failure::of(&error, &settings.path);
+    let table = &settings.table;
+    let transaction = Transaction::new(connection, TransactionBehavior::Immediate).map_err(failure)?;
+    let found = columns(&transaction, table).map_err(failure)?;
+    let missing = if found.is_empty() { create(table) } else { lacking(&found, settings)?.concat() };
+    transaction.execute_batch(&missing).map_err(failure)?;
+    transaction.execute_batch(&create_progress(table)).map_err(failure)?;
+    prepare_index(&transaction, settings).map_err(failure)?;
+    transaction.commit().map_err(failure)
+}
+
+/// Makes the full-text index as it is to be, of all rows that are there.
+fn prepare_index(transaction: &Transaction<'_>, settings: &SqliteSettings) -> rusqlite::Result<()> {
+    let (table, wanted) = (&settings.table, create_index(settings));
+    let index = format!("{table}_search");
+    let sql = "select sql from sqlite_master where name = ?1 and type = 'table'";
+    let found: Option<String> = transaction.query_row(sql, [&index], |row| row.get(0)).optional()?;
+    if found == wanted {
+        return Ok(());
+    }
+    if found.is_some() {
+        transaction.execute_batch(&format!("drop table \"{index}\""))?;
+    }
+    if let Some(wanted) = wanted {
+        transaction.execute_batch(&wanted)?;
+        let filled = transaction.execute(&fill(table), [])?;
+        info!(table = %index, rows = filled, "full-text index made");
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+use crate::sink::table::Search;
+use crate::sink::tests::{channel, deliver, lane, offset, record, record_about, records};
+
+struct Place {
+    directory: TempDir,
+    settings: SqliteSettings,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events.db");
+        // A word of SQL.
+        let table = "order".to_owned();
+        let settings = SqliteSettings { path, table, search: Search::None, keep_for: None, keep_size: None };
+        Self { directory, settings }
+    }
+
+    fn sink(&self) -> Sqlite {
+        Sqlite::new(self.settings.clone(), UpkeepFailures::default())
+    }
+
+    fn reader(&self) -> Connection {
+        Connection::open(&self.settings.path).unwrap()
+    }
+
+    fn numbers(&self, query: &str) -> Vec<i64> {
+        let reader = self.reader();
+        let mut statement = reader.prepare(query).unwrap();
+        statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+    }
+
+    fn offsets(&self) -> Vec<i64> {
+        self.numbers("select event_offset from \"order\" order by id")
+    }
+}
+
+fn recorded(epoch: u64, through: i64, owed: &[i64]) -> Recorded {
+    let owed = owed.iter().map(|number| offset(*number)).collect();
+    Recorded { lane: lane(&channel(1)), epoch, through: Some(offset(through)), owed }
+}
+
+async fn at_epoch(sink: &Sqlite, epoch: u64, number: i64) -> Result<(), Undelivered> {
+    let messages = records(&channel(1), [number]);
+    let lane = lane(&channel(1));
+    sink.deliver(&Delivery { lane: &lane, epoch, through: offset(number), messages: &messages }).await
+}
+
+#[tokio::test]
+async fn what_is_offered_again_is_there_once_and_the_position_never_goes_back() {
+    let place = Place::new();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), [1, 2, 5])).await.unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [2, 5])).await.unwrap();
+    deliver(&sink, &channel(2), &records(&channel(2), [2])).await.unwrap();
+    assert_eq!(place.offsets(), [1, 2, 5, 2]);
+    let through = "select through from order_progress order by channel_id";
+    assert_eq!(place.numbers(through), [5, 2]);
+    deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap();
+    assert_eq!(place.numbers(through), [5, 2]);
+    let held = sink.resume(&recorded(1, 5, &[2, 4])).await.unwrap();
+    assert_eq!(held, [offset(2)].into(), "of those that are owed");
+    drop(sink);
+    let left = std::fs::read_dir(place.directory.path()).unwrap().count();
+    assert_eq!(left, 1, "one file, once it is closed");
+}
+
+#[tokio::test]
+async fn an_older_claim_writes_nothing_and_one_that_is_not_shared_is_right() {
+    let place = Place::new();
+    let sink = place.sink();
+    sink.resume(&recorded(7, 0, &[])).await.unwrap();
+    let refused = at_epoch(&sink, 6, 1).await.unwrap_err();
+    assert!(matches!(refused.error, SinkError::Overtaken(_)), "{refused:?}");
+    assert!(refused.error.to_string().contains("set epoch = 0"), "{refused:?}");
+    at_epoch(&sink, 7, 2).await.unwrap();
+    at_epoch(&sink, 0, 3).await.unwrap();
+    assert_eq!(place.offsets(), [2, 3]);
+}
+
+#[tokio::test]
+async fn an_event_that_is_refused_stops_none_before_it_and_no_other_lane() {
+    let place = Place::new();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
+    place.reader().execute_batch("create unique index mine on \"order\" (event_offset, status) where event_offset = 4; \
+        create trigger refuses before insert on \"order\" when new.event_offset = 4 begin select raise(abort, 'no four'); end;").unwrap();
+    let batch = records(&channel(1), 2..7);
+    let (refused, other) = tokio::join!(async { deliver(&sink, &channel(1), &batch).await }, async {
+        deliver(&sink, &channel(2), &records(&channel(2), [9])).await
+    });
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.delivered, 2);
+    assert!(matches!(refused.error, SinkError::Refused { needs_attention: true, .. }), "{refused:?}");
+    assert!(refused.error.to_string().contains("no four"), "{refused:?}");
+    other.unwrap();
+    assert_eq!(place.numbers("select event_offset from \"order\" where channel_id like '%1' order by id"), [1, 2, 3]);
+    assert_eq!(place.numbers("select through from order_progress order by channel_id"), [3, 9]);
+}
+
+#[tokio::test]
+async fn a_file_that_was_moved_away_is_made_anew_and_a_table_of_others_is_refused() {
+    let place = Place::new();
+    let sink = place.sink();
+    assert_eq!(sink.probe().await.unwrap(), "it is not there yet, and will be made");
+    deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
+    assert!(sink.probe().await.unwrap().ends_with("with table order"));
+    std::fs::rename(&place.settings.path, place.directory.path().join("old.db")).unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [2])).await.unwrap();
+    assert_eq!(place.offsets(), [2]);
+    place.reader().execute_batch("drop table \"order\"; create table \"order\" (a int)").unwrap();
+    let refused = deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap_err();
+    assert!(matches!(refused.error, SinkError::Unavailable { needs_attention: true, .. }), "{refused:?}");
+    let refused = deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap_err();
+    assert!(refused.error.to_string().contains("has no column channel_id: it is not channeld's"), "{refused:?}");
+    assert!(sink.probe().await.unwrap_err().to_string().contains("has no column channel_id"));
+    place.reader().execute_batch("drop table \"order\"").unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap();
+    assert_eq!(place.offsets(), [3], "a table that was dropped is made anew");
+    place.reader().execute_batch("alter table \"order\" drop column proof").unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [4])).await.unwrap_err();
+    deliver(&sink, &channel(1), &records(&channel(1), [4])).await.unwrap();
+    assert_eq!(place.offsets(), [3, 4], "a column that was dropped too");
+}
+
+#[tokio::test]
+async fn words_and_parts_of_words_are_found_also_in_rows_that_were_there_before() {
+    let mut place = Place::new();
+    let [one, other] = ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "11111111-7425-40de-944b-e07fc1f90ae7"];
+    deliver(&place.sink(), &channel(1), &[record_about(&channel(1), 1, one)]).await.unwrap();
+    for (search, words) in [(Search::Words, "7c9e6679"), (Search::Trigrams, "c9e667"), (Search::Words, "7c9e6679")] {
+        place.settings.search = search;
+        let sink = place.sink();
+        deliver(&sink, &channel(1), &[record_about(&channel(1), 2, other)]).await.unwrap();
+        let found = |words: &str| {
+            place.numbers(&format!(
+                "select event_offset from order_search join \"order\" on id = order_search.rowid where text match '{words}'"
+            ))
+        };
+        assert_eq!((found(words), found("wallet")), (vec![1], vec![1, 2]), "{search:?}");
+        drop(sink);
+    }
+    place.settings.search = Search::None;
+    place.sink().resume(&recorded(1, 2, &[])).await.unwrap();
+    assert_eq!(place.numbers("select count(*) from sqlite_master where name = 'order_search'"), [0]);
+}
+
+/// Waits until the rows are no more than so many.
+async fn until_at_most(place: &Place, rows: i64) -> i64 {
+    let count = || place.numbers("select count(*) from \"order\"")[0];
+    for _ in 0..2_000 {
+        if count() <= rows {
+            return count();
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("there are {} rows", count());
+}
+
+#[tokio::test]
+async fn what_is_older_or_more_than_is_kept_is_deleted_the_oldest_first() {
+    let mut place = Place::new();
+    place.settings.search = Search::Words;
+    place.settings.keep_for = Some(Duration::from_secs(60 * 60));
+    deliver(&place.sink(), &channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    place
+        .reader()
+        .execute_batch("update \"order\" set delivered = '2020-01-01T00:00:00.000Z' where event_offset = 1")
+        .unwrap();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &[record(&channel(1), 3)]).await.unwrap();
+    assert_eq!(until_at_most(&place, 2).await, 2);
+    assert_eq!(place.offsets(), [2, 3]);
+    assert_eq!(place.numbers("select count(*) from order_search where text match 'wallet'"), [2]);
+    drop(sink);
+
+    place.settings.keep_size = Some(1 << 20);
+    let sink = place.sink();
+    for number in 0..8 {
+        deliver(&sink, &channel(1), &records(&channel(1), 500 * number + 10..500 * number + 510)).await.unwrap();
+    }
+    let kept = until_at_most(&place, 2_500).await;
+    let offsets = place.offsets();
+    assert_eq!((offsets.last(), offsets.len()), (Some(&4_009), usize::try_from(kept).unwrap()), "the newest are kept");
+    assert!(kept > 100, "{kept}");
+}
+
+#[tokio::test]
+async fn space_that_is_no_longer_needed_is_given_back_but_for_some() {
+    let mut place = Place::new();
+    let sink = place.sink();
+    let large = "x".repeat(1 << 20);
+    for number in 0..48 {
+        deliver(&sink, &channel(1), &[record_about(&channel(1), number, &large)]).await.unwrap();
+    }
+    drop(sink);
+    let pages = || place.numbers("select page_count from pragma_page_count")[0];
+    let before = pages();
+    assert!(before > 3_000, "{before}");
+    place.settings.keep_size = Some(4 << 20);
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &[record(&channel(1), 100)]).await.unwrap();
+    for _ in 0..2_000 {
+        if place.numbers("select page_count from pragma_page_count")[0] < 2_600 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let rows = place.numbers("select count(*) from \"order\"")[0];
+    assert!((2..=5).contains(&rows), "{rows} rows are 4 MiB");
+    let after = place.numbers("select page_count from pragma_page_count")[0];
+    assert!(after < 2_600, "{after} of {before} pages");
+}

@@ -1,0 +1,155 @@
+//! The thread that writes: what several lanes have brought goes into one transaction.
+//!
+//! Each lane brings one piece of work at a time, so that what waits is bounded by their number.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+
+use super::SqliteSettings;
+use super::database::Database;
+use crate::event::Offset;
+use crate::metrics::UpkeepFailures;
+use crate::sink::table::{Cell, Row};
+use crate::sink::{LaneRef, SinkError, Undelivered};
+
+/// The most rows of one transaction, but for one lane's.
+const MAX_ROWS: usize = 2_000;
+
+/// What one lane has to be written.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) lane: LaneRef,
+    pub(super) epoch: u64,
+    /// The lane's position with these rows.
+    pub(super) through: Option<Offset>,
+    pub(super) rows: Vec<Row>,
+    /// Events of which the lane asks whether they are there.
+    pub(super) asked: BTreeSet<Offset>,
+}
+
+/// Those of the events that were asked for that are there; or how many of the rows were written, and why no more.
+pub(super) type Answer = Result<BTreeSet<Offset>, Undelivered>;
+
+enum Job {
+    Write(Work, oneshot::Sender<Answer>),
+    Reopen(oneshot::Sender<Result<(), SinkError>>),
+}
+
+/// The writer. Dropped, it ends what it has begun and closes the database.
+pub(super) struct Writer {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Work {
+    /// A lane begins.
+    pub(super) fn claim(lane: LaneRef, epoch: u64, through: Option<Offset>, asked: BTreeSet<Offset>) -> Self {
+        Self { lane, epoch, through, rows: Vec::new(), asked }
+    }
+
+    /// A lane delivers.
+    pub(super) fn rows(lane: LaneRef, epoch: u64, through: Offset, rows: Vec<Row>) -> Self {
+        Self { lane, epoch, through: Some(through), rows, asked: BTreeSet::new() }
+    }
+
+    /// Only the first rows, and the position with them. There is at least one.
+    pub(super) fn keep_first(&mut self, count: usize) {
+        self.rows.truncate(count);
+        self.through = self.rows.last().and_then(offset);
+    }
+}
+
+/// Where the event of a row stands in its channel.
+fn offset(row: &Row) -> Option<Offset> {
+    row.0.iter().find_map(|cell| if let Cell::Number(offset) = cell { Offset::new(*offset) } else { None })
+}
+
+impl Writer {
+    pub(super) fn start(settings: Arc<SqliteSettings>, failures: UpkeepFailures) -> Self {
+        let (jobs, received) = mpsc::channel();
+        let work = move || run(Database::new(settings, failures), &received);
+        let thread = std::thread::Builder::new().name("sqlite".to_owned()).spawn(work);
+        Self { jobs: Some(jobs), thread: thread.ok() }
+    }
+
+    /// Writes, and waits until it is on the disk.
+    pub(super) async fn carry_out(&self, work: Work) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Job::Write(work, answer));
+        answered.await.unwrap_or_else(|_| Err(Undelivered::after(0, ended())))
+    }
+
+    /// Closes the file, and opens what its path leads to.
+    pub(super) async fn reopen(&self) -> Result<(), SinkError> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Job::Reopen(answer));
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Where the thread is no more, the answer's sender is dropped.
+    fn tell(&self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            drop(jobs.send(job));
+        }
+    }
+}
+
+fn ended() -> SinkError {
+    SinkError::unusable("the thread that writes to the database has ended: start channeld again".to_owned())
+}
+
+fn run(mut database: Database, jobs: &Receiver<Job>) {
+    loop {
+        match jobs.recv_timeout(database.upkeep_is_due_in()) {
+            Ok(Job::Write(work, answer)) => {
+                let mut rows = work.rows.len();
+                let (mut group, mut answers, mut last) = (vec![work], vec![answer], None);
+                while rows < MAX_ROWS && last.is_none() {
+                    match jobs.try_recv() {
+                        Ok(Job::Write(work, answer)) => {
+                            rows += work.rows.len();
+                            group.push(work);
+                            answers.push(answer);
+                        }
+                        Ok(Job::Reopen(answer)) => last = Some(answer),
+                        Err(_) => break,
+                    }
+                }
+                for (answer, said) in answers.into_iter().zip(database.write(group)) {
+                    // A lane that no longer waits asks again when it begins.
+                    drop(answer.send(said));
+                }
+                if let Some(answer) = last {
+                    drop(answer.send(database.reopen()));
+                }
+                if database.upkeep_is_due_in().is_zero() {
+                    database.upkeep();
+                }
+            }
+            Ok(Job::Reopen(answer)) => drop(answer.send(database.reopen())),
+            Err(RecvTimeoutError::Timeout) => database.upkeep(),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        // So that the file is whole without its log once the daemon has ended.
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}

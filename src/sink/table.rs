@@ -1,0 +1,127 @@
+//! What the sinks that write tables have in common: the columns, and how a record becomes a row.
+//!
+//! # Invariants
+//!
+//! * **One definition.** What a column is called and holds is the same in every database; only its type differs.
+//! * **Nothing is lost in a row.** What another column cannot hold stands in `record`, which is the sink's body byte for byte.
+//! * **Pure.** No I/O, no clock.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use strum::{EnumString, IntoStaticStr, VariantNames};
+use uuid::Uuid;
+
+use super::{LaneRef, SinkError};
+use crate::record::{Facts, Field, Message, Record};
+use crate::verify::Hash;
+
+mod columns;
+#[cfg(test)]
+mod tests;
+
+pub(super) use columns::{COLUMNS, Column, Kind};
+
+/// What follows a table's name in that of the table with the positions of lanes.
+const PROGRESS: &str = "_progress";
+
+/// What can be searched for in a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "lowercase")]
+pub enum Search {
+    /// Nothing.
+    #[default]
+    None,
+    /// Words.
+    Words,
+    /// Any part of a word, of three characters at least.
+    Trigrams,
+}
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cell {
+    Null,
+    Number(i64),
+    Text(Box<str>),
+    /// A text that the record shares.
+    Json(Bytes),
+    Id(Uuid),
+    Time(Timestamp),
+    Hash(Hash),
+}
+
+/// A row, in the order of [`COLUMNS`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row(pub(super) Vec<Cell>);
+
+/// What a row is made of.
+struct Source<'a> {
+    message: &'a Message,
+    record: &'a Record,
+    facts: &'a Facts,
+    delivered: Timestamp,
+}
+
+impl Row {
+    /// The row of a message that is written at `delivered`.
+    pub(super) fn of(message: &Message, delivered: Timestamp) -> Self {
+        let record = message.record();
+        let source = Source { message, record, facts: record.facts(), delivered };
+        Self(COLUMNS.iter().map(|column| (column.cell)(&source)).collect())
+    }
+}
+
+impl Source<'_> {
+    fn fact(&self, field: Field) -> Cell {
+        text(self.facts.get(field))
+    }
+
+    /// A fact that is an id; what is none stands in `record` alone.
+    fn id(&self, field: Field) -> Cell {
+        let id = self.facts.get(field).and_then(|text| Uuid::try_parse(text).ok());
+        id.map_or(Cell::Null, Cell::Id)
+    }
+}
+
+/// Databases take no NUL in a text: it stands as the escape that JSON has for it.
+fn text(text: Option<&str>) -> Cell {
+    match text {
+        None => Cell::Null,
+        Some(text) if text.contains('\0') => Cell::Text(text.replace('\0', "\\u0000").into()),
+        Some(text) => Cell::Text(text.into()),
+    }
+}
+
+/// The table with the positions of lanes.
+pub(super) fn progress(table: &str) -> String {
+    format!("{table}{PROGRESS}")
+}
+
+/// An identifier in quotes: it may be a word of SQL.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
+}
+
+/// The names of the columns, with commas between.
+pub(super) fn names() -> String {
+    joined(COLUMNS.iter().map(|column| column.name.to_owned()), ", ")
+}
+
+/// An expression over the columns that a full-text search looks into: their texts, with spaces between.
+pub(super) fn searched(text_of: impl Fn(&Column) -> String) -> String {
+    joined(COLUMNS.iter().filter(|column| column.is_searched).map(text_of), " || ' ' || ")
+}
+
+pub(super) fn joined(parts: impl IntoIterator<Item = String>, between: &str) -> String {
+    parts.into_iter().collect::<Vec<_>>().join(between)
+}
+
+/// What a lane is told where the table has a later epoch of it.
+pub(super) fn overtaken(lane: &LaneRef, epoch: u64, progress: &str) -> SinkError {
+    let (channel, id, sink) = (&lane.channel.name, lane.channel.id, &lane.sink);
+    SinkError::Overtaken(format!(
+        "table {progress} says that another instance has channel {channel} with a later claim than number {epoch}; if the \
+         state was made anew and no other instance runs, run: update {progress} set epoch = 0 where channel_id = '{id}' and \
+         sink = '{sink}';"
+    ))
+}

@@ -1,0 +1,46 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::sink::tests::{channel, record, record_about};
+
+/// A row's values by the names of their columns, those that it has.
+fn values(message: &Message) -> BTreeMap<&'static str, Cell> {
+    let row = Row::of(message, Timestamp::UNIX_EPOCH);
+    let cells = COLUMNS.iter().map(|column| column.name).zip(row.0);
+    cells.filter(|(_, cell)| *cell != Cell::Null).collect()
+}
+
+#[test]
+fn a_row_has_what_its_record_has_and_nothing_else() {
+    let message = record(&channel(7), 5);
+    let values = values(&message);
+    let id = Uuid::from_u128((7 << 64) | 5);
+    for (name, cell) in [
+        ("channel_id", Cell::Id(Uuid::from_u128(7))),
+        ("event_offset", Cell::Number(5)),
+        ("channel", Cell::Text("channel-7".into())),
+        ("event_id", Cell::Id(id)),
+        ("type", Cell::Text("wallet.status".into())),
+        ("verification", Cell::Text("unsigned".into())),
+        ("delivered", Cell::Time(Timestamp::UNIX_EPOCH)),
+        ("record", Cell::Json(message.body().clone())),
+    ] {
+        assert_eq!(values.get(name), Some(&cell), "{name}");
+    }
+    assert_eq!(values.len(), 8, "{values:?}");
+}
+
+#[test]
+fn what_no_column_holds_stands_in_the_record_alone() {
+    let wallet = record_about(&channel(7), 5, "no-uuid");
+    assert_eq!(values(&wallet).get("wallet_id"), None);
+    assert!(String::from_utf8_lossy(wallet.body()).contains("no-uuid"));
+    assert_eq!(text(Some("a\0b")), Cell::Text("a\\u0000b".into()));
+}
+
+#[test]
+fn each_column_has_another_name_and_the_key_is_first() {
+    let names: std::collections::BTreeSet<_> = COLUMNS.iter().map(|column| column.name).collect();
+    assert_eq!(names.len(), COLUMNS.len());
+    assert_eq!([COLUMNS[0].name, COLUMNS[1].name], ["channel_id", "event_offset"]);
+}

@@ -1,0 +1,47 @@
+//! A rate that a webhook keeps: a request is begun after a fixed time since the one before it, whichever channel it is of.
+//!
+//! # Invariants
+//!
+//! * **Waits, and drops nothing.** Requests wait in the order in which they asked.
+//! * **Evenly.** No time is saved up: after a pause requests do not come in a burst.
+//!
+//! # Cancellation
+//!
+//! A wait that is dropped takes no turn.
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// So many requests in such a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// At least one.
+    pub requests: u32,
+    /// Never zero.
+    pub per: Duration,
+}
+
+/// When the next request may begin.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    pub(super) fn new(rate: Rate) -> Self {
+        Self { interval: rate.per / rate.requests.max(1), next: Mutex::new(Instant::now()) }
+    }
+
+    /// Waits for the next turn, and takes it.
+    pub(super) async fn turn(&self) {
+        let mut next = self.next.lock().await;
+        sleep_until(*next).await;
+        *next = Instant::now() + self.interval;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+use serde_json::json;
+
+use super::*;
+
+fn granted(answer: Value) -> Option<(String, Duration, Duration)> {
+    let asked = Instant::now();
+    let Held { authorization, renew_at, ends_at } = held(serde_json::from_value(answer).ok()?, asked)?;
+    assert!(authorization.is_sensitive());
+    Some((authorization.to_str().unwrap().to_owned(), renew_at - asked, ends_at - asked))
+}
+
+#[test]
+fn a_token_is_renewed_before_it_ends() {
+    let seconds = Duration::from_secs;
+    for (expires_in, renewed, ends) in [
+        (json!(3600), seconds(3540), seconds(3600)),
+        (json!("3600"), seconds(3540), seconds(3600)),
+        (json!(10), seconds(8), seconds(10)),
+        (json!(null), seconds(240), seconds(300)),
+        (json!(0), seconds(240), seconds(300)),
+        (json!(-5), seconds(240), seconds(300)),
+        (json!(1e300), seconds(240), seconds(300)),
+        (json!(1e12), seconds(30 * 24 * 3600 - 60), LONGEST_LIFE),
+    ] {
+        let answer = json!({"access_token": "t", "token_type": "Bearer", "expires_in": expires_in});
+        assert_eq!(granted(answer), Some(("Bearer t".to_owned(), renewed, ends)), "{expires_in}");
+    }
+}
+
+#[test]
+fn what_is_no_bearer_token_is_none() {
+    for answer in [
+        json!({"access_token": "t", "token_type": "mac"}),
+        json!({"access_token": "", "token_type": "bearer"}),
+        json!({"access_token": "a\nb", "token_type": "bearer"}),
+        json!({"token": "t"}),
+        json!("t"),
+    ] {
+        assert_eq!(granted(answer.clone()), None, "{answer}");
+    }
+    assert!(granted(json!({"access_token": "t"})).is_some(), "the kind may be left out");
+}
+
+#[test]
+fn of_a_refusal_only_a_code_is_shown() {
+    let said = |status: u16, body: &str| refusal(StatusCode::from_u16(status).unwrap(), Some(body.as_bytes()));
+    let advised = "it answered 401 (invalid_client): check oauth2.client_id and its secret";
+    assert_eq!(said(401, r#"{"error":"invalid_client","error_description":"hunter2"}"#), advised);
+    assert_eq!(said(400, r#"{"error":"invalid_scope"}"#), "it answered 400 (invalid_scope): check oauth2.scope");
+    assert_eq!(said(503, r#"{"error":"Hunter2 is no secret"}"#), "it answered 503");
+    assert_eq!(said(404, "<html>hunter2"), "it answered 404: check oauth2.token_url");
+}
+
+#[test]
+fn an_id_and_a_secret_are_encoded_before_they_become_a_header() {
+    let header = credentials_of("a:b", &Secret::new("c d%"));
+    assert_eq!(header, basic("a%3Ab", "c+d%25"));
+}
+
+#[tokio::test]
+async fn where_no_new_token_can_be_had_the_one_that_holds_is_used_on() {
+    // Nothing listens there.
+    let token_url: Url = "http://127.0.0.1:1/token".parse().unwrap();
+    let settings = OAuth2 {
+        client_id: "c".into(),
+        client_secret: Secret::new("s"),
+        credentials: Credentials::Header,
+        scope: None,
+        audience: None,
+        token_url: token_url.clone(),
+    };
+    let client = http::client_for(&token_url).unwrap().no_proxy().build().unwrap();
+    let tokens = Tokens::new(settings, client, Duration::from_secs(10));
+    let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
+    let authorization = sensitive("Bearer t").unwrap();
+    *tokens.held.lock().await = Some(Held { authorization: authorization.clone(), renew_at: now, ends_at: later });
+    assert!(tokens.authorization().await.is_ok_and(|used| used == authorization));
+    tokens.forget(&sensitive("Bearer another").unwrap()).await;
+    assert!(tokens.authorization().await.is_ok(), "another one was refused");
+    tokens.forget(&authorization).await;
+    let Err(Refusal { error, about }) = tokens.authorization().await else { panic!("there is none") };
+    assert!(
+        error.to_string().starts_with("no access token from http://127.0.0.1:1: the token endpoint could not connect")
+    );
+    assert!(about == About::Endpoint && !error.needs_attention());
+}

@@ -1,0 +1,35 @@
+//! What the other tests assert in SQL is found where it is so.
+
+use crate::support::Database;
+
+const CHANNEL: &str = "00000000-0000-0000-0000-000000000007";
+
+/// A commit by an owner under an epoch, which makes it so many.
+fn commit(owner: u8, epoch: u8, version: u8, cursor: &str) -> String {
+    format!(
+        "update channeld.channels set owner = '00000000-0000-0000-0000-00000000000{owner}', epoch = {epoch}, version = {version};
+         insert into channeld.entries values ('{CHANNEL}', 'cursors', 'sink', '{cursor}')
+         on conflict (channel_id, kind, key) do update set value = excluded.value;"
+    )
+}
+
+#[tokio::test]
+async fn each_breach_is_found_and_a_takeover_is_none() {
+    for (then, found) in [
+        (commit(2, 2, 3, "6"), None),
+        (commit(1, 1, 3, "4"), Some("the cursor went back")),
+        (commit(1, 1, 3, "null"), Some("the cursor went back")),
+        (commit(2, 2, 3, "6") + &commit(1, 1, 4, "7"), Some("an epoch recorded after a later one")),
+        (commit(2, 1, 3, "6"), Some("several recording owners")),
+    ] {
+        let Some(database) = Database::new().await else { return };
+        database.watch().await;
+        database.change(&format!("insert into channeld.channels (channel_id) values ('{CHANNEL}')")).await;
+        database.change(&(commit(1, 1, 1, "null") + &commit(1, 1, 2, "5") + &then)).await;
+        let breaches = database.breaches().await;
+        match found {
+            Some(found) => assert!(breaches.iter().any(|breach| breach.contains(found)), "{then}: {breaches:?}"),
+            None => assert_eq!(breaches, [] as [String; 0]),
+        }
+    }
+}

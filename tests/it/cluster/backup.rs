@@ -1,0 +1,34 @@
+//! A database that is put back from a copy is older than what was delivered: events come again, and none is lost.
+
+use std::collections::BTreeSet;
+
+use super::{instance, offsets, service};
+use crate::support::{Database, Receiver, deliverable};
+
+#[tokio::test]
+async fn a_dump_of_a_running_state_that_is_put_back_repeats_what_came_since_and_loses_nothing() {
+    let Some(database) = Database::new().await else { return };
+    let (simulator, receiver) = (service(1, 30).await, Receiver::start().await);
+    let setup = instance("only", &simulator, &database, &receiver);
+    let mut daemon = setup.start();
+    daemon.until("all is delivered", |_| offsets(&receiver, "c0").len() >= 30).await;
+    assert_eq!(setup.tell(&["pause", "c0", "--sink", "hook"]).await.code, Some(0));
+    database.dump();
+    assert_eq!(setup.tell(&["resume", "c0", "--sink", "hook"]).await.code, Some(0));
+    simulator.publish(0, 20);
+    daemon.until("the others are delivered", |_| offsets(&receiver, "c0").len() >= 50).await;
+    daemon.stop().await;
+
+    database.change("drop schema channeld cascade").await;
+    database.restore();
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    assert_eq!(setup.tell(&["resume", "c0", "--sink", "hook"]).await.code, Some(0), "the pause is in the copy");
+    simulator.publish(0, 10);
+    let come = || offsets(&receiver, "c0");
+    daemon.until("what came since comes again, and what is new", |_| come().len() >= 80).await;
+    daemon.stop().await;
+    let expected = deliverable(&simulator, 0);
+    assert_eq!(come().into_iter().collect::<BTreeSet<_>>(), expected.iter().copied().collect(), "nothing is lost");
+    assert!(expected.ends_with(&come()[50..]), "what came since is repeated in order: {:?}", come());
+}

@@ -1,0 +1,263 @@
+//! A proof that two channels show, which two instances work: one of the channels delivers it, and both are not ready.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use channeld::event::{ChannelId, Offset};
+use channeld::ledger::store::{Postgres, PostgresSettings, Store};
+use channeld::ledger::{Digest, PROOFS, Proof};
+use channeld::simulator::{EventSpec, Kind, Options, ReplayedId, Simulator, Steal};
+use uuid::Uuid;
+
+use super::{LOOK_AGAIN, instance, offsets, until};
+use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Receiver, Setup};
+
+const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
+
+/// Two instances, each of which works one of two channels.
+struct Pair {
+    database: Database,
+    simulator: Simulator,
+    receiver: Receiver,
+    setups: [Setup; 2],
+    daemons: Vec<Daemon>,
+    admins: Vec<Admin>,
+}
+
+impl Pair {
+    async fn start(options: Options, change: impl Fn(&Simulator, &mut Setup)) -> Option<Self> {
+        let database = Database::new().await?;
+        let simulator = Simulator::start(Options { channels: 2, ..options }).await.unwrap();
+        let receiver = Receiver::start().await;
+        let setups = ["a", "b"].map(|name| {
+            let mut setup = instance(name, &simulator, &database, &receiver).with_admin();
+            change(&simulator, &mut setup);
+            setup
+        });
+        let mut daemons: Vec<_> = setups.iter().map(Setup::start).collect();
+        let mut admins = Vec::new();
+        for daemon in &mut daemons {
+            admins.push(Admin::of(daemon).await);
+        }
+        let pair = Self { database, simulator, receiver, setups, daemons, admins };
+        let shares = "select count(*) from channeld.channels where owner is not null group by owner";
+        until(&pair.database, "each works one", shares, &[1, 1]).await;
+        Some(pair)
+    }
+
+    /// Shows events of the first channel in the second one.
+    fn steal(&self, offsets: std::ops::RangeInclusive<i64>) {
+        for offset in offsets {
+            self.simulator.replay(0, offset, 1, ReplayedId::New);
+        }
+    }
+
+    fn publish(&self, events: i64) {
+        for _ in 0..events {
+            self.simulator.publish_one(0, PROVED);
+        }
+    }
+
+    fn delivered(&self) -> [Vec<i64>; 2] {
+        ["c0", "c1"].map(|channel| offsets(&self.receiver, channel))
+    }
+
+    async fn until_delivered(&mut self, expected: [Vec<i64>; 2]) {
+        let receiver = &self.receiver;
+        let all = |_: &_| ["c0", "c1"].map(|channel| offsets(receiver, channel)) == expected;
+        self.daemons[0].until("these are delivered", all).await;
+    }
+
+    /// Waits until `/readyz` of all instances together says so.
+    async fn until_reasons(&self, what: &str, holds: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + LONGEST_WAIT;
+        loop {
+            let mut said = String::new();
+            for admin in &self.admins {
+                said += &admin.get("/readyz").await.text;
+            }
+            if holds(&said) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: not within {LONGEST_WAIT:?}, but {said}");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Each channel's instance says why it is not ready, once.
+    async fn until_both_say_so(&self) {
+        let held_back = "of its events have a proof that channel c0 showed before";
+        let first = "of its events have a proof that channel c1 showed too";
+        self.until_they_say_so([("c1", held_back), ("c0", first)]).await;
+    }
+
+    /// Waits until each of these channels has that reason, once.
+    async fn until_they_say_so(&self, reasons: [(&str, &str); 2]) {
+        let says = |said: &str, (channel, why): (&str, &str)| {
+            said.lines().filter(|line| line.contains(&format!("channel {channel}: ")) && line.contains(why)).count()
+                == 1
+        };
+        self.until_reasons("both say so", |said| reasons.iter().all(|reason| says(said, *reason))).await;
+    }
+
+    async fn until_ready(&self) {
+        self.until_reasons("all are ready", |said| !said.contains("channel c")).await;
+    }
+
+    async fn tell(&self, arguments: &[&str]) -> Option<i32> {
+        self.setups[0].tell(arguments).await.code
+    }
+
+    async fn stop(self) {
+        for daemon in self.daemons {
+            daemon.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_another_instance_has_delivered_is_held_back_until_it_is_acknowledged() {
+    let Some(mut pair) = Pair::start(Options::default(), |_, _| {}).await else { return };
+    pair.publish(5);
+    pair.until_delivered([(1..=5).collect(), vec![]]).await;
+    pair.steal(1..=5);
+    pair.simulator.publish_one(1, PROVED);
+    pair.until_delivered([(1..=5).collect(), vec![6]]).await;
+    pair.until_both_say_so().await;
+    let status = pair.setups[0].tell(&["status", "--json"]).await.json().remove(0);
+    for (at, other) in [(0, "c1"), (1, "c0")] {
+        assert_eq!(status["channels"][at]["shared_proofs"][0]["other"], other, "{status:#}");
+    }
+    assert_eq!(pair.tell(&["quarantine", "retry", "c1", "--all"]).await, Some(1), "they are not this channel's");
+    assert_eq!(pair.tell(&["quarantine", "drop", "c1", "--reason", "proof-of-channel", "--yes"]).await, Some(0));
+    pair.until_ready().await;
+    assert_eq!(pair.delivered(), [(1..=5).collect(), vec![6]]);
+    pair.stop().await;
+}
+
+#[tokio::test]
+async fn what_another_instances_channel_showed_first_is_delivered_once_a_pin_says_whose_it_is() {
+    let Some(mut pair) = Pair::start(Options::default(), |_, _| {}).await else { return };
+    assert_eq!(pair.tell(&["pause", "c0"]).await, Some(0));
+    pair.publish(5);
+    pair.steal(1..=5);
+    pair.until_delivered([vec![], (1..=5).collect()]).await;
+    assert_eq!(pair.tell(&["resume", "c0"]).await, Some(0));
+    pair.publish(1);
+    pair.until_delivered([vec![6], (1..=5).collect()]).await;
+    let held_back = "5 of its events have a proof that channel c1 showed before";
+    let first = "5 of its events have a proof that channel c0 showed too";
+    pair.until_they_say_so([("c0", held_back), ("c1", first)]).await;
+    assert_eq!(pair.tell(&["quarantine", "retry", "c0", "--all"]).await, Some(1), "nothing says whose they are");
+
+    let workflows: Vec<_> = pair.simulator.workflow_ids(0).iter().map(ToString::to_string).collect();
+    for setup in &mut pair.setups {
+        setup.set("channels.c0.expect.workflow_id", workflows.clone());
+        setup.write();
+        assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
+    }
+    assert_eq!(pair.tell(&["quarantine", "retry", "c0", "--all"]).await, Some(0));
+    pair.until_delivered([[6].into_iter().chain(1..=5).collect(), (1..=5).collect()]).await;
+    pair.until_ready().await;
+    pair.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_delivered_by_two_instances_where_both_read_at_once() {
+    let options = Options { events: 200, steal: Some(Steal { from: 0, into: 1 }), ..Options::default() };
+    let Some(mut pair) = Pair::start(options, |_, _| {}).await else { return };
+    pair.simulator.publish_one(0, PROVED);
+    pair.simulator.publish_one(1, PROVED);
+    let receiver = &pair.receiver;
+    let is_last = |channel: &str| offsets(receiver, channel).last() == Some(&201);
+    pair.daemons[0].until("both have read everything", |_| is_last("c0") && is_last("c1")).await;
+    let delivered = pair.receiver.delivered();
+    let digests: BTreeSet<_> = delivered.iter().map(|record| record.verification["digest"].to_string()).collect();
+    assert_eq!(digests.len(), delivered.len(), "no proof is delivered twice");
+    pair.stop().await;
+}
+
+#[tokio::test]
+async fn a_channel_that_says_what_it_is_about_takes_nothing_from_another_instances() {
+    let pin = |simulator: &Simulator, setup: &mut Setup| {
+        let own: Vec<_> = simulator.workflow_ids(1).iter().map(ToString::to_string).collect();
+        setup.set("channels.c1.expect.workflow_id", own);
+    };
+    let Some(mut pair) = Pair::start(Options::default(), pin).await else { return };
+    assert_eq!(pair.tell(&["pause", "c0"]).await, Some(0));
+    pair.publish(5);
+    pair.steal(1..=5);
+    pair.simulator.publish_one(1, PROVED);
+    pair.until_delivered([vec![], vec![6]]).await;
+    assert_eq!(pair.tell(&["resume", "c0"]).await, Some(0));
+    pair.until_delivered([(1..=5).collect(), vec![6]]).await;
+    pair.until_ready().await;
+    pair.stop().await;
+}
+
+#[tokio::test]
+async fn an_instance_that_takes_over_knows_what_was_held_back() {
+    let Some(mut pair) = Pair::start(Options::default(), |_, _| {}).await else { return };
+    pair.publish(3);
+    pair.until_delivered([(1..=3).collect(), vec![]]).await;
+    pair.steal(1..=3);
+    pair.until_both_say_so().await;
+    pair.daemons.pop().unwrap().kill().await;
+    pair.admins.pop();
+    pair.until_both_say_so().await;
+    pair.until_reasons("it works both", |said| said.lines().filter(|line| line.contains("channel c")).count() == 2)
+        .await;
+    assert_eq!(pair.tell(&["quarantine", "retry", "c1", "--all"]).await, Some(1));
+    assert_eq!(pair.tell(&["quarantine", "drop", "c1", "--reason", "proof-of-channel", "--yes"]).await, Some(0));
+    pair.until_ready().await;
+    assert_eq!(pair.delivered(), [(1..=3).collect(), vec![]]);
+    pair.stop().await;
+}
+
+fn store(database: &Database) -> Postgres {
+    let settings = PostgresSettings {
+        server: database.url().parse().unwrap(),
+        schema: "channeld".to_owned(),
+        instance: "one".to_owned(),
+        lease: Duration::from_secs(2),
+    };
+    Postgres::open(None, settings).unwrap()
+}
+
+fn proofs(numbers: impl Iterator<Item = u32>) -> Vec<Proof> {
+    let digest = |number: u32| -> Digest { u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes() };
+    numbers.map(|number| Proof { digest: digest(number), offset: Offset::new(number.into()).unwrap() }).collect()
+}
+
+#[tokio::test]
+async fn of_two_channels_that_show_the_same_proofs_at_once_each_proof_has_one() {
+    let Some(database) = Database::new().await else { return };
+    let stores = [store(&database), store(&database)];
+    let channels = [1, 2].map(|id| ChannelId(Uuid::from_u128(id)));
+    for round in 0..50 {
+        let all = proofs(round * 100..(round + 1) * 100);
+        let backwards: Vec<_> = all.iter().rev().copied().collect();
+        let (one, other) = tokio::join!(stores[0].show(channels[0], &all), stores[1].show(channels[1], &backwards));
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert_eq!(one.len() + other.len(), all.len(), "each was shown by one before the other");
+        assert!(one.iter().all(|(_, place)| place.channel_id == channels[1]));
+    }
+    let twice = proofs([7, 7, 7].into_iter());
+    let again = stores[1].show(ChannelId(Uuid::from_u128(3)), &twice).await.unwrap();
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].1.offset.get(), 7);
+}
+
+#[tokio::test]
+async fn the_last_proofs_of_all_channels_are_known_and_not_many_more() {
+    let Some(database) = Database::new().await else { return };
+    let (store, channels) = (store(&database), [1, 2].map(|id| ChannelId(Uuid::from_u128(id))));
+    let (all, bound) = (u32::try_from(2 * PROOFS).unwrap(), i64::try_from(PROOFS).unwrap());
+    for first in (0..all).step_by(1_000) {
+        store.show(channels[0], &proofs(first..first + 1_000)).await.unwrap();
+    }
+    let kept = database.number("select count(*) from channeld.proofs").await;
+    assert!((bound..bound + bound / 20).contains(&kept), "{kept}");
+    let last = proofs(all - u32::try_from(PROOFS).unwrap()..all);
+    assert_eq!(store.show(channels[1], &last).await.unwrap().len(), PROOFS);
+}

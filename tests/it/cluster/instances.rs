@@ -1,0 +1,224 @@
+//! Several instances, each with a relay of its own before the database, that deliver to one webhook.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use channeld::event::ChannelId;
+use channeld::simulator::{Options, Simulator};
+use rustix::process::Signal;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::arrivals::Arrivals;
+use super::{LOOK_AGAIN, instance};
+use crate::support::{Daemon, Database, LONGEST_WAIT, Log, Receiver, Relay, Setup, deliverable};
+
+/// How much of each log is shown where a test fails.
+const SHOWN_LINES: usize = 60;
+
+/// How often channels are asked for more.
+const IDLE_WAIT: &str = "500ms";
+
+/// The instances, and everything around them.
+pub(super) struct Instances {
+    pub(super) simulator: Arc<Simulator>,
+    pub(super) database: Database,
+    pub(super) receiver: Receiver,
+    pub(super) arrivals: Arrivals,
+    all: Vec<Instance>,
+}
+
+/// One of them, whether or not it runs.
+pub(super) struct Instance {
+    pub(super) setup: Setup,
+    pub(super) relay: Relay,
+    daemon: Option<Daemon>,
+}
+
+impl Instances {
+    /// So many, of which none runs yet. Everything that they record is written down.
+    pub(super) async fn new(database: Database, count: usize, options: Options) -> Self {
+        let channels = options.channels;
+        let simulator = Arc::new(Simulator::start(options).await.unwrap());
+        let receiver = Receiver::start().await;
+        database.watch().await;
+        let mut all = Vec::new();
+        for number in 0..count {
+            let relay = Relay::before(database.server.socket()).await;
+            let setup = instance(&format!("i{number}"), &simulator, &database, &receiver)
+                .with("state.url", database.url_by(relay.address()))
+                .with("api.idle_wait", IDLE_WAIT)
+                .with("log.level", "info");
+            all.push(Instance { setup, relay, daemon: None });
+        }
+        Self { simulator, database, receiver, arrivals: Arrivals::of(channels), all }
+    }
+
+    /// With a key of the configuration set on each.
+    pub(super) fn with(mut self, key: &str, value: impl Into<serde_json::Value>) -> Self {
+        let value = value.into();
+        self.all.iter_mut().for_each(|instance| instance.setup.set(key, value.clone()));
+        self
+    }
+
+    pub(super) fn get(&mut self, instance: usize) -> &mut Instance {
+        &mut self.all[instance]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Instance> {
+        self.all.iter()
+    }
+
+    pub(super) fn start(&mut self, instance: usize) {
+        let instance = &mut self.all[instance];
+        assert!(instance.daemon.is_none());
+        instance.daemon = Some(instance.setup.start());
+    }
+
+    pub(super) fn is_running(&self, instance: usize) -> bool {
+        self.all[instance].daemon.is_some()
+    }
+
+    /// SIGTERM, and a clean end.
+    pub(super) async fn stop(&mut self, instance: usize) {
+        without_defects(&self.all[instance].daemon.take().unwrap().stop().await);
+    }
+
+    /// SIGKILL.
+    pub(super) async fn kill(&mut self, instance: usize) {
+        without_defects(&self.all[instance].daemon.take().unwrap().kill().await);
+    }
+
+    pub(super) fn signal(&self, instance: usize, signal: Signal) {
+        self.all[instance].daemon.as_ref().unwrap().signal(signal);
+    }
+
+    /// Ends those that run.
+    pub(super) async fn stop_all(&mut self) {
+        for instance in 0..self.all.len() {
+            if self.is_running(instance) {
+                self.stop(instance).await;
+            }
+        }
+    }
+
+    /// Waits for a number that a query gives, while those that run do so.
+    pub(super) async fn until_number(&mut self, what: &str, query: &str, number: i64) {
+        let began = Instant::now();
+        while self.database.number(query).await != number {
+            assert!(began.elapsed() < LONGEST_WAIT, "{what}: not within {LONGEST_WAIT:?}");
+            self.look().await;
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Waits until so many instances live, by the database.
+    pub(super) async fn until_live(&mut self, count: i64) {
+        let live = "select count(*) from channeld.instances where heartbeat + lease > clock_timestamp()";
+        self.until_number(&format!("{count} instances live"), live, count).await;
+    }
+
+    /// Waits until every event that is there has arrived, for as long as some arrive.
+    pub(super) async fn until_all_arrived(&mut self) {
+        let (mut total, mut since) = (0, Instant::now());
+        loop {
+            self.look().await;
+            let channels = 0..self.simulator.announcement().channels.len();
+            let mut numbers =
+                channels.map(|number| (self.arrivals.count(number), deliverable(&self.simulator, number)));
+            if numbers.all(|(arrived, expected)| arrived >= expected.len()) {
+                return;
+            }
+            if self.arrivals.total() != total {
+                (total, since) = (self.arrivals.total(), Instant::now());
+            }
+            let is_late = since.elapsed() > LONGEST_WAIT;
+            assert!(!is_late, "nothing for {LONGEST_WAIT:?}, and not everything has arrived\n{}", self.shown().await);
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Waits until what has arrived is such, while those that run do so.
+    pub(super) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Arrivals) -> bool) {
+        let since = Instant::now();
+        loop {
+            self.look().await;
+            if holds(&self.arrivals) {
+                return;
+            }
+            assert!(since.elapsed() < LONGEST_WAIT, "{what}: not within {LONGEST_WAIT:?}\n{}", self.shown().await);
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// What there is to see of them where a test fails.
+    async fn shown(&self) -> String {
+        let mut shown = String::new();
+        for (number, instance) in self.all.iter().enumerate() {
+            let log = instance.daemon.as_ref().map(|daemon| daemon.log().0).unwrap_or_default();
+            let lines: Vec<_> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+            writeln!(shown, "i{number} owns {:?}\n{last}", self.owned_by(number).await).unwrap();
+        }
+        shown
+    }
+
+    /// The channels that an instance owns, by the database; none where that is away.
+    pub(super) async fn owned_by(&self, instance: usize) -> Vec<usize> {
+        let owned = format!(
+            "select channel_id from channeld.channels c join channeld.instances i on i.id = c.owner \
+                             where i.name = 'i{instance}' and i.heartbeat + i.lease > clock_timestamp()"
+        );
+        let Ok(rows) = self.database.try_query(&owned).await else { return Vec::new() };
+        let owned: Vec<_> = rows.iter().map(|row| ChannelId(row.get(0))).collect();
+        let channels = self.simulator.announcement().channels.iter().enumerate();
+        channels.filter(|(_, channel)| owned.contains(channel)).map(|(number, _)| number).collect()
+    }
+
+    /// The database ends every connection but ours. Nothing where it is away.
+    pub(super) async fn terminate_connections(&self) {
+        let terminate = "select pg_terminate_backend(pid) from pg_stat_activity \
+                         where datname = current_database() and pid <> pg_backend_pid()";
+        drop(self.database.try_query(terminate).await);
+    }
+
+    /// For so long, while those that run do so.
+    pub(super) async fn go_on_for(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.look().await;
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Gathers what has arrived, and asserts that none has ended by itself.
+    pub(super) async fn look(&mut self) {
+        self.arrivals.gather(&self.receiver);
+        for daemon in self.all.iter_mut().filter_map(|instance| instance.daemon.as_mut()) {
+            daemon.until("it runs", |_| true).await;
+        }
+    }
+
+    /// Events come in every channel, one each in such a time, until what is given is dropped.
+    pub(super) fn publish_every(&self, time: Duration) -> AbortOnDropHandle<()> {
+        let simulator = self.simulator.clone();
+        let channels = simulator.announcement().channels.len();
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut every = tokio::time::interval(time / u32::try_from(channels).unwrap());
+            for channel in (0..channels).cycle() {
+                every.tick().await;
+                simulator.publish(channel, 1);
+            }
+        }))
+    }
+
+    /// Asserts what holds at the end: see [`Arrivals::assert_whole`].
+    pub(super) async fn assert_whole(&mut self) {
+        self.arrivals.gather(&self.receiver);
+        self.arrivals.assert_whole(&self.simulator, &self.database).await;
+    }
+}
+
+fn without_defects(log: &Log) {
+    assert_eq!(log.lines("channel failed by a defect: starting it again"), [] as [serde_json::Value; 0]);
+}

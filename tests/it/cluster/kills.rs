@@ -1,0 +1,81 @@
+//! kill -9 between a delivery and its record: another instance takes over, nothing is lost, and no more comes again than was
+//! in hand.
+
+use channeld::simulator::Options;
+
+use super::arrivals::BATCH;
+use super::instances::Instances;
+use crate::support::{Database, Line, Reply, eventually};
+
+/// How far a batch had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Point {
+    /// The sink has it, and the instance does not know.
+    Delivered,
+    /// The commit is on its way. It arrives when another instance has taken over.
+    Committing,
+    /// It is recorded, and the instance does not know.
+    Committed,
+}
+
+const OLD: u64 = 20;
+const NEW: u64 = 4;
+const RECORDED: &str = "select coalesce(max(through), 0) from audit.cursors";
+
+async fn killed_at(point: Point) {
+    println!("{point:?}");
+    let Some(database) = Database::new().await else { return };
+    let mut instances = Instances::new(database, 2, Options { events: OLD, ..Options::default() }).await;
+    instances.start(0);
+    instances.until_number("all is recorded", RECORDED, 20).await;
+    instances.start(1);
+    instances.until_live(2).await;
+
+    match point {
+        Point::Delivered => instances.receiver.always(Some(Reply::Hang)),
+        Point::Committing => instances.get(0).relay.becomes_at_commit(Line::Silent),
+        Point::Committed => instances.get(0).relay.becomes_at_commit(Line::HoldsAnswers),
+    }
+    let requests = instances.receiver.requests();
+    instances.simulator.publish(0, NEW);
+    match point {
+        Point::Delivered => {
+            let receiver = &instances.receiver;
+            eventually("some are delivered", || (receiver.requests() > requests).then_some(())).await;
+        }
+        Point::Committing => {
+            let relay = &instances.get(0).relay;
+            eventually("a commit is on its way", || (relay.held() > 0).then_some(())).await;
+        }
+        Point::Committed => {
+            let new = "select count(*) from audit.cursors where through > 20";
+            instances.until_number("a commit is carried out", new, 1).await;
+        }
+    }
+    instances.kill(0).await;
+    instances.receiver.always(None);
+    instances.simulator.publish(0, NEW);
+    instances.until_all_arrived().await;
+    let last = i64::try_from(OLD + 2 * NEW).unwrap();
+    instances.until_number("all is recorded by the other", RECORDED, last).await;
+
+    // What the dead instance has sent arrives now.
+    instances.get(0).relay.becomes(Line::Good);
+    let relay = &instances.get(0).relay;
+    eventually("it has arrived", || (relay.connections() == 0).then_some(())).await;
+    instances.simulator.publish(0, NEW);
+    instances.until_all_arrived().await;
+    instances.stop_all().await;
+    instances.assert_whole().await;
+    let repeats = instances.arrivals.repeats();
+    match point {
+        Point::Delivered | Point::Committing => assert!((1..=BATCH).contains(&repeats), "{point:?}: {repeats} repeats"),
+        Point::Committed => assert_eq!(repeats, 0, "it was recorded"),
+    }
+}
+
+#[tokio::test]
+async fn killed_at_each_step_from_delivery_to_record_an_instance_loses_nothing_and_repeats_a_batch_at_most() {
+    // Side by side: most of the time they wait for a lease to be over.
+    tokio::join!(killed_at(Point::Delivered), killed_at(Point::Committing), killed_at(Point::Committed));
+}

@@ -1,0 +1,137 @@
+//! The schemas that are printed describe what is read and what is delivered: a validator of JSON Schema, which is not ours,
+//! holds them against the shipped configurations and against records.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use channeld::record;
+use channeld::simulator::{Options, Simulator};
+use serde_json::Value;
+
+use crate::support::{Setup, deliverable, run, skip};
+
+/// Validates the instances of each file by the schema: TOML, or a JSON value a line. Prints what is wrong, a line each.
+const VALIDATE: &str = r#"
+import json, sys, tomllib
+from jsonschema import Draft202012Validator as Validator
+schema = json.load(open(sys.argv[1]))
+Validator.check_schema(schema)
+for name in sys.argv[2:]:
+    with open(name, "rb") as file:
+        instances = [tomllib.load(file)] if name.endswith(".toml") else [json.loads(line) for line in file]
+    assert instances, name
+    for instance in instances:
+        for error in Validator(schema).iter_errors(instance):
+            print(name, error.json_path, error.message[:200])
+"#;
+
+/// A Python that has the validator, such as the one that `.ci/run` puts into target/tools.
+fn python() -> Option<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin/python3");
+    let has = |python: &PathBuf| {
+        Command::new(python).args(["-c", "import jsonschema, tomllib"]).output().is_ok_and(|it| it.status.success())
+    };
+    let found = [own, "python3".into()].into_iter().find(has);
+    if found.is_none() {
+        skip("the Python package jsonschema");
+    }
+    found
+}
+
+fn schema(what: &str) -> Vec<u8> {
+    run(Command::new(env!("CARGO_BIN_EXE_channeld")).args(["schema", what]).env_clear())
+}
+
+/// What the validator says of some files, which are a name and a text each.
+fn problems(python: &Path, what: &str, files: &[(String, String)]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("schema.json"), schema(what)).unwrap();
+    let mut validating = Command::new(python);
+    validating.current_dir(at).args(["-W", "ignore", "-c", VALIDATE, "schema.json"]);
+    for (name, text) in files {
+        std::fs::write(at.join(name), text).unwrap();
+        validating.arg(name);
+    }
+    String::from_utf8(run(&mut validating)).unwrap()
+}
+
+fn shipped(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The documented keys, with those that stand there as comments.
+fn documented() -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(key) if !key.starts_with(' ') => key.to_owned(),
+        _ => line.to_owned(),
+    };
+    shipped("config/default.toml").lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Records of a daemon, verified ones with their proof and notices, and what a command shows of every event.
+async fn delivered() -> String {
+    let options = Options { events: 40, unsigned: 0.2, forged: 0.2, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator).with("sinks.file.include_proof", true);
+    setup.run_until_lines(deliverable(&simulator, 0).len()).await;
+    let found = setup.tell(&["search", "c0", "--limit", "40", "--json"]).await;
+    std::fs::read_to_string(setup.path("events.jsonl")).unwrap() + std::str::from_utf8(&found.out).unwrap()
+}
+
+#[test]
+fn the_schema_of_the_configuration_takes_every_shipped_file_and_every_documented_key() {
+    let Some(python) = python() else { return };
+    let mut files = vec![("documented.toml".to_owned(), documented())];
+    let own = "[sinks.a]\ntype = \"nats\"\nformat = \"template\"\ntemplate = \"slack\"\n[sinks.b]\ntype = \"file\"\nper_instance = true\n";
+    files.push(("own.toml".to_owned(), own.to_owned()));
+    for directory in ["config", "config/examples", "deploy", "deploy/kubernetes", "deploy/kubernetes-instances"] {
+        for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory)).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                files.push((format!("{}.toml", files.len()), std::fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+    assert!(files.len() > 8, "{files:?}");
+    assert_eq!(problems(&python, "config", &files), "");
+}
+
+#[test]
+fn the_schema_of_the_configuration_finds_mistakes_of_each_kind() {
+    let Some(python) = python() else { return };
+    for (text, place) in [
+        ("[api]\nidle_wiat = \"5s\"", "idle_wiat"),
+        ("[log]\nformat = \"xml\"", "$.log.format"),
+        ("[channels.a]\nsinks = 3", "$.channels.a.sinks"),
+        ("[channels.a__b]\nsinks = [\"x\"]", "a__b"),
+        ("[sinks.a]\ntype = \"fiel\"", "$.sinks.a"),
+        ("[sinks.a]\ntype = \"file\"\nurl = \"x\"", "$.sinks.a"),
+        ("[sinks.a]\ntype = \"sqlite\"\nformat = \"text\"", "$.sinks.a"),
+        ("[sinks.a]\ntype = \"stdout\"\nfilter = { colour = [\"red\"] }", "$.sinks.a"),
+        ("[sinks.a]\ntype = \"webhook\"\ninclude_proof = \"perhaps\"", "$.sinks.a"),
+    ] {
+        let found = problems(&python, "config", &[("wrong.toml".to_owned(), text.to_owned())]);
+        assert!(found.contains(place), "{text}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn the_schema_of_the_record_takes_records_and_finds_what_is_none() {
+    let Some(python) = python() else { return };
+    let record: Value = serde_json::from_str(record::EXAMPLE).unwrap();
+    let records = [("example.jsonl".to_owned(), record.to_string()), ("delivered.jsonl".to_owned(), delivered().await)];
+    assert_eq!(problems(&python, "record", &records), "");
+    for (path, wrong) in [
+        ("/offset", Value::from("15520")),
+        ("/verification/digest", Value::from("0x12")),
+        ("/verification/status", Value::from("perhaps")),
+        ("/verification/signers", Value::from("0x12")),
+        ("/event", Value::Null),
+    ] {
+        let mut changed = record.clone();
+        *changed.pointer_mut(path).unwrap() = wrong;
+        let found = problems(&python, "record", &[("record.jsonl".to_owned(), changed.to_string())]);
+        assert!(found.contains(&path.replace('/', ".")), "{path}: {found}");
+    }
+}

@@ -1,0 +1,127 @@
+//! What an event may be: any bytes that the service sends, of any size. One that the stream does not take is refused alone.
+
+use axum::response::IntoResponse;
+use channeld::event::ChannelId;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::support::{Nats, Published, Scripted, Setup};
+
+/// What the tests' server takes.
+const MAX_PAYLOAD: usize = 64 * 1024;
+
+/// A service with one channel of these types, notices all, the reason of each status being `filler` bytes long.
+async fn notices(types: &[&str], filler: impl Fn(i64) -> usize) -> Scripted {
+    let notice = |(kind, offset): (&&str, i64)| {
+        let id = Uuid::from_u128(u128::try_from(offset).unwrap());
+        let reason = "x".repeat(filler(offset));
+        json!({"event_id": id, "headers": {"type": kind, "offset": offset, "proofs": []}, "payload": {
+            "status": "deployed", "status_reason": reason, "wallet_id": id, "address": "0x01", "chain_selector": "1",
+            "timestamp": 1_750_000_000}})
+    };
+    let events: Vec<Value> = types.iter().zip(1..).map(notice).collect();
+    Scripted::answering(move |asked| {
+        let above = |event: &&Value| event["headers"]["offset"].as_i64() > Some(asked.offset.unwrap_or(0));
+        let page: Vec<_> = events.iter().filter(above).take(asked.limit.unwrap_or(100)).collect();
+        let has_more = page.last().is_some_and(|last| last["headers"]["offset"] != events.len());
+        let newest_first: Vec<_> = page.into_iter().rev().collect();
+        axum::Json(json!({"events": newest_first, "has_more": has_more})).into_response()
+    })
+    .await
+}
+
+fn setup(service: &Scripted, nats: &Nats) -> Setup {
+    Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))]).publishing(1, nats.address())
+}
+
+#[tokio::test]
+async fn whatever_a_type_is_its_event_arrives_under_a_subject_of_its_channel() {
+    let Some(nats) = Nats::start() else { return };
+    let long = "long.".repeat(2_000);
+    let types =
+        ["wallet.status", "a b", "*", ">", "..", "ünïcode", "", "new\r\nPUB x 1\r\n", "$JS.API.STREAM.DELETE", &long];
+    let service = notices(&types, |_| 10).await;
+    let setup = setup(&service, &nats);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    nats.until_count(types.len()).await;
+    daemon.stop().await;
+
+    let events = nats.events().await;
+    let offsets: Vec<_> = events.iter().map(Published::offset).collect();
+    assert_eq!(offsets, (1..=10).collect::<Vec<_>>());
+    for (event, kind) in events.iter().zip(types) {
+        assert!(event.subject.starts_with("channeld.c0.") && event.subject.len() < 250, "{}", event.subject);
+        let record: Value = serde_json::from_slice(&event.body).unwrap();
+        assert_eq!((&record["type"], &record["offset"]), (&json!(kind), &json!(event.offset())));
+    }
+    assert_eq!(events[0].subject, "channeld.c0.wallet.status");
+    let id = ChannelId(Uuid::from_u128(1));
+    for (name, value) in [
+        ("Nats-Msg-Id", format!("{id}:1")),
+        ("Channeld-Channel-Id", id.to_string()),
+        ("Channeld-Offset", "1".to_owned()),
+        ("Channeld-Event-Id", Uuid::from_u128(1).to_string()),
+        ("Channeld-Verification", "unsigned".to_owned()),
+        ("Channeld-Digest", String::new()),
+        ("Content-Type", "application/json".to_owned()),
+    ] {
+        assert_eq!(events[0].header(name), value, "{name}");
+    }
+}
+
+/// The third of five events is too large.
+async fn too_large(stream: Value, limit: usize, limited_by: &str) {
+    let lines = format!("max_payload: {MAX_PAYLOAD}");
+    let Some(nats) = Nats::start_with(&lines, json!({})) else { return };
+    nats.make(stream).await;
+    let service = notices(&["wallet.status"; 5], |offset| if offset == 3 { 2 * MAX_PAYLOAD } else { 1_000 }).await;
+    let setup = setup(&service, &nats);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    nats.until_count(2).await;
+    daemon.until_logged("sink refused again").await;
+    let status = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let error = status["channels"][0]["lanes"][0]["error"]["message"].as_str().unwrap().to_owned();
+    assert!(error.contains(limited_by) && error.contains(&limit.to_string()), "{error}");
+    let sizes: Vec<usize> = error.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(sizes[0] > 2 * MAX_PAYLOAD && sizes[1] == limit, "both sizes: {error}");
+    assert_eq!(nats.offsets().await, [1, 2], "what follows waits");
+    daemon.stop().await;
+
+    let setup = setup.with("sinks.bus.give_up_after", "1s");
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    nats.until_count(4).await;
+    assert_eq!(setup.tell(&["dead-letters", "list", "--json"]).await.each("offset"), [3]);
+    daemon.stop().await;
+    assert_eq!(nats.offsets().await, [1, 2, 4, 5]);
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_blocks_with_both_sizes_and_is_given_up_alone() {
+    tokio::join!(
+        too_large(json!({}), MAX_PAYLOAD, "max_payload"),
+        too_large(json!({"max_msg_size": 20_000}), 20_000, "max_msg_size"),
+        too_large(json!({"allow_atomic": false}), MAX_PAYLOAD, "max_payload"),
+    );
+}
+
+#[tokio::test]
+async fn an_event_whose_subject_the_stream_does_not_take_is_refused_alone_until_it_does() {
+    let Some(nats) = Nats::start() else { return };
+    nats.make(json!({"subjects": ["channeld.c0.wallet.>", "channeld-positions.>"]})).await;
+    let service = notices(&["wallet.status", "wallet.status", "other", "wallet.status"], |_| 10).await;
+    let setup = setup(&service, &nats);
+    let mut daemon = setup.start();
+    daemon.until_logged("sink refused again").await;
+    assert_eq!(nats.offsets().await, [1, 2]);
+    assert!(daemon.log().0.contains("does not take the subject channeld.c0.other: add it"), "{}", daemon.log().0);
+    let settings = json!({"name": "events", "subjects": ["channeld.>", "channeld-positions.>"], "retention": "limits",
+        "storage": "file", "num_replicas": 1, "allow_atomic": true, "allow_rollup_hdrs": true});
+    let changed = nats.api("STREAM.UPDATE.events", settings).await;
+    assert!(changed["error"].is_null(), "{changed}");
+    nats.until_count(4).await;
+    daemon.stop().await;
+    assert_eq!(nats.offsets().await, [1, 2, 3, 4]);
+}

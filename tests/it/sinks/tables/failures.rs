@@ -1,0 +1,202 @@
+//! Databases that are away, full, or changed by others: their lanes wait, and no other lane does.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{Options, Simulator};
+use serde_json::json;
+
+use super::tables;
+use crate::support::{
+    Daemon, Database, Line, Mount, Relay, Server, Setup, deliverable, everything, fill, programs, skip,
+};
+
+const REFUSED: &str = "sink refused: its events wait and are offered again";
+
+/// Offers again at once.
+async fn resume(setup: &Setup, sink: &str) {
+    let told = setup.tell(&["resume", "c0", "--sink", sink]).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+}
+
+/// The kind of the trouble that a sink has, and its words, by the status.
+async fn trouble(setup: &Setup, sink: &str) -> (String, String) {
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let lanes = report["channels"][0]["lanes"].as_array().unwrap();
+    let lane = lanes.iter().find(|lane| lane["sink"] == sink).unwrap_or_else(|| panic!("{report:#}"));
+    let text = |name: &str| lane["error"][name].as_str().unwrap_or_default().to_owned();
+    (text("kind"), text("message"))
+}
+
+/// Waits until a sink's trouble says this.
+async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, words: &str) {
+    let deadline = Instant::now() + crate::support::LONGEST_WAIT;
+    loop {
+        let (kind, said) = trouble(setup, sink).await;
+        if kind == "unavailable" && said.contains(words) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{words}: {kind}: {said}");
+        daemon.until("it runs", |_| true).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_fails_between_its_commit_and_its_answer_or_is_away_loses_nothing_and_holds_up_no_other() {
+    let Some(server) = Server::start() else { return skip("PostgreSQL") };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let database = Database::on(Arc::new(server)).await;
+    let relay = Relay::before(database.server.socket()).await;
+    let simulator = Simulator::start(Options { events: 100, unsigned: 0.2, ..Options::default() }).await.unwrap();
+    let (mut setup, tables) = Setup::reading(&simulator).with_tables(database);
+    setup.set("sinks.warehouse.url", tables.database.url_by(relay.address()));
+    setup.set("sinks.warehouse.give_up_after", "1ms");
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 100).await;
+
+    // It has committed, and the answer is lost with the server.
+    relay.becomes(Line::CutsAnswers);
+    simulator.publish(0, 20);
+    tables.until(&mut daemon, 120).await;
+    tables.database.server.kill();
+    relay.becomes(Line::Good);
+    relay.cut();
+    let began = Instant::now();
+    simulator.publish(0, 20);
+    let other = || crate::support::rows_of(&tables.file);
+    daemon.until("the other goes on", |_| other() == 140).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    until_says(&setup, &mut daemon, "warehouse", "check host and port in sinks.warehouse.url").await;
+    tables.database.server.run();
+    resume(&setup, "warehouse").await;
+    tables.until(&mut daemon, 140).await;
+
+    // In the middle of many.
+    simulator.publish(0, 400);
+    super::until(&mut daemon, "some have come", async || tables.rows().await[0] > 140).await;
+    tables.database.server.kill();
+    tables.database.server.run();
+    tables.until(&mut daemon, 540).await;
+    let dead = setup.tell(&["dead-letters", "list", "--json"]).await;
+    assert_eq!(dead.json(), [] as [serde_json::Value; 0], "none was given up");
+    daemon.stop().await;
+    tables.assert_each_once(&deliverable(&simulator, 0), 540);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_waited_for_and_holds_up_no_other() {
+    let Some((simulator, mut setup, tables)) = tables(Options { events: 20, ..Options::default() }).await else {
+        return;
+    };
+    let Some(mount) = Mount::new(setup.path("small"), "32m") else { return };
+    // The way there, for the server's user.
+    for place in [setup.path(""), mount.at.clone()] {
+        std::fs::set_permissions(place, Permissions::from_mode(0o777)).unwrap();
+    }
+    let (place, name) = (mount.at.join("tablespace"), &tables.database.name);
+    let mut make = tables.database.server.command_of("mkdir");
+    crate::support::run(make.arg(&place));
+    tables.database.psql(&format!("create tablespace small_of_{name} location '{}'", place.display()));
+    tables.database.psql(&format!("alter database {name} set default_tablespace = small_of_{name}"));
+    let file = mount.at.join("events.db");
+    setup.set("sinks.local.path", file.display().to_string());
+    setup.set("channels.c0.sinks", vec!["warehouse", "local", "file"]);
+    let tables = crate::support::Tables { file, ..tables };
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 20).await;
+
+    let filling = fill(&mount.at);
+    simulator.publish(0, 400);
+    daemon.until("the other goes on", |_| setup.lines() == 420).await;
+    until_says(&setup, &mut daemon, "warehouse", "make room at the server").await;
+    until_says(&setup, &mut daemon, "local", "make room on its file system").await;
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    assert_eq!(report["ready"], json!(false), "{report:#}");
+    std::fs::remove_file(filling).unwrap();
+    resume(&setup, "warehouse").await;
+    resume(&setup, "local").await;
+    tables.until(&mut daemon, 420).await;
+    daemon.stop().await;
+    tables.assert_each_once(&deliverable(&simulator, 0), 420);
+    // Nothing of the server stands in the mount when that goes.
+    let drop = format!(
+        "alter database {name} reset default_tablespace; drop table events, events_progress;",
+        name = tables.database.name
+    );
+    tables.database.psql(&drop);
+    tables.database.psql(&format!("drop tablespace small_of_{}", tables.database.name));
+}
+
+#[tokio::test]
+async fn a_table_that_is_changed_under_us_is_said_and_made_whole_where_that_loses_nothing() {
+    let Some((simulator, mut setup, tables)) = tables(Options { events: 20, ..Options::default() }).await else {
+        return;
+    };
+    setup.set("sinks.warehouse.give_up_after", "1ms");
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 20).await;
+    let mut rows = 20;
+    for (change, words, mend) in [
+        (
+            "alter table events rename column record to mine",
+            "has no column record",
+            "alter table events rename column mine to record",
+        ),
+        (
+            "alter table events add column mine int not null default 1; alter table events alter column mine drop default",
+            "give each column that you have added",
+            "alter table events drop column mine",
+        ),
+        (
+            "alter table events rename to events_of_others; create view events as select 1",
+            "table",
+            "drop view events; alter table events_of_others rename to events",
+        ),
+    ] {
+        tables.database.psql(change);
+        simulator.publish(0, 5);
+        rows += 5;
+        until_says(&setup, &mut daemon, "warehouse", words).await;
+        tables.database.psql(mend);
+        resume(&setup, "warehouse").await;
+        tables.until(&mut daemon, rows).await;
+    }
+    // What is only missing is made.
+    tables.database.psql("alter table events drop column proof; drop table events_progress");
+    simulator.publish(0, 5);
+    daemon.until_logged(REFUSED).await;
+    tables.until(&mut daemon, rows + 5).await;
+    daemon.stop().await;
+    tables.assert_each_once(&deliverable(&simulator, 0), i64::try_from(rows).unwrap() + 5);
+}
+
+#[tokio::test]
+async fn a_table_that_is_locked_for_long_leaves_one_statement_that_waits_and_not_one_for_each_attempt() {
+    if !everything() {
+        // Each attempt takes as long as an answer may take.
+        return;
+    }
+    let Some((simulator, setup, tables)) = tables(Options { events: 20, ..Options::default() }).await else { return };
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 20).await;
+    let client = tables.database.server.client(&tables.database.name).await;
+    client.batch_execute("begin; lock table events in exclusive mode").await.unwrap();
+    simulator.publish(0, 5);
+    until_says(&setup, &mut daemon, "warehouse", "no answer for 10 s").await;
+    let offers = |daemon: &Daemon| {
+        let lines = daemon.log().lines("sink refused again");
+        lines.iter().filter(|line| line["sink"] == "warehouse").count()
+    };
+    daemon.until("it has tried three times", |daemon| offers(daemon) >= 2).await;
+    let waiting =
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    assert!(tables.database.number(waiting).await <= 1);
+    client.batch_execute("rollback").await.unwrap();
+    tables.until(&mut daemon, 25).await;
+    daemon.stop().await;
+    tables.assert_each_once(&deliverable(&simulator, 0), 25);
+}

@@ -1,0 +1,115 @@
+//! Contents that a database may not like.
+
+use super::NEVER;
+use crate::support::{Database, Delivered, programs, serving, signed};
+
+/// What each is, and whether `jsonb` takes it.
+fn contents() -> Vec<(String, bool)> {
+    let long = "x".repeat(300_000);
+    [
+        (r#"{"name":"Plain","n":1.50}"#.to_owned(), true),
+        (r#"{"name":"Nul\u0000","text":"a\u0000b"}"#.to_owned(), false),
+        (r#"{"name":"Half","text":"\ud800"}"#.to_owned(), false),
+        (r#"{"name":"Huge","n":1e400000}"#.to_owned(), false),
+        (r#"{"name":"Deep","n":1e-20000}"#.to_owned(), false),
+        (r#"{"name":"Fits","n":1e131000,"t":"\\u0000"}"#.to_owned(), true),
+        (r#"{"name":"Twice","a":1,"a":2}"#.to_owned(), true),
+        (r#"{"name":"Quotes","t":"'; drop table events; -- \" \\ |"}"#.to_owned(), true),
+        (format!(r#"{{"name":"{}","t":"{long}"}}"#, "y".repeat(5_000)), true),
+        (r#"{"name":"Ωμέγα 🦀","service":"\u0000"}"#.to_owned(), false),
+        (r#"["no object"]"#.to_owned(), true),
+        (r#"{"name":"Last"}"#.to_owned(), true),
+    ]
+    .into()
+}
+
+#[tokio::test]
+async fn what_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
+    let Some(database) = Database::new().await else { return };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let contents = contents();
+    let events = contents.iter().zip(1..).map(|((content, _), offset)| signed(offset, content)).collect();
+    let (_service, setup) = serving(events).await;
+    let (mut setup, tables) = setup.with_tables(database);
+    setup.set("sinks.warehouse.search", "words");
+    setup.set("sinks.local.search", "trigrams");
+    setup.set("channels.c0.sinks", vec!["warehouse", "local", "file"]);
+    setup.set("sinks.warehouse.give_up_after", format!("{}s", NEVER.as_secs() / 10));
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, contents.len()).await;
+    daemon.until("the file has them too", |_| setup.lines() == contents.len()).await;
+    let log = daemon.stop().await;
+    assert!(log.lines("sink refused: its events wait and are offered again").is_empty(), "{}", log.0);
+
+    let lines = Delivered::read(&setup.path("events.jsonl"));
+    for (which, taken) in [
+        tables.database.psql("select record from events order by event_offset"),
+        crate::support::sqlite(&tables.file, "select record from events order by event_offset"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (record, line) in taken.iter().zip(&lines) {
+            let record = Delivered::parse(record);
+            let same = |one: &Delivered| {
+                (one.offset, one.decoded.as_ref().map(|decoded| decoded.get().to_owned()), one.event.get().to_owned())
+            };
+            assert_eq!(same(&record), same(line), "{which}");
+        }
+        assert_eq!(taken.len(), contents.len());
+    }
+    let kept = tables.database.psql("select decoded is not null from events order by event_offset");
+    let expected: Vec<_> = contents.iter().map(|(_, is_taken)| if *is_taken { "t" } else { "f" }).collect();
+    assert_eq!(kept, expected);
+    let kept = crate::support::sqlite(&tables.file, "select count(*) from events where decoded is null");
+    assert_eq!(kept, ["0"], "SQLite takes any");
+    let [one, other] = tables.both("select name from events where event_offset in (2, 3, 10) order by event_offset");
+    assert_eq!(one, other);
+    assert_eq!(one[0], "Nul\\u0000");
+}
+
+#[tokio::test]
+async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
+    let Some(database) = Database::new().await else { return };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let events = (1..=300).map(|offset| signed(offset, &format!(r#"{{"name":"n{offset}"}}"#))).collect();
+    let (_service, setup) = serving(events).await;
+    let (mut setup, tables) = setup.with_tables(database);
+    // Made by hand, with a rule of the operator's own.
+    setup.set("channels.c0.start", 300);
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 1).await;
+    daemon.stop().await;
+    tables.database.psql("alter table events add constraint mine check (name <> 'n123')");
+    // As a server would that knows a limit of JSON that channeld does not.
+    tables.database.psql(
+        "create function limited() returns trigger language plpgsql as $$ begin \
+         if new.name = 'n200' and new.decoded is not null then raise 'not that' using errcode = '54000'; end if; \
+         return new; end $$; \
+         create trigger limited before insert on events for each row execute function limited()",
+    );
+    let trigger =
+        "create trigger mine before insert on events when new.name = 'n123' begin select raise(abort, 'not that'); end";
+    crate::support::sqlite(&tables.file, trigger);
+
+    std::fs::remove_dir_all(setup.path("state")).unwrap();
+    setup.set("channels.c0.start", "earliest");
+    setup.set("sinks.warehouse.give_up_after", "1s");
+    setup.set("sinks.local.give_up_after", "1s");
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 299).await;
+    for sink in ["warehouse", "local"] {
+        let told = setup.tell(&["dead-letters", "list", "--json", "c0", "--sink", sink]).await;
+        assert_eq!(told.each("offset"), [123], "{sink}");
+        let reason = told.each("reason").remove(0);
+        assert!(reason.as_str().unwrap().contains(if sink == "local" { "not that" } else { "mine" }), "{reason}");
+    }
+    daemon.stop().await;
+    let expected: Vec<i64> = (1..=300).filter(|offset| *offset != 123).collect();
+    tables.assert_each_once(&expected, 300);
+    assert_eq!(tables.database.psql("select event_offset from events where decoded is null"), ["200"]);
+}

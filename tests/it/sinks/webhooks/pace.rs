@@ -1,0 +1,37 @@
+//! A rate that is kept.
+
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{Options, Simulator};
+
+use super::webhook_only;
+use crate::support::{Receiver, Reply};
+
+#[tokio::test]
+async fn requests_keep_the_rate_of_their_sink_over_all_channels_and_a_stop_does_not_wait_for_a_turn() {
+    const INTERVAL: Duration = Duration::from_millis(50);
+    let simulator =
+        Simulator::start(Options { events: 10, channels: 2, unsigned: 0.2, ..Options::default() }).await.unwrap();
+    let receiver = Receiver::start().await;
+    let setup = webhook_only(&simulator, &receiver)
+        .with("channels.c1.sinks", vec!["hook"])
+        .with("sinks.hook.rate_limit", "20/s");
+    receiver.reply(Reply::Refuse(503, None), 1);
+    let mut daemon = setup.start();
+    daemon.until("everything arrives", |_| receiver.received() == 20).await;
+    daemon.stop().await;
+    let arrivals = receiver.arrivals();
+    // A request may be held up on its way, and the next one comes sooner after it: never by so much.
+    let least = INTERVAL * 15;
+    let took = arrivals[19] - arrivals[0];
+    assert!(took >= least, "{took:?}");
+
+    simulator.publish(0, 5);
+    let setup = setup.with("sinks.hook.rate_limit", "1/h");
+    let mut daemon = setup.start();
+    daemon.until("the first turn", |_| receiver.received() == 21).await;
+    let asked = Instant::now();
+    daemon.stop().await;
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert_eq!(receiver.received(), 21);
+}

@@ -1,0 +1,36 @@
+//! A standby, which takes over from a server that is lost.
+
+use std::net::SocketAddr;
+
+use super::{LOOK_AGAIN, Server, USER};
+
+impl Server {
+    /// A copy of this server that follows it, by a relay before this one. It knows what the relay has let through.
+    pub(crate) fn standby(&self, relay: SocketAddr) -> Self {
+        let standby = Self::without_data(self.programs.clone());
+        let mut copying = self.command("pg_basebackup");
+        copying.args(["--no-sync", "-c", "fast", "-X", "stream", "-R", "-U", USER, "-h", "127.0.0.1", "-p"]);
+        copying.arg(relay.port().to_string()).arg("-D").arg(standby.data());
+        assert!(copying.status().unwrap().success());
+        // The sockets are in the directory too, and this one's is not in use.
+        std::fs::remove_file(standby.socket().with_extension("5432.lock")).unwrap();
+        standby.run();
+        standby
+    }
+
+    /// Ends following: it is a server of its own from now on.
+    pub(crate) async fn promote(&self) {
+        self.client("postgres").await.batch_execute("select pg_promote()").await.unwrap();
+    }
+
+    /// Waits until a standby has applied what this server has written until now.
+    pub(crate) async fn is_followed_by(&self, standby: &Self) {
+        let written = "select pg_current_wal_lsn()::text";
+        let written: String = self.client("postgres").await.query_one(written, &[]).await.unwrap().get(0);
+        let applied = format!("select pg_last_wal_replay_lsn() >= '{written}'::pg_lsn");
+        let client = standby.client("postgres").await;
+        while !client.query_one(&applied, &[]).await.unwrap().get::<_, bool>(0) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
