@@ -31,6 +31,7 @@ mod process;
 mod server;
 mod service;
 mod startup;
+mod stream;
 mod table;
 mod tables;
 mod yardstick;
@@ -88,7 +89,7 @@ struct Args {
 enum Scenario {
     /// How fast a backlog becomes durable, and at what cost
     Backlog,
-    /// How fast a backlog becomes durable in tables, beside a file
+    /// How fast a backlog becomes durable in tables and streams, beside a file
     Tables,
     /// Whether memory stays flat while a million events are read
     Memory,
