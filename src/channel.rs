@@ -57,6 +57,7 @@ mod read;
 mod reporter;
 mod settings;
 mod status;
+mod tail;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -75,6 +76,7 @@ pub use status::{
     Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, SharedProofs,
     SharedWorkflow, SignerStatus,
 };
+pub use tail::{Delivered, Seen, Tail};
 pub(crate) use tasks::{Task, Tasks};
 pub(crate) use verify::Rejection;
 pub(crate) use verify::expect::Claim;

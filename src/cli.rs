@@ -24,6 +24,7 @@ mod connect;
 mod cursor;
 mod dead_letters;
 mod demo;
+mod event_line;
 mod exit;
 mod explain;
 mod get;
@@ -43,6 +44,7 @@ mod simulate;
 mod state;
 mod status;
 mod table;
+mod tail;
 mod test_sink;
 mod verify;
 mod wait_watcher;
@@ -88,6 +90,7 @@ enum Command {
     Health(health::Args),
     Explain(explain::Args),
     Reload(reload::Args),
+    Tail(Box<tail::Args>),
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
@@ -168,6 +171,7 @@ impl Command {
             Self::Health(args) => health::run(&args, config, out).await,
             Self::Explain(args) => explain::run(&args, out),
             Self::Reload(args) => reload::run(&args, config, out).await,
+            Self::Tail(args) => tail::run(&args, config, out).await,
             Self::Search(args) => search::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Get(args) => get::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Verify(args) => verify::run(&args, config, out),

@@ -5,4 +5,5 @@ mod logs;
 mod metrics;
 mod probes;
 mod status;
+mod tail;
 mod traces;
