@@ -52,6 +52,7 @@ mod machine;
 #[cfg(test)]
 mod model;
 mod newest;
+mod pace;
 mod parts;
 mod read;
 mod reporter;
@@ -67,6 +68,7 @@ mod verify;
 pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
 pub use machine::Processors;
+pub use pace::{Progress, grouped, rate, span};
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;

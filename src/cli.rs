@@ -33,6 +33,7 @@ mod init;
 mod man;
 mod operate;
 mod pause;
+mod progress;
 mod quarantine;
 mod reload;
 mod replay;

@@ -161,7 +161,7 @@ fn summary(shown: &Shown, rejected: usize, took: Duration) -> String {
         "
 {} events delivered in {:.1} s:
   {verified} proved by the oracle network's signatures, {late} of them late;
-  {unsigned} notices that nobody signs, marked as such.
+  {unsigned} unsigned: notices, which the network never signs, marked as such.
 {rejected} rejected: kept as evidence, not delivered.
 
 To read a channel of your own: `channeld init`.

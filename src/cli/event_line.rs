@@ -26,7 +26,7 @@ const WHAT: usize = 40;
 const FULL_WHAT: usize = 28;
 
 /// Below so many columns for what happened, the type gives its column up.
-const NARROW_WHAT: usize = 18;
+const NARROW_WHAT: usize = 30;
 
 /// An event for its line: its parts, and whether sinks had events above it before.
 #[derive(Clone, Debug)]
@@ -99,7 +99,8 @@ impl Layout {
 
     fn narrow(&self, event: &EventLine, width: usize) -> Vec<(Style, String)> {
         let channel = self.channel.map(|channel| channel.min(CHANNEL));
-        let fixed = 8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 2 + 8 + 2 + 1 + 11;
+        let fixed =
+            8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 2 + 8 + 2 + 1 + if event.is_late { 13 } else { 8 };
         let what = width.saturating_sub(fixed);
         self.segments(event, what.clamp(8, WHAT + 18), channel, false)
     }

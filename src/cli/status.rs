@@ -12,7 +12,7 @@ use super::exit::{Exit, Failure};
 use super::operate::Operator;
 use super::shown::printable;
 use super::table::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
-use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow};
+use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow, rate, span};
 use crate::daemon::signals::Signals;
 use crate::ledger::Pause;
 use crate::operator::api::GetStatus;
@@ -20,6 +20,9 @@ use crate::operator::{InstanceStatus, Report};
 
 /// From the first column of the first line on, nothing.
 const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// What is done sooner than in so many seconds is not said to be behind.
+const NOTEWORTHY: u64 = 3;
 
 /// Show how the daemon, its channels and their sinks are.
 ///
@@ -130,6 +133,8 @@ fn table(report: &Report, now: Timestamp) -> Table {
     let mut rows = vec![(heading, String::new())];
     for channel in &report.channels {
         let (style, state, detail) = activity(&channel.activity, now);
+        let detail =
+            Some(detail).filter(|detail| !detail.is_empty()).or_else(|| catching_up(channel)).unwrap_or_default();
         let cells = vec![
             Cell::text(&*channel.channel),
             Cell::new(style, state),
@@ -156,6 +161,9 @@ fn lane_row(lane: &LaneStatus, now: Timestamp) -> (Vec<Cell>, String) {
         (None, Some(reading)) => activity(reading, now).2,
         (None, None) => String::new(),
     };
+    let left = lane.seconds_left.filter(|seconds| *seconds >= NOTEWORTHY).zip(lane.events_per_second);
+    let left = left.map(|(seconds, per_second)| format!("{}, about {} left", rate(per_second), span(seconds)));
+    let detail = left.filter(|_| detail.is_empty()).unwrap_or(detail);
     let style = match lane.state {
         LaneState::Ok => GOOD,
         LaneState::Behind | LaneState::Retrying => PASSING,
@@ -193,6 +201,12 @@ fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
     (style, <&str>::from(activity).replace('_', " "), detail)
 }
 
+/// How far a channel has got that is behind for more than a moment.
+fn catching_up(channel: &ChannelStatus) -> Option<String> {
+    channel.seconds_left.filter(|seconds| *seconds >= NOTEWORTHY)?;
+    channel.progress().map(|progress| format!("{} {progress}", progress.bar(12)))
+}
+
 fn problem(problem: &Problem, now: Timestamp) -> String {
     let (times, since) = (problem.times, ago(problem.since, now));
     let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
@@ -201,21 +215,12 @@ fn problem(problem: &Problem, now: Timestamp) -> String {
 
 /// The age of what waits longest, where anything does.
 fn oldest(seconds: Option<u64>) -> Option<String> {
-    seconds.filter(|seconds| *seconds > 0).map(|seconds| span(i64::try_from(seconds).unwrap_or(i64::MAX)))
+    seconds.filter(|seconds| *seconds > 0).map(span)
 }
 
 /// How long ago, in the largest whole unit. The clock may have been set meanwhile.
 fn ago(then: Timestamp, now: Timestamp) -> String {
-    span(now.as_second().saturating_sub(then.as_second()).max(0))
-}
-
-fn span(seconds: i64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
-    }
+    span(u64::try_from(now.as_second().saturating_sub(then.as_second())).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod health;
 mod logs;
 mod metrics;
 mod probes;
+mod progress;
 mod status;
 mod tail;
 mod traces;
