@@ -1,6 +1,6 @@
 //! `channeld status`: how the daemon, its channels and their lanes are, in a table that is read in five seconds.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,8 +18,7 @@ use crate::ledger::Pause;
 use crate::operator::api::GetStatus;
 use crate::operator::{InstanceStatus, Report};
 
-/// From the first column of the first line on, nothing.
-const CLEAR: &str = "\x1b[H\x1b[J";
+mod screen;
 
 /// What is done sooner than in so many seconds is not said to be behind.
 const NOTEWORTHY: u64 = 3;
@@ -33,7 +32,11 @@ pub(super) struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Show it again every so many seconds, in place, until Ctrl-C: 2 if no number is given
+    /// Go on showing it, every so many seconds, 2 if no number is given: on a terminal as a screen, elsewhere as text
+    ///
+    /// On the screen the verdict stays on top, and what is in trouble comes first. Arrows, space or j and k move, Enter shows
+    /// a channel with its sinks, its errors in full and its signers, Esc goes back, s sorts, f shows only some, / finds
+    /// names, r shows every reason, q or Ctrl-C ends.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,
@@ -42,23 +45,26 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
     if let Some(seconds) = args.watch {
-        return watch(args, &operator, Duration::from_secs(seconds.into())).await;
+        let every = Duration::from_secs(seconds.into());
+        if !args.json && screen::is_possible() {
+            return screen::watch(&operator, every).await;
+        }
+        return watch(args, &operator, every).await;
     }
     print(&text(args, &operator.ask(&GetStatus { here: false }).await?))?;
     Ok(Exit::Done)
 }
 
-/// Shows it again and again; on a terminal, each time over the time before.
+/// Shows it again and again, one below the other.
 async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
-    let clear = if io::stdout().is_terminal() && !args.json { CLEAR } else { "" };
     loop {
         let text = match operator.ask_daemon(&GetStatus { here: false }).await {
             Ok(report) => text(args, &report),
             // A daemon may start, or start again.
             Err(failure) => format!("{failure}\n"),
         };
-        print(&format!("{clear}{text}"))?;
+        print(&text)?;
         tokio::select! { () = tokio::time::sleep(every) => {}, _ = signals.next() => return Ok(Exit::Done) }
     }
 }
@@ -90,7 +96,7 @@ fn text(args: &Args, report: &Report) -> String {
         lines.push(format!("instances: {}", report.instances.iter().map(instance).collect::<Vec<_>>().join(", ")));
         lines.extend(differences(&report.instances));
     }
-    lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)));
+    lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)).map(|line| styled(PASSING, &line)));
     for channel in &report.channels {
         let (name, pinned) = (&channel.channel, channel.pinned.join(", "));
         lines.extend((!pinned.is_empty()).then(|| format!("pinned: channel {name}, by {pinned}")));
@@ -120,8 +126,7 @@ fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
     let line = |(sink, pause): (String, Option<Pause>)| {
         let Pause { since, until } = pause?;
         let until = until.map_or("until it is resumed".to_owned(), |until| format!("until {until:.0}"));
-        let line = format!("paused: channel {}{sink}, for {}, {until}", channel.channel, ago(since, now));
-        Some(styled(PASSING, &line))
+        Some(format!("paused: channel {}{sink}, for {}, {until}", channel.channel, ago(since, now)))
     };
     each.filter_map(line).collect()
 }
