@@ -5,6 +5,7 @@ mod logs;
 mod metrics;
 mod probes;
 mod progress;
+mod screen;
 mod status;
 mod tail;
 mod traces;

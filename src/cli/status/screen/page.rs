@@ -72,7 +72,7 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     let waits = oldest(channel.oldest_undelivered_seconds);
     let waits = waits.map_or_else(String::new, |waits| format!(", the oldest for {waits}"));
     let (processed, newest) = (offset(channel.processed), offset(channel.newest));
-    say("processed", &format!("{processed} of {newest}{lag}{waits}"), plain);
+    say("processed", &format!("through {processed}; the newest is {newest}{lag}{waits}"), plain);
     if let Some(progress) = channel.progress().filter(|progress| progress.per_second.is_some()) {
         say("progress", &format!("{} {progress}", progress.bar(BAR)), plain);
     }

@@ -33,14 +33,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let mut top = head(model, width, area.height >= TALL, now);
-    let mut bottom = vec![keys(model, width)];
+    let mut bottom = Vec::new();
     if model.place == Place::List {
         top.push(heading(model, width));
-        bottom.splice(0..0, said(model, width));
+        bottom.extend(said(model, width));
     }
     // The verdict and the keys stay, however small the screen is.
-    top.truncate(height.saturating_sub(bottom.len() + 1).max(1));
-    let room = height.saturating_sub(top.len() + bottom.len());
+    let below = bottom.len() + 1;
+    top.truncate(height.saturating_sub(below + 1).max(1));
+    let room = height.saturating_sub(top.len() + below);
     let middle = match model.place.clone() {
         Place::List => {
             model.keep_in_view(room);
@@ -56,6 +57,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
             lines.into_iter().skip(model.top).take(room).collect()
         }
     };
+    bottom.push(keys(model, width));
     let filled = middle.len();
     let blank = (filled..room).map(|_| Line::default());
     let lines: Vec<_> = top.into_iter().chain(middle).chain(blank).chain(bottom).collect();
@@ -79,7 +81,7 @@ fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<
         let instances: Vec<_> = report.instances.iter().map(instance).collect();
         lines.push(Line::from(shortened(&format!("instances: {}", printable(&instances.join(", "))), width)));
     }
-    if model.place != Place::Reasons {
+    if model.place == Place::List {
         lines.extend(reasons(report, width, if is_tall { MANY_REASONS } else { FEW_REASONS }));
     }
     lines.push(summary(model, report, width));
@@ -218,7 +220,10 @@ fn rows(model: &Model, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let line = |(row, at): (usize, &usize)| {
         let line = row_line(&report.channels[*at], &model.health[*at], &layout, now);
         if row == model.selected {
-            // Also where there are no colours.
+            // As wide as the screen, and seen where there are no colours.
+            let blank = width.saturating_sub(line.width());
+            let mut line = line;
+            line.push_span(Span::raw(" ".repeat(blank)));
             line.style(Style::new().add_modifier(Modifier::REVERSED))
         } else {
             line
