@@ -1,6 +1,7 @@
 //! A line an event, as `demo` and `tail` print it: on a terminal in colours and no wider than it, elsewhere in full.
 
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 
 use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -99,8 +100,7 @@ impl Layout {
 
     fn narrow(&self, event: &EventLine, width: usize) -> Vec<(Style, String)> {
         let channel = self.channel.map(|channel| channel.min(CHANNEL));
-        let fixed =
-            8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 2 + 8 + 2 + 1 + if event.is_late { 13 } else { 8 };
+        let fixed = 8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 1 + 8 + 2 + 1 + 11;
         let what = width.saturating_sub(fixed);
         self.segments(event, what.clamp(8, WHAT + 18), channel, false)
     }
@@ -124,9 +124,9 @@ impl Layout {
             let channel = if self.width.is_some() { shortened(channel, width) } else { channel.clone() };
             segments.push((PLAIN, format!("{} ", padded(&channel, if self.width.is_some() { width } else { 0 }))));
         }
-        segments.push((PLAIN, format!("{offset:>5}  ")));
+        segments.push((PLAIN, format!("{offset:>5} ")));
         if is_full {
-            segments.push((QUIET, format!("{time:<20}")));
+            segments.push((QUIET, format!(" {time:<20}")));
             let what = if self.width.is_some() { shortened(what, what_width) } else { what.clone() };
             segments.push((PLAIN, format!("  {}  {} ", padded(kind, 16), padded(&what, what_width))));
             let late = if *is_late { ", late" } else { "" };
@@ -151,9 +151,13 @@ impl Layout {
     }
 }
 
-/// The columns of the terminal that standard output is; `None` where it is none.
 fn terminal_width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|_| io::stdout().is_terminal())?;
+    width_of(io::stdout())
+}
+
+/// The columns of a terminal; `None` where it is none.
+pub(super) fn width_of(stream: impl IsTerminal + AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(&stream).ok().filter(|_| stream.is_terminal())?;
     // One that does not say has as many as any.
     Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }
@@ -182,6 +186,36 @@ fn fitting(text: &str, width: usize) -> String {
         fits
     };
     text.chars().take_while(fits).collect()
+}
+
+/// A text in as many lines as it needs. A word that is longer than a line is broken.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split(' ').flat_map(|word| pieces(word, width)) {
+        if !line.is_empty() && line.width() + 1 + word.width() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    lines.push(line);
+    lines
+}
+
+/// A word, in pieces that fit.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for c in word.chars() {
+        let last = pieces.last_mut().expect("there is one from the beginning");
+        if !last.is_empty() && last.width() + c.width().unwrap_or(0) > width {
+            pieces.push(c.to_string());
+        } else {
+            last.push(c);
+        }
+    }
+    pieces
 }
 
 /// The segments in their styles, as far as they fit.

@@ -7,7 +7,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::event_line::shortened;
+use super::event_line::{shortened, width_of};
 use crate::channel::{Progress, rate, span};
 
 /// A command that takes no longer shows no bar.
@@ -78,9 +78,9 @@ impl Bar {
         if !self.is_wanted || !is_due || self.began.elapsed() < AFTER {
             return;
         }
-        let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(1));
+        let columns = width_of(io::stderr()).unwrap_or(80);
         // One column less: in the last one, some terminals begin a new line.
-        let _ = write!(io::stderr(), "{CLEAR}{}", shortened(line, columns - 1));
+        let _ = write!(io::stderr(), "{CLEAR}{}", shortened(line, columns.saturating_sub(1)));
         (self.drawn, self.is_there) = (Some(Instant::now()), true);
     }
 }

@@ -155,18 +155,19 @@ fn table(report: &Report, now: Timestamp) -> Table {
         if let Some(error) = &channel.late_error {
             rows.push((vec![Cell::text("  late proofs")], problem(error, now)));
         }
-        rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, now)));
+        rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, channel.lanes.len() > 1, now)));
     }
     Table(rows)
 }
 
-fn lane_row(lane: &LaneStatus, now: Timestamp) -> (Vec<Cell>, String) {
+/// With its pace where that is not the channel's.
+fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, String) {
     let detail = match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
         (None, Some(reading)) => activity(reading, now).2,
         (None, None) => String::new(),
     };
-    let left = lane.seconds_left.filter(|seconds| *seconds >= NOTEWORTHY).zip(lane.events_per_second);
+    let left = lane.seconds_left.filter(|seconds| with_pace && *seconds >= NOTEWORTHY).zip(lane.events_per_second);
     let left = left.map(|(seconds, per_second)| format!("{}, about {} left", rate(per_second), span(seconds)));
     let detail = left.filter(|_| detail.is_empty()).unwrap_or(detail);
     let style = match lane.state {

@@ -27,6 +27,11 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(setup: &Setup, arguments: &[&str]) -> Self {
+        Self::start_in(setup, arguments, &[])
+    }
+
+    /// As [`start`](Self::start), with these variables.
+    fn start_in(setup: &Setup, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -41,7 +46,8 @@ impl OnTerminal {
             .arg("--config")
             .arg(setup.path("channeld.toml"))
             .env_clear()
-            .env("TERM", "xterm-256color");
+            .env("TERM", "xterm-256color")
+            .envs(variables.iter().copied());
         let child = command.stdin(end()).stdout(end()).stderr(end()).kill_on_drop(true).spawn().unwrap();
         let keyboard = File::from(master);
         let (mut screen, written) = (keyboard.try_clone().unwrap(), Arc::<Mutex<Vec<u8>>>::default());
@@ -136,14 +142,18 @@ async fn events_on_a_terminal_are_in_colours_unless_it_wants_none_and_no_wider()
     let simulator = Simulator::start(Options { events: 8, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.write();
-    let mut tail = OnTerminal::start(&setup, &["tail", "--from-service", "--events", "8"]);
-    assert_eq!(tail.child.wait().await.unwrap().code(), Some(0));
-    let text = eventually("it has written all", || {
-        let written = String::from_utf8_lossy(&tail.written.lock().unwrap()).into_owned();
-        (written.matches("verified").count() + written.matches("unsigned").count() >= 8).then_some(written)
-    })
-    .await;
-    assert!(text.contains("\u{1b}[1m\u{1b}[32mverified"), "{text:?}");
-    let widest = plain(text.as_bytes()).lines().map(|line| line.chars().count()).max();
-    assert!(widest <= Some(80), "{text:?}");
+    for (variables, with_colours) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
+        let arguments = ["tail", "--from-service", "--events", "8"];
+        let mut tail = OnTerminal::start_in(&setup, &arguments, variables);
+        assert_eq!(tail.child.wait().await.unwrap().code(), Some(0));
+        let text = eventually("it has written all", || {
+            let written = String::from_utf8_lossy(&tail.written.lock().unwrap()).into_owned();
+            (written.matches("verified").count() + written.matches("unsigned").count() >= 8).then_some(written)
+        })
+        .await;
+        assert_eq!(text.contains("\u{1b}[1m\u{1b}[32mverified"), with_colours, "{text:?}");
+        assert_eq!(text.contains('\u{1b}'), with_colours, "{text:?}");
+        let widest = plain(text.as_bytes()).lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{text:?}");
+    }
 }

@@ -10,6 +10,9 @@ use crate::cli::status::{NOTEWORTHY, activity, problem};
 use crate::cli::table::{ASIDE, BAD, PASSING};
 use crate::operator::Report;
 
+/// Columns of a progress bar.
+const BAR: usize = 12;
+
 /// How it is; the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Condition {
@@ -69,12 +72,13 @@ impl Health {
                 "not ready".clone_into(&mut health.word);
             }
             health.condition = Condition::Bad;
-            let prefix = format!("channel {}: ", channel.channel);
-            health.detail = first.strip_prefix(&prefix).unwrap_or(first).to_owned();
+            let named = first.strip_prefix("channel ").and_then(|rest| rest.strip_prefix(&*channel.channel));
+            health.detail = named.map_or(first.as_str(), |rest| rest.trim_start_matches([':', ',', ' '])).to_owned();
         } else if health.detail.is_empty()
             && let Some(progress) = channel.progress().filter(|_| health.condition == Condition::Behind)
         {
-            health.detail = progress.to_string();
+            let percent = progress.share() * 100.0;
+            health.detail = format!("{} {percent:.0} %, {progress}", progress.bar(BAR));
         }
         health
     }

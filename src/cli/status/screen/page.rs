@@ -9,7 +9,7 @@ use super::condition::{Condition, Health};
 use super::model::Model;
 use super::view::colour;
 use crate::channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
-use crate::cli::event_line::shortened;
+use crate::cli::event_line::{self, shortened};
 use crate::cli::shown::printable;
 use crate::cli::status::{activity, ago, oldest, paused, problem};
 
@@ -67,12 +67,12 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     let plain = Style::new();
     let (_, state, detail) = activity(&channel.activity, now);
     say("reading", &[state, detail].join(" ").trim_end().to_owned(), plain);
-    let offset = |offset: Option<crate::event::Offset>| offset.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let through = channel.processed.map_or_else(|| "nothing yet".to_owned(), |offset| format!("through {offset}"));
+    let newest = channel.newest.map_or_else(|| "not known".to_owned(), |offset| offset.to_string());
     let lag = channel.lag_events.map_or_else(String::new, |lag| format!(", {} behind", grouped(lag)));
     let waits = oldest(channel.oldest_undelivered_seconds);
     let waits = waits.map_or_else(String::new, |waits| format!(", the oldest for {waits}"));
-    let (processed, newest) = (offset(channel.processed), offset(channel.newest));
-    say("processed", &format!("through {processed}; the newest is {newest}{lag}{waits}"), plain);
+    say("processed", &format!("{through}; the newest is {newest}{lag}{waits}"), plain);
     if let Some(progress) = channel.progress().filter(|progress| progress.per_second.is_some()) {
         say("progress", &format!("{} {progress}", progress.bar(BAR)), plain);
     }
@@ -179,34 +179,8 @@ fn labelled(label: &str, what: &str, width: usize, style: Style) -> Vec<Line<'st
 /// A text behind a first column, in as many lines as it needs. A word that is longer than a line is broken.
 pub(super) fn wrapped(first: &str, text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let indent = first.width();
-    let room = width.saturating_sub(indent).max(8);
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for word in text.split(' ').flat_map(|word| pieces(word, room)) {
-        if !line.is_empty() && line.width() + 1 + word.width() > room {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&word);
-    }
-    lines.push(line);
     let blank = " ".repeat(indent);
     let begin = |number: usize| if number == 0 { first.to_owned() } else { blank.clone() };
     let line = |(number, text)| Line::from(vec![Span::raw(begin(number)), Span::styled(text, style)]);
-    lines.into_iter().enumerate().map(line).collect()
-}
-
-/// A word, in pieces that fit.
-fn pieces(word: &str, room: usize) -> Vec<String> {
-    let mut pieces = vec![String::new()];
-    for c in word.chars() {
-        let last = pieces.last_mut().expect("there is one from the beginning");
-        if last.width() + c.to_string().width() > room {
-            pieces.push(c.to_string());
-        } else {
-            last.push(c);
-        }
-    }
-    pieces
+    event_line::wrapped(text, width.saturating_sub(indent).max(8)).into_iter().enumerate().map(line).collect()
 }
