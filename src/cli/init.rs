@@ -20,6 +20,7 @@ use serde::Deserialize;
 use super::check;
 use super::exit::{Exit, Failure};
 use super::operate::say;
+use super::table::for_stdout;
 use crate::config::Config;
 
 /// The service's address where none is given.
@@ -154,7 +155,7 @@ async fn write(
     if !unchecked {
         let asked = check::ask(&config).await;
         for asked in &asked {
-            say(out, asked.to_string())?;
+            say(out, for_stdout(&asked.to_string()))?;
         }
         if asked.iter().any(|asked| !asked.ok) {
             let message = "nothing was written; correct what failed, or write it all the same with --unchecked";
