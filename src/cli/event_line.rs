@@ -152,12 +152,12 @@ impl Layout {
 }
 
 fn terminal_width() -> Option<usize> {
-    width_of(io::stdout())
+    width_of(&io::stdout())
 }
 
 /// The columns of a terminal; `None` where it is none.
-pub(super) fn width_of(stream: impl IsTerminal + AsFd) -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(&stream).ok().filter(|_| stream.is_terminal())?;
+pub(super) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
     // One that does not say has as many as any.
     Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }

@@ -78,7 +78,7 @@ impl Bar {
         if !self.is_wanted || !is_due || self.began.elapsed() < AFTER {
             return;
         }
-        let columns = width_of(io::stderr()).unwrap_or(80);
+        let columns = width_of(&io::stderr()).unwrap_or(80);
         // One column less: in the last one, some terminals begin a new line.
         let _ = write!(io::stderr(), "{CLEAR}{}", shortened(line, columns.saturating_sub(1)));
         (self.drawn, self.is_there) = (Some(Instant::now()), true);

@@ -63,7 +63,7 @@ impl fmt::Display for Asked {
         let Self { what, name, ok, message } = self;
         let (style, word) = if *ok { (GOOD, "ok  ") } else { (BAD, "FAIL") };
         let text = format!("{what} {name}: {message}");
-        let lines = wrapped(&text, width_of(io::stdout()).map_or(usize::MAX, |width| width.saturating_sub(5)));
+        let lines = wrapped(&text, width_of(&io::stdout()).map_or(usize::MAX, |width| width.saturating_sub(5)));
         write!(f, "{} {}", styled(style, word), lines.join("\n     "))
     }
 }

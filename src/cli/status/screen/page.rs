@@ -66,7 +66,7 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     let mut say = |label: &str, what: &str, style: Style| lines.extend(labelled(label, what, width, style));
     let plain = Style::new();
     let (_, state, detail) = activity(&channel.activity, now);
-    say("reading", &[state, detail].join(" ").trim_end().to_owned(), plain);
+    say("reading", [state, detail].join(" ").trim_end(), plain);
     let through = channel.processed.map_or_else(|| "nothing yet".to_owned(), |offset| format!("through {offset}"));
     let newest = channel.newest.map_or_else(|| "not known".to_owned(), |offset| offset.to_string());
     let lag = channel.lag_events.map_or_else(String::new, |lag| format!(", {} behind", grouped(lag)));

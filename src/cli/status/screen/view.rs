@@ -1,5 +1,7 @@
 //! The screen, drawn: the verdict, its reasons, the channels, and what the keys do.
 
+use std::fmt::Write;
+
 use jiff::Timestamp;
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -201,7 +203,7 @@ fn heading(model: &Model, width: usize) -> Line<'static> {
     let (columns, names, detail) = columns(model, width);
     let mut text = format!("{:<names$} {:<STATE$}", shortened("CHANNEL", names), "STATE");
     for column in columns {
-        text.push_str(&format!(" {:>1$}", column.heading, column.width));
+        let _ = write!(text, " {:>1$}", column.heading, column.width);
     }
     if detail > 0 {
         text.push_str("  WHAT");
@@ -243,13 +245,11 @@ fn row_line(
         Span::raw(format!("{name} ")),
         Span::styled(padded(&shortened(&health.word, STATE), STATE), colour(health.condition)),
     ];
-    let figures: String = columns
-        .iter()
-        .map(|column| {
-            let value = (column.value)(channel, now).unwrap_or_else(|| "-".to_owned());
-            format!(" {:>1$}", shortened(&value, column.width), column.width)
-        })
-        .collect();
+    let mut figures = String::new();
+    for column in columns {
+        let value = (column.value)(channel, now).unwrap_or_else(|| "-".to_owned());
+        let _ = write!(figures, " {:>1$}", shortened(&value, column.width), column.width);
+    }
     spans.push(Span::raw(figures));
     if *detail > 0 {
         spans.push(Span::styled(
