@@ -120,6 +120,8 @@ enum Command {
     Schema(schema::Args),
     Completions(completions::Args),
     #[command(hide = true)]
+    Names(completions::NamesArgs),
+    #[command(hide = true)]
     Man(man::Args),
 }
 
@@ -186,6 +188,7 @@ impl Command {
             Self::WaitWatcher(args) => wait_watcher::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Schema(args) => schema::run(&args, out),
             Self::Completions(args) => completions::run(&args, out),
+            Self::Names(args) => completions::names(&args, config, out),
             Self::Man(args) => man::run(&args),
         }
     }
