@@ -163,7 +163,8 @@ fn in_fish(script: &str, of_channels: &[String]) -> String {
     for path in of_channels {
         let mut commands = path.split(' ');
         let first = commands.next().unwrap_or_default();
-        let below = commands.map(|below| format!("; and __fish_seen_subcommand_from {below}")).collect::<String>();
+        let below: Vec<_> = commands.map(|below| format!("; and __fish_seen_subcommand_from {below}")).collect();
+        let below = below.concat();
         let _ = writeln!(
             changed,
             "complete -c channeld -n \"__fish_channeld_using_subcommand {first}{below}\" -f -a \"(channeld names channels \
