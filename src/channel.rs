@@ -52,11 +52,13 @@ mod machine;
 #[cfg(test)]
 mod model;
 mod newest;
+mod pace;
 mod parts;
 mod read;
 mod reporter;
 mod settings;
 mod status;
+mod tail;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -66,6 +68,7 @@ mod verify;
 pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
 pub use machine::Processors;
+pub use pace::{Progress, grouped, rate, span};
 pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::reader::ReadError;
@@ -75,6 +78,7 @@ pub use status::{
     Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, SharedProofs,
     SharedWorkflow, SignerStatus,
 };
+pub use tail::{Delivered, Seen, Tail};
 pub(crate) use tasks::{Task, Tasks};
 pub(crate) use verify::Rejection;
 pub(crate) use verify::expect::Claim;

@@ -26,6 +26,7 @@ mod connect;
 mod cursor;
 mod dead_letters;
 mod demo;
+mod event_line;
 mod exit;
 mod explain;
 mod get;
@@ -34,6 +35,7 @@ mod init;
 mod man;
 mod operate;
 mod pause;
+mod progress;
 mod quarantine;
 mod reload;
 mod replay;
@@ -45,6 +47,7 @@ mod simulate;
 mod state;
 mod status;
 mod table;
+mod tail;
 mod test_sink;
 mod verify;
 mod wait_watcher;
@@ -93,6 +96,7 @@ enum Command {
     Health(health::Args),
     Explain(explain::Args),
     Reload(reload::Args),
+    Tail(Box<tail::Args>),
     Search(Box<search::Args>),
     Get(get::Args),
     Verify(verify::Args),
@@ -120,6 +124,8 @@ enum Command {
     Simulate(simulator::Options),
     Schema(schema::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    Names(completions::NamesArgs),
     #[command(hide = true)]
     Man(man::Args),
 }
@@ -186,6 +192,7 @@ impl Command {
             Self::Health(args) => health::run(&args, config, out).await,
             Self::Explain(args) => explain::run(&args, out),
             Self::Reload(args) => reload::run(&args, config, out).await,
+            Self::Tail(args) => tail::run(&args, config, out).await,
             Self::Search(args) => search::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Get(args) => get::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Verify(args) => verify::run(&args, config, out),
@@ -199,6 +206,7 @@ impl Command {
             Self::WaitWatcher(args) => wait_watcher::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Schema(args) => schema::run(&args, out),
             Self::Completions(args) => completions::run(&args, out),
+            Self::Names(args) => completions::names(&args, config, out),
             Self::Man(args) => man::run(&args),
         }
     }

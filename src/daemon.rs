@@ -30,6 +30,7 @@ use crate::version;
 pub(crate) mod assembly;
 mod exporting;
 pub(crate) mod membership;
+mod progress;
 mod reload;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
@@ -181,6 +182,10 @@ impl Daemon {
         let mut watched = JoinSet::new();
         watched.spawn(self.sources.liveness.clone().beat());
         watched.spawn(self.logs.limit.clone().watch());
+        watched.spawn({
+            let operations = self.sources.operations.clone();
+            async { match progress::tell(operations).await {} }
+        });
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.notifier.enter(Phase::Running);

@@ -112,7 +112,8 @@ impl EventType {
 /// What happened, by the service's `headers.type`.
 ///
 /// New kinds appear over time. An unknown kind is kept by its name and treated as a notice, which is never signed.
-#[derive(Clone, Debug, PartialEq, Eq, AsRefStr, Display, EnumString)]
+#[derive(Clone, Debug, PartialEq, Eq, AsRefStr, Display, EnumString, Deserialize)]
+#[serde(from = "String")]
 pub enum EventType {
     /// An event emitted by a watched contract.
     #[strum(serialize = "watcher.event")]
@@ -132,6 +133,18 @@ pub enum EventType {
     /// A kind that this version does not know.
     #[strum(default, transparent)]
     Other(Box<str>),
+}
+
+impl From<String> for EventType {
+    fn from(name: String) -> Self {
+        Self::from(&*name)
+    }
+}
+
+impl Serialize for EventType {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_ref())
+    }
 }
 
 /// A record as the service returned it: only its offset and id have been read.

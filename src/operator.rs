@@ -53,6 +53,7 @@ mod router;
 mod server;
 mod socket;
 mod state;
+mod tail;
 
 pub use api::Refusal;
 pub(crate) use client::ask;

@@ -123,6 +123,11 @@ impl Record {
         }
     }
 
+    /// A copy, which holds no memory of the batch that the record came in.
+    pub(crate) fn detached(&self) -> Self {
+        Self { json: Bytes::copy_from_slice(&self.json), facts: OnceLock::new(), _counted: None, ..self.clone() }
+    }
+
     /// The service's JSON alone, on one line.
     pub fn event(&self) -> Bytes {
         self.json.slice(self.parts.event.clone())

@@ -1,6 +1,7 @@
 //! Search filters: their exact names, and which of them apply to which type.
 
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::event::EventType;
@@ -9,7 +10,7 @@ use EventType::{OperationStatus, QueryStatus, WalletStatus, WatcherEvent, Watche
 
 /// What to search for. Empty means everything; each filter narrows the search. Those marked as repeatable match any of the
 /// values given.
-#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub struct Filter {
     /// Kind of event, such as watcher.event; repeatable.
@@ -54,7 +55,7 @@ pub struct Filter {
 }
 
 /// Bounds on when an event was created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Created {
     /// Created after this Unix second.
     #[arg(long = "created-gt", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
@@ -68,6 +69,18 @@ pub struct Created {
     /// Created in this Unix second or earlier.
     #[arg(long = "created-lte", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub lte: Option<i64>,
+}
+
+impl Created {
+    /// Whether an event of that time, in Unix seconds, is within the bounds. One without a time is where there are none.
+    pub fn takes(&self, time: Option<i64>) -> bool {
+        let Self { gt, gte, lt, lte } = *self;
+        let Some(time) = time else { return *self == Self::default() };
+        gt.is_none_or(|gt| time > gt)
+            && gte.is_none_or(|gte| time >= gte)
+            && lt.is_none_or(|lt| time < lt)
+            && lte.is_none_or(|lte| time <= lte)
+    }
 }
 
 impl Filter {

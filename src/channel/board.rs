@@ -12,6 +12,7 @@ use crate::api::Page;
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
 use crate::channel::newest::Newest;
+use crate::channel::pace::{Pace, Progress, seconds_left};
 use crate::channel::settings::Settings;
 use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
 use crate::channel::verify::expect::Expect;
@@ -58,6 +59,7 @@ pub(super) struct LaneBoard {
     /// The time of the event that is being offered.
     offers: Option<Timestamp>,
     queue: Option<mpsc::WeakSender<Work>>,
+    pace: Pace,
 }
 
 impl Board {
@@ -77,6 +79,7 @@ impl Board {
         let highest = sinks.iter().filter_map(|sink| ledger.cursor(sink)?.through).max();
         let newest = status.last_poll.and(self.newest.offset().max(highest));
         let lanes: Vec<_> = sinks.iter().map(|sink| self.lane_status(sink, newest, pauses, ledger)).collect();
+        let slowest = lanes.iter().max_by_key(|lane| lane.lag_events);
         ChannelStatus {
             channel: channel.name.clone(),
             channel_id: channel.id,
@@ -85,6 +88,8 @@ impl Board {
             newest,
             lag_events: lanes.iter().map(|lane| lane.lag_events).max().flatten(),
             oldest_undelivered_seconds: lanes.iter().map(|lane| lane.oldest_undelivered_seconds).max().flatten(),
+            events_per_second: slowest.and_then(|lane| lane.events_per_second),
+            seconds_left: slowest.and_then(|lane| lane.seconds_left),
             late: ledger.late().len(),
             quarantined: ledger.quarantined().len(),
             quarantine: Kept::of(ledger.quarantine_room(), QUARANTINE),
@@ -201,6 +206,17 @@ impl Board {
         self.unanswered = self.unanswered.or(Some(self.silent_since(asked)));
     }
 
+    /// How far the slowest lane has got, where something has waited for it for as long as `since`, and it goes on.
+    pub(crate) fn progress(&self, since: Duration) -> Option<Progress> {
+        let (newest, slowest) = (self.newest.offset()?, self.lanes.values().min_by_key(|lane| lane.status.cursor)?);
+        let cursor = slowest.status.cursor?;
+        let waits = Timestamp::now().as_second().saturating_sub(self.newest.since(Some(cursor))?.as_second());
+        let per_second = slowest.pace.per_second(cursor, Instant::now()).filter(|per_second| *per_second > 0.0)?;
+        let whole = |offset: Offset| u64::try_from(offset.get()).unwrap_or_default();
+        let is_behind = u64::try_from(waits).is_ok_and(|waits| waits >= since.as_secs());
+        is_behind.then(|| Progress::at(whole(cursor), whole(newest), Some(per_second)))
+    }
+
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
         let lane = self.lanes.get(sink);
         let LaneStatus { error, mut reading, .. } = lane.map(|lane| lane.status.clone()).unwrap_or_default();
@@ -227,6 +243,9 @@ impl Board {
         let since = lane.and_then(|lane| lane.offers).or_else(|| self.newest.since(cursor));
         let age = since.map(|since| Timestamp::now().as_second() - since.as_second());
         let age = age.map_or(0, |age| u64::try_from(age).unwrap_or(0));
+        let goes_on = matches!(state, LaneState::Ok | LaneState::Behind | LaneState::Retrying) && lag_events > Some(0);
+        let pace = lane.filter(|_| goes_on).map(|lane| &lane.pace);
+        let events_per_second = pace.and_then(|pace| pace.per_second(cursor?, Instant::now()));
         LaneStatus {
             sink: sink.clone(),
             paused: pauses.paused.sinks.get(sink).copied(),
@@ -235,6 +254,8 @@ impl Board {
             lag_events,
             oldest_undelivered_seconds: lag_events.map(|lag| if lag == 0 { 0 } else { age }),
             queued_batches: lane.map_or(0, LaneBoard::queued),
+            events_per_second,
+            seconds_left: events_per_second.and_then(|per_second| seconds_left(lag_events?, per_second)),
             state,
             error,
             reading,
@@ -252,7 +273,11 @@ impl Board {
     /// A lane begins.
     pub(super) fn lane_begins(&mut self, sink: &Arc<str>, through: Option<Offset>, queue: mpsc::WeakSender<Work>) {
         let status = LaneStatus { cursor: through, ..LaneStatus::default() };
-        self.lanes.insert(sink.clone(), LaneBoard { status, queue: Some(queue), ..LaneBoard::default() });
+        let mut pace = Pace::default();
+        if let Some(through) = through {
+            pace.note(through, Instant::now());
+        }
+        self.lanes.insert(sink.clone(), LaneBoard { status, queue: Some(queue), pace, ..LaneBoard::default() });
     }
 
     /// A lane offers an event of that time, in Unix seconds, to its sink.
@@ -264,6 +289,9 @@ impl Board {
     pub(super) fn lane_recorded(&mut self, sink: &Arc<str>, through: Option<Offset>) {
         let lane = self.lane(sink);
         (lane.status.cursor, lane.offers) = (through, None);
+        if let Some(through) = through {
+            lane.pace.note(through, Instant::now());
+        }
         self.newest.dealt_with(self.lanes.values().map(|lane| lane.status.cursor).min().flatten());
     }
 

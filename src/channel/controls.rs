@@ -13,6 +13,7 @@ use tracing::{error, info};
 
 use crate::channel::board::Board;
 use crate::channel::status::Problem;
+use crate::channel::tail::Tail;
 use crate::channel::verify::recent::RecentEvents;
 use crate::event::ChannelId;
 use crate::ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, Paused, SinkName};
@@ -176,6 +177,8 @@ pub struct Handles {
     each: Mutex<HashMap<ChannelId, Arc<Handle>>>,
     /// What all channels share.
     pub memory: Arc<Memory>,
+    /// What their sinks took lately.
+    pub tail: Arc<Tail>,
 }
 
 impl Handles {

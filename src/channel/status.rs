@@ -14,6 +14,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
+use crate::channel::pace::Progress;
 use crate::event::{ChannelId, Offset};
 use crate::ledger::{Pause, Room};
 use crate::verify::Address;
@@ -46,6 +47,12 @@ pub struct ChannelStatus {
     pub lag_events: Option<u64>,
     /// The age of the oldest event that some lane has not dealt with, see [`LaneStatus`].
     pub oldest_undelivered_seconds: Option<u64>,
+    /// Offsets a second that its slowest lane deals with, over the last seconds; where it is behind, and that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events_per_second: Option<f64>,
+    /// How long that lane needs for what is left, at that rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<u64>,
     /// When the service last answered with a page.
     pub last_poll: Option<Timestamp>,
     /// For how long it has not answered a poll, where that is longer than three idle waits and a retry.
@@ -97,6 +104,17 @@ pub struct ChannelStatus {
     pub lanes: Vec<LaneStatus>,
 }
 
+impl ChannelStatus {
+    /// How far it has got, where it is behind.
+    pub fn progress(&self) -> Option<Progress> {
+        let whole = |offset: Offset| u64::try_from(offset.get()).unwrap_or_default();
+        let Self { processed, newest, lag_events, events_per_second, seconds_left, .. } = self;
+        let newest = newest.filter(|_| *lag_events > Some(0))?;
+        let (done, of) = (processed.map_or(0, whole), whole(newest));
+        Some(Progress { done, of, per_second: *events_per_second, seconds_left: *seconds_left })
+    }
+}
+
 /// Proofs that were shown in two channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SharedProofs {
@@ -146,6 +164,12 @@ pub struct LaneStatus {
     pub oldest_undelivered_seconds: Option<u64>,
     /// Batches that were read and wait for it.
     pub queued_batches: usize,
+    /// Offsets a second that it deals with, over the last seconds; where it is behind, and that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events_per_second: Option<f64>,
+    /// How long it needs for what is left, at that rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<u64>,
     /// Its condition in one word.
     pub state: LaneState,
     /// Why the sink refused the last offer.

@@ -1,11 +1,12 @@
 //! `channeld demo`: the simulated service and the daemon in one process.
 
+use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::{Outlet, SharedParts};
+use crate::channel::{Handle, Outlet, SharedParts};
 use crate::config::{Config, Text};
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{Outcome, Supervisor};
@@ -18,6 +19,7 @@ use crate::tasks::lock;
 use crate::telemetry::trace::Traces;
 use crate::telemetry::{self, Chain};
 
+use super::event_line::Layout;
 use super::exit::{Exit, Failure};
 
 mod screen;
@@ -34,6 +36,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
 }
+
+/// What goes wrong as it is meant to shows among the events.
+const LOG: &str = "error,channeld::channel::verify::rejection=off";
 
 /// The name of the one channel and its one sink.
 const CHANNEL: &str = "demo";
@@ -60,14 +65,16 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let config = Config::of(Text::read(Some(&file))?, [])?.config;
     telemetry::init_plain(&config.log);
 
-    println!("A simulated service listens on {}; channeld reads it.\n", simulator.announcement().base_url);
+    say(&format!("A simulated service listens on {}; channeld reads it.\n\n", simulator.announcement().base_url))?;
     let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
-    let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default() });
+    let layout = Mutex::new(Layout::of_stdout([]));
+    let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default(), layout });
     let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;
     let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
     let channels = assembly::channels(&config, &client, &sinks, &parts);
 
+    let handle = parts.handles.of(config.channels[0].channel.id);
     let began = Instant::now();
     let stop = CancellationToken::new();
     let mut supervisor = Supervisor::new(&stop);
@@ -75,15 +82,16 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let outcome = tokio::select! {
         outcome = supervisor.ended() => outcome,
         () = publish(&simulator) => supervisor.ended().await,
+        () = show_rejected(&handle, &screen) => supervisor.ended().await,
         _ = signals.next() => {
             stop.cancel();
             supervisor.ended().await
         }
     };
-    let ledger = parts.handles.of(config.channels[0].channel.id).board().ledger.clone();
+    let ledger = handle.board().ledger.clone();
     let quarantined = |ledger: &Mutex<Ledger>| lock(ledger).quarantined().len();
     let shown = *lock(&screen.shown);
-    summarise(&shown, ledger.as_deref().map_or(0, quarantined), began.elapsed());
+    say(&summary(&shown, ledger.as_deref().map_or(0, quarantined), began.elapsed()))?;
     Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
@@ -104,13 +112,28 @@ async fn publish(simulator: &Simulator) {
     }
 }
 
+/// Shows each event that is rejected. Does not end.
+async fn show_rejected(handle: &Handle, screen: &Screen) {
+    let mut shown = 0;
+    loop {
+        tokio::time::sleep(BETWEEN_EVENTS / 4).await;
+        let ledger = handle.board().ledger.clone();
+        let rejected: Vec<_> =
+            ledger.map(|ledger| lock(&ledger).quarantined().values().cloned().collect()).unwrap_or_default();
+        for facts in &rejected[shown..] {
+            screen.show_rejected(facts);
+        }
+        shown = rejected.len();
+    }
+}
+
 fn configuration(service: &Announcement, directory: &std::path::Path) -> String {
     let signers: Vec<_> = service.valid_signers.iter().map(ToString::to_string).collect();
     format!(
         "[api]\nbase_url = {:?}\napi_key = {:?}\nidle_wait = \"500ms\"\n\n\
          [verification]\norg_id = {:?}\nvalid_signers = {signers:?}\nmin_required_signatures = {}\n\n\
          [state]\npath = {:?}\n\n\
-         [admin]\nlisten = \"\"\n\n\
+         [admin]\nlisten = \"\"\n\n[log]\nlevel = {LOG:?}\n\n\
          [channels.{CHANNEL}]\nid = \"{}\"\nsinks = [{SCREEN:?}]\n\n\
          [sinks.{SCREEN}]\ntype = \"stdout\"\n",
         service.base_url,
@@ -122,16 +145,28 @@ fn configuration(service: &Announcement, directory: &std::path::Path) -> String 
     )
 }
 
-fn summarise(shown: &Shown, rejected: usize, took: Duration) {
-    println!(
-        "\n{} events delivered in {:.1} s: {} proved by the oracle network's signatures ({} of them by a proof that came \
-         late), {} notices that nobody signs, marked as such. {rejected} rejected: kept as evidence, not delivered. \
-         To read a real channel, copy config/channeld.example.toml, fill in its four values, and run \
-         `channeld run --config FILE`.",
-        shown.verified + shown.unsigned,
+/// Writes to standard output. A reader that has left is no failure: it has seen enough.
+fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// In lines that no terminal breaks.
+fn summary(shown: &Shown, rejected: usize, took: Duration) -> String {
+    let Shown { verified, unsigned, late, .. } = shown;
+    format!(
+        "
+{} events delivered in {:.1} s:
+  {verified} proved by the oracle network's signatures, {late} of them late;
+  {unsigned} unsigned: notices, which the network never signs, marked as such.
+{rejected} rejected: kept as evidence, not delivered.
+
+To read a channel of your own: `channeld init`.
+",
+        verified + unsigned,
         took.as_secs_f64(),
-        shown.verified,
-        shown.late,
-        shown.unsigned,
-    );
+    )
 }

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use super::check;
 use super::exit::{Exit, Failure};
 use super::operate::say;
+use super::table::for_stdout;
 use crate::config::{Config, Text};
 
 mod prompt;
@@ -154,7 +155,7 @@ async fn make(args: Args, new_key: &mut Option<PathBuf>, out: &mut impl Write) -
     if !unchecked {
         let asked = check::ask(&config).await;
         for asked in &asked {
-            say(out, asked.to_string())?;
+            say(out, for_stdout(&asked.to_string()))?;
         }
         if asked.iter().any(|asked| !asked.ok) {
             let message = "nothing was written; correct what failed, or write it all the same with --unchecked";
@@ -349,7 +350,7 @@ impl Service {
         let answers = Answers { service, channels: vec![channel.clone()], sink, state: directory(file).join("state") };
         let asked = check::ask(&load(file, &answers.text())?).await;
         for asked in asked.iter().filter(|asked| !asked.ok || asked.what == "channel") {
-            say(out, asked.to_string())?;
+            say(out, for_stdout(&asked.to_string()))?;
         }
         out.flush().map_err(Failure::output)?;
         Ok(asked.iter().all(|asked| asked.ok))

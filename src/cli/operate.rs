@@ -109,7 +109,7 @@ impl Operator {
     }
 
     /// What the running daemon answers; `None` where none runs.
-    async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
+    pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
         let path = &self.config.state.path;
         let doing = format!("the daemon on the state in {} could not be asked", path.display());
         Ok(operator::ask(path, request).await.map_err(Failure::io(doing))?.transpose()?)

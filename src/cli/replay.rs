@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
+use super::progress::Bar;
 use crate::channel::{History, ReadError};
 use crate::config::Config;
 use crate::event::{Offset, RawEvent};
@@ -50,7 +51,8 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
     let operator = Operator::open(file)?;
     let limit = config.api.page_limit;
     let mut history = History::new(client, channel.id, args.from, args.to, limit);
-    let mut total = 0;
+    let (mut total, mut bar) = (0, Bar::begin());
+    let whole = |from: Offset, to: Offset| u64::try_from(to.get() - from.get()).unwrap_or_default();
     loop {
         let page = history.next().await.map_err(unread)?;
         if page.is_empty() {
@@ -60,11 +62,15 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
             let (channel, sink) = (args.channel.clone(), args.sink.clone());
             let offsets = operator.ask(&Redeliver { channel, sink, events }).await?;
             total += offsets.len();
+            bar.hide();
             if let (Some(first), Some(last)) = (offsets.first(), offsets.last()) {
                 say(out, format!("{first} to {last}: {} events are on their way to {}", offsets.len(), args.sink))?;
             }
         }
+        let reached = page.last().map_or(args.from, |last| last.offset);
+        bar.tell(whole(args.from, reached) + 1, whole(args.from, args.to) + 1, "");
     }
+    bar.hide();
     say(out, format!("{total} events in all"))
 }
 

@@ -10,13 +10,16 @@ use std::io::Write;
 
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
+use super::progress::Bar;
 use super::shown;
-use crate::api::Filter;
+use crate::api::{Created, Filter};
 use crate::event::{Offset, RawEvent};
 
 mod pages;
 #[cfg(test)]
 mod tests;
+
+use pages::time;
 
 /// The service's own maximum.
 const MAX_LIMIT: u16 = 200;
@@ -45,6 +48,32 @@ pub(super) struct Args {
     json: bool,
 }
 
+/// How far a search through everything has come down: by time where the filter has a lower bound, or else by the offsets.
+#[derive(Default)]
+struct Way {
+    /// The first event's time, where there is one, or its offset.
+    top: Option<i64>,
+    share: f64,
+    found: u64,
+}
+
+impl Way {
+    /// Notes the next events, which are older than those before.
+    fn goes_on(&mut self, created: &Created, events: &[RawEvent]) {
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
+        let bound = created.gte.or(created.gt);
+        let place = |event: &RawEvent| if bound.is_some() { time(event) } else { Some(event.offset.get()) };
+        self.found += u64::try_from(events.len()).unwrap_or_default();
+        self.top = self.top.or_else(|| place(first));
+        if let (Some(top), Some(now)) = (self.top, place(last)) {
+            let bottom = bound.unwrap_or(0);
+            #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
+            let share = top.saturating_sub(now) as f64 / top.saturating_sub(bottom).max(1) as f64;
+            self.share = share;
+        }
+    }
+}
+
 /// Searches and writes what is found; with `--all` what was found before a failure has been written.
 pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
     let Connection { client, channel, verifier } = connection;
@@ -56,7 +85,15 @@ pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
         out.flush().map_err(Failure::output)
     };
     if args.all {
-        pages::all(connection, &args.filter, args.limit.unwrap_or(MAX_LIMIT), write).await?;
+        let (mut bar, mut way) = (Bar::begin(), Way::default());
+        let found = async |events: Vec<RawEvent>| {
+            bar.hide();
+            way.goes_on(&args.filter.created, &events);
+            write(events).await?;
+            bar.tell_share(way.share, way.found);
+            Ok(())
+        };
+        pages::all(connection, &args.filter, args.limit.unwrap_or(MAX_LIMIT), found).await?;
     } else {
         let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
         let doing = format!("channel {} could not be searched", channel.name);

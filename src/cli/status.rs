@@ -1,6 +1,6 @@
 //! `channeld status`: how the daemon, its channels and their lanes are, in a table that is read in five seconds.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,14 +12,16 @@ use super::exit::{Exit, Failure};
 use super::operate::Operator;
 use super::shown::printable;
 use super::table::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
-use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow};
+use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow, rate, span};
 use crate::daemon::signals::Signals;
 use crate::ledger::Pause;
 use crate::operator::api::GetStatus;
 use crate::operator::{InstanceStatus, Report};
 
-/// From the first column of the first line on, nothing.
-const CLEAR: &str = "\x1b[H\x1b[J";
+mod screen;
+
+/// What is done sooner than in so many seconds is not said to be behind.
+const NOTEWORTHY: u64 = 3;
 
 /// Show how the daemon, its channels and their sinks are.
 ///
@@ -30,7 +32,11 @@ pub(super) struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Show it again every so many seconds, in place, until Ctrl-C: 2 if no number is given
+    /// Go on showing it, every so many seconds, 2 if no number is given: on a terminal as a screen, elsewhere as text
+    ///
+    /// On the screen the verdict stays on top, and what is in trouble comes first. Arrows, space or j and k move, Enter shows
+    /// a channel with its sinks, its errors in full and its signers, Esc goes back, s sorts, f shows only some, / finds
+    /// names, r shows every reason, q or Ctrl-C ends.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,
@@ -39,23 +45,26 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
     if let Some(seconds) = args.watch {
-        return watch(args, &operator, Duration::from_secs(seconds.into())).await;
+        let every = Duration::from_secs(seconds.into());
+        if !args.json && screen::is_possible() {
+            return screen::watch(&operator, every).await;
+        }
+        return watch(args, &operator, every).await;
     }
     print(&text(args, &operator.ask(&GetStatus { here: false }).await?))?;
     Ok(Exit::Done)
 }
 
-/// Shows it again and again; on a terminal, each time over the time before.
+/// Shows it again and again, one below the other.
 async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
-    let clear = if io::stdout().is_terminal() && !args.json { CLEAR } else { "" };
     loop {
         let text = match operator.ask_daemon(&GetStatus { here: false }).await {
             Ok(report) => text(args, &report),
             // A daemon may start, or start again.
             Err(failure) => format!("{failure}\n"),
         };
-        print(&format!("{clear}{text}"))?;
+        print(&text)?;
         tokio::select! { () = tokio::time::sleep(every) => {}, _ = signals.next() => return Ok(Exit::Done) }
     }
 }
@@ -87,7 +96,7 @@ fn text(args: &Args, report: &Report) -> String {
         lines.push(format!("instances: {}", report.instances.iter().map(instance).collect::<Vec<_>>().join(", ")));
         lines.extend(differences(&report.instances));
     }
-    lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)));
+    lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)).map(|line| styled(PASSING, &line)));
     for channel in &report.channels {
         let (name, pinned) = (&channel.channel, channel.pinned.join(", "));
         lines.extend((!pinned.is_empty()).then(|| format!("pinned: channel {name}, by {pinned}")));
@@ -117,8 +126,7 @@ fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
     let line = |(sink, pause): (String, Option<Pause>)| {
         let Pause { since, until } = pause?;
         let until = until.map_or("until it is resumed".to_owned(), |until| format!("until {until:.0}"));
-        let line = format!("paused: channel {}{sink}, for {}, {until}", channel.channel, ago(since, now));
-        Some(styled(PASSING, &line))
+        Some(format!("paused: channel {}{sink}, for {}, {until}", channel.channel, ago(since, now)))
     };
     each.filter_map(line).collect()
 }
@@ -130,6 +138,8 @@ fn table(report: &Report, now: Timestamp) -> Table {
     let mut rows = vec![(heading, String::new())];
     for channel in &report.channels {
         let (style, state, detail) = activity(&channel.activity, now);
+        let detail =
+            Some(detail).filter(|detail| !detail.is_empty()).or_else(|| catching_up(channel)).unwrap_or_default();
         let cells = vec![
             Cell::text(&*channel.channel),
             Cell::new(style, state),
@@ -145,17 +155,21 @@ fn table(report: &Report, now: Timestamp) -> Table {
         if let Some(error) = &channel.late_error {
             rows.push((vec![Cell::text("  late proofs")], problem(error, now)));
         }
-        rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, now)));
+        rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, channel.lanes.len() > 1, now)));
     }
     Table(rows)
 }
 
-fn lane_row(lane: &LaneStatus, now: Timestamp) -> (Vec<Cell>, String) {
+/// With its pace where that is not the channel's.
+fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, String) {
     let detail = match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
         (None, Some(reading)) => activity(reading, now).2,
         (None, None) => String::new(),
     };
+    let left = lane.seconds_left.filter(|seconds| with_pace && *seconds >= NOTEWORTHY).zip(lane.events_per_second);
+    let left = left.map(|(seconds, per_second)| format!("{}, about {} left", rate(per_second), span(seconds)));
+    let detail = left.filter(|_| detail.is_empty()).unwrap_or(detail);
     let style = match lane.state {
         LaneState::Ok => GOOD,
         LaneState::Behind | LaneState::Retrying => PASSING,
@@ -193,6 +207,12 @@ fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
     (style, <&str>::from(activity).replace('_', " "), detail)
 }
 
+/// How far a channel has got that is behind for more than a moment.
+fn catching_up(channel: &ChannelStatus) -> Option<String> {
+    channel.seconds_left.filter(|seconds| *seconds >= NOTEWORTHY)?;
+    channel.progress().map(|progress| format!("{} {progress}", progress.bar(12)))
+}
+
 fn problem(problem: &Problem, now: Timestamp) -> String {
     let (times, since) = (problem.times, ago(problem.since, now));
     let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
@@ -201,21 +221,12 @@ fn problem(problem: &Problem, now: Timestamp) -> String {
 
 /// The age of what waits longest, where anything does.
 fn oldest(seconds: Option<u64>) -> Option<String> {
-    seconds.filter(|seconds| *seconds > 0).map(|seconds| span(i64::try_from(seconds).unwrap_or(i64::MAX)))
+    seconds.filter(|seconds| *seconds > 0).map(span)
 }
 
 /// How long ago, in the largest whole unit. The clock may have been set meanwhile.
 fn ago(then: Timestamp, now: Timestamp) -> String {
-    span(now.as_second().saturating_sub(then.as_second()).max(0))
-}
-
-fn span(seconds: i64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
-    }
+    span(u64::try_from(now.as_second().saturating_sub(then.as_second())).unwrap_or_default())
 }
 
 #[cfg(test)]

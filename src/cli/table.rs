@@ -1,7 +1,9 @@
 //! A table for a terminal, with columns as wide as their cells and colours that are dropped where there is no terminal.
 
 use std::fmt;
+use std::io;
 
+use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 
 /// As it should be.
@@ -48,6 +50,14 @@ impl Cell {
         let (blank, text) = (" ".repeat(width.saturating_sub(self.width())), styled(self.style, &self.text));
         if self.to_the_right { blank + &text } else { text + &blank }
     }
+}
+
+/// A text as standard output takes it: with its colours on a terminal that wants them, and without elsewhere.
+pub(super) fn for_stdout(text: &str) -> String {
+    if AutoStream::choice(&io::stdout()) == ColorChoice::Never {
+        return anstream::adapter::strip_str(text).to_string();
+    }
+    text.to_owned()
 }
 
 /// A text in its style.

@@ -13,9 +13,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::api::Filter;
 use crate::event::{ChannelId, Offset};
 use crate::ledger::store::shared::InstanceId;
 use crate::ledger::{Cursor, GivenUp, Quarantined};
+use crate::record::Readable;
 
 /// Asks for the [`Report`](super::Report).
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,6 +30,20 @@ pub struct GetStatus {
 /// Asks for the instances, see [`Cluster`](super::Cluster).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetCluster {}
+
+/// Asks what sinks took since the last look. Where nothing was taken, the answer waits a second for it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WatchTail {
+    /// Only this channel.
+    pub channel: Option<String>,
+    /// What this sink took. Without it each event is told once, however many sinks take it.
+    pub sink: Option<String>,
+    /// The `next` of the last answer. Without it nothing is told but where to go on from.
+    pub from: Option<u64>,
+    /// Only events that match. Its JSON, as the request's query holds plain values.
+    #[serde(default, with = "as_json")]
+    pub filter: Filter,
+}
 
 /// Reads the configuration and the secrets again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -304,6 +320,45 @@ pub struct CursorPosition {
     pub cursor: Cursor,
     /// Late events that are owed to the sink.
     pub owed: usize,
+}
+
+/// What sinks took, in the order in which they did.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TailedDeliveries {
+    pub events: Vec<TailedEvent>,
+    /// Deliveries that came faster than they were asked for: nothing is told of them.
+    pub missed: u64,
+    /// Where the next request goes on.
+    pub next: u64,
+    /// Where all channels were asked for: those that other instances work, with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<String>,
+}
+
+/// An event that a sink took.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TailedEvent {
+    pub sink: String,
+    /// Whether the sink had taken events above it before: its proof came late, or an operator had it delivered.
+    pub is_late: bool,
+    /// The parts of its readable line.
+    pub line: Readable,
+    pub record: Box<RawValue>,
+}
+
+/// A member of a query that is no plain value, as its JSON.
+mod as_json {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&serde_json::to_string(value).map_err(S::Error::custom)?)
+    }
+
+    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(text: D) -> Result<T, D::Error> {
+        serde_json::from_str(&String::deserialize(text)?).map_err(D::Error::custom)
+    }
 }
 
 /// A cursor that is, or would be, set.

@@ -15,7 +15,7 @@ use super::api::{
     AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
     GetCluster, GetStatus, ListCursors, ListDeadLetters, ListQuarantine, QuarantinedEvent, Redeliver,
     RedeliverDeadLetters, Refusal, Reload, Retried, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter,
-    ShowQuarantined,
+    ShowQuarantined, TailedDeliveries, WatchTail,
 };
 use super::{Changes, Cluster, Operations, Report};
 use crate::event::Offset;
@@ -76,6 +76,7 @@ macro_rules! requests {
 requests! {
     GET "/status": GetStatus => Report, status;
     GET "/cluster": GetCluster => Cluster, cluster;
+    GET "/tail": WatchTail => TailedDeliveries, watch_tail;
     GET "/quarantine": ListQuarantine => Vec<Entry<Quarantined>>, list_quarantine;
     GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;
     GET "/dead-letters": ListDeadLetters => Vec<Entry<DeadLetter>>, list_dead_letters;

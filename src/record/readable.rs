@@ -5,10 +5,11 @@
 //! * **One line,** whatever an event holds: no control character, nothing that turns the direction of the text around, and
 //!   of each text of others a bounded part.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 use super::facts::text;
 use super::line::{UNSIGNED, VERIFIED};
@@ -20,10 +21,10 @@ const KIND_LIMIT: usize = 64;
 const WHAT_LIMIT: usize = 200;
 
 /// An event for people: the parts of its line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readable {
     /// `verified` or `unsigned`.
-    pub verdict: &'static str,
+    pub verdict: Cow<'static, str>,
     /// The channel's name.
     pub channel: String,
     /// Its place in the channel.
@@ -56,7 +57,7 @@ impl Readable {
     pub fn of(record: &Record) -> Self {
         let what = signed_name(record).or_else(|| outcome(record)).unwrap_or_default();
         Self {
-            verdict: if record.is_verified() { VERIFIED } else { UNSIGNED },
+            verdict: Cow::Borrowed(if record.is_verified() { VERIFIED } else { UNSIGNED }),
             channel: record.channel.name.to_string(),
             offset: record.offset,
             time: record.time.and_then(rfc3339).unwrap_or_default(),

@@ -4,5 +4,8 @@ mod health;
 mod logs;
 mod metrics;
 mod probes;
+mod progress;
+mod screen;
 mod status;
+mod tail;
 mod traces;

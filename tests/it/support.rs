@@ -32,7 +32,7 @@ mod wait;
 pub(crate) use admin::{Admin, Answered, value};
 pub(crate) use clock::Clock;
 pub(crate) use collector::{Collector, Manner, Span};
-pub(crate) use command::Told;
+pub(crate) use command::{Told, signal};
 pub(crate) use daemon::{Daemon, Log};
 pub(crate) use files::{Files, place};
 pub(crate) use mount::{Mount, fill};

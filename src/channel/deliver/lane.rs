@@ -246,8 +246,11 @@ impl Lane {
         let (metrics, taken) = (&self.shared.channel.metrics, first + beyond.len());
         metrics.offered(&self.outlet.name, took, taken, error);
         let beyond = messages[first..].iter().filter(|message| beyond.contains(&message.offset()));
-        let times = messages[..first].iter().chain(beyond).map(|message| message.record().time);
+        let taken_ones = messages[..first].iter().chain(beyond);
+        let times = taken_ones.clone().map(|message| message.record().time);
         metrics.delivered(&self.outlet.name, self.trace.map(|(_, since)| since), times);
+        let tail = &self.shared.channel.parts.handles.tail;
+        tail.note(&self.outlet.name, taken_ones.map(|message| (message, self.has_passed(message.offset()))));
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));

@@ -8,12 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
 use crate::api::{ApiError, Page};
+use crate::cli::event_line::{width_of, wrapped};
 use crate::cli::shown::{printable, verified};
+use crate::cli::table::{BAD, GOOD, styled};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
 use crate::http;
@@ -54,10 +57,14 @@ impl Asked {
     }
 }
 
+/// A line; on a terminal as many as it takes without a broken word, in colours.
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, name, ok, message } = self;
-        write!(f, "{} {what} {name}: {message}", if *ok { "ok  " } else { "FAIL" })
+        let (style, word) = if *ok { (GOOD, "ok  ") } else { (BAD, "FAIL") };
+        let text = format!("{what} {name}: {message}");
+        let lines = wrapped(&text, width_of(&io::stdout()).map_or(usize::MAX, |width| width.saturating_sub(5)));
+        write!(f, "{} {}", styled(style, word), lines.join("\n     "))
     }
 }
 

@@ -1,25 +1,25 @@
 //! A sink that prints one readable line an event.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 use std::sync::Mutex;
 
-use anstyle::{AnsiColor, Style};
 use async_trait::async_trait;
 
+use crate::cli::event_line::{EventLine, Layout};
 use crate::event::Offset;
-use crate::record::{Message, Readable};
+use crate::ledger::Quarantined;
+use crate::record::{Message, Readable, rfc3339};
 use crate::sink::{Delivery, Sink, SinkError, Undelivered};
 use crate::tasks::lock;
-
-const VERIFIED: Style = AnsiColor::Green.on_default().bold();
-const UNSIGNED: Style = AnsiColor::Yellow.on_default();
-const QUIET: Style = Style::new().dimmed();
 
 /// Prints events, up to a limit; then it is closed.
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) limit: Option<u64>,
     pub(super) shown: Mutex<Shown>,
+    /// Without the channel: there is one.
+    pub(super) layout: Mutex<Layout>,
 }
 
 /// What has been shown.
@@ -32,6 +32,24 @@ pub(super) struct Shown {
     highest: Option<Offset>,
 }
 
+impl Screen {
+    /// Shows an event that no sink is given.
+    pub(super) fn show_rejected(&self, Quarantined { offset, reason, at, .. }: &Quarantined) {
+        let parts = Readable {
+            verdict: Cow::Borrowed("rejected"),
+            channel: String::new(),
+            offset: *offset,
+            time: rfc3339(*at).unwrap_or_default(),
+            kind: "not delivered".to_owned(),
+            what: reason.clone(),
+            proof: String::new(),
+        };
+        let lines = lock(&self.layout).lines(&EventLine { parts, is_late: false });
+        // Where the reader has gone, the next delivery notices.
+        let _ = writeln!(anstream::stdout(), "{lines}");
+    }
+}
+
 #[async_trait]
 impl Sink for Screen {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
@@ -42,7 +60,7 @@ impl Sink for Screen {
                 return Err(Undelivered::after(at, SinkError::Closed));
             }
             if let Some(message) = delivery.messages.get(at) {
-                shown.print(message).map_err(|error| Undelivered::after(at, error))?;
+                shown.print(message, &self.layout).map_err(|error| Undelivered::after(at, error))?;
             }
         }
         Ok(())
@@ -50,10 +68,16 @@ impl Sink for Screen {
 }
 
 impl Shown {
-    fn print(&mut self, message: &Message) -> Result<(), SinkError> {
+    fn print(&mut self, message: &Message, layout: &Mutex<Layout>) -> Result<(), SinkError> {
         let (offset, is_verified) = (message.offset(), message.record().is_verified());
         let late = self.highest > Some(offset);
-        writeln!(anstream::stdout(), "{}", line(message, late)).map_err(|error| match error.kind() {
+        let event = EventLine { parts: Readable::of(message.record()), is_late: late };
+        let lines = {
+            let mut layout = lock(layout);
+            layout.follow_terminal();
+            layout.lines(&event)
+        };
+        writeln!(anstream::stdout(), "{lines}").map_err(|error| match error.kind() {
             ErrorKind::BrokenPipe => SinkError::Closed,
             _ => SinkError::Io { doing: "writing to standard output".to_owned(), source: error },
         })?;
@@ -63,14 +87,4 @@ impl Shown {
         self.late += u64::from(is_verified && late);
         Ok(())
     }
-}
-
-/// The readable line in colours, without the channel: there is one.
-fn line(message: &Message, late: bool) -> String {
-    let Readable { verdict, channel: _, offset, time, kind, what, proof } = Readable::of(message.record());
-    let style = if message.record().is_verified() { VERIFIED } else { UNSIGNED };
-    format!(
-        "{style}{verdict:<8}{style:#} {offset:>5}  {QUIET}{time:<20}{QUIET:#}  {kind:<16}  {what:<28} {QUIET}{proof}{}{QUIET:#}",
-        if late { ", its proof came late" } else { "" },
-    )
 }

@@ -123,6 +123,6 @@ fn bounds(Created { gt, gte, lt, lte }: Created) -> (i64, i64) {
 }
 
 /// An event's time by its payload.
-fn time(event: &RawEvent) -> Option<i64> {
+pub(super) fn time(event: &RawEvent) -> Option<i64> {
     Event::parse(event.json.clone()).ok()?.payload.timestamp
 }

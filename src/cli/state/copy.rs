@@ -8,6 +8,7 @@ use tokio::task::spawn_blocking;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::operate::{Operator, owned, say, say_json, visit};
+use crate::cli::progress::Bar;
 use crate::cluster::Peers;
 use crate::config::load_both_backends;
 use crate::ledger::StateError;
@@ -34,10 +35,16 @@ pub(super) async fn run(to: Backend, json: bool, file: Option<&Path>, out: &mut 
         let sled = spawn_blocking(move || Sled::open(&path)).await;
         let sled =
             sled.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string()))).map_err(|error| failed(&error))?;
-        match to {
-            Backend::Postgres => copy(&sled, &*postgres).await.map_err(|error| failed(&error)),
-            Backend::Sled => copy(&*postgres, &sled).await.map_err(|error| failed(&error)),
-        }
+        let mut bar = Bar::begin();
+        let tell = |copied: Copied, all: usize| {
+            let (done, all) = (u64::try_from(copied.channels).unwrap_or(0), u64::try_from(all).unwrap_or(0));
+            bar.tell(done, all, "channels: ");
+        };
+        let copied = match to {
+            Backend::Postgres => copy(&sled, &*postgres, tell).await,
+            Backend::Sled => copy(&*postgres, &sled, tell).await,
+        };
+        copied.map_err(|error| failed(&error))
     };
     let copied = visit(database, copying).await?;
     if json {

@@ -33,18 +33,25 @@ pub struct Copied {
     pub entries: usize,
 }
 
-/// Copies everything that `from` keeps, and compares it. No other process may use either meanwhile.
+/// Copies everything that `from` keeps, and compares it. No other process may use either meanwhile. `tell` is told after each
+/// channel what is copied, and how many channels there are.
 ///
 /// # Errors
 /// If one of them cannot be used, if `to` keeps anything, or if what was written is not what is read.
-pub async fn copy(from: &dyn Store, to: &dyn Store) -> Result<Copied, StateError> {
+pub async fn copy(
+    from: &dyn Store,
+    to: &dyn Store,
+    mut tell: impl FnMut(Copied, usize) + Send,
+) -> Result<Copied, StateError> {
     if !to.channels().await?.is_empty() {
         return Err(StateError::Unusable(
             "a state is kept already where this one is to go: nothing was copied".to_owned(),
         ));
     }
     let mut copied = Copied::default();
-    for channel in from.channels().await? {
+    let channels = from.channels().await?;
+    let all = channels.len();
+    for channel in channels {
         let (source, entries) = claim(from, channel).await?;
         let (ledger, proofs) = Ledger::load(entries.clone(), PROOFS)?;
         let entries = content(entries);
@@ -58,6 +65,7 @@ pub async fn copy(from: &dyn Store, to: &dyn Store) -> Result<Copied, StateError
         from.release(source).await;
         copied.channels += 1;
         copied.entries += entries.len();
+        tell(copied, all);
     }
     Ok(copied)
 }

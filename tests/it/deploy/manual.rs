@@ -64,17 +64,32 @@ fn bash_completes_commands_and_options() {
     let script = r#"
         source <("$1" completions bash)
         complete_it() {
-            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-            _channeld channeld "${!#}" "${*: -2:1}"
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            _channeld_with_names "$1" "${!#}" "${*: -2:1}"
             echo "${COMPREPLY[*]}"
         }
         complete_it channeld quar
         complete_it channeld quarantine re
         complete_it channeld verify --min
+        complete_it "$1" --config "$2" tail ""
+        complete_it "$1" --config "$2" quarantine retry s
+        complete_it "$1" tail --config "$2" --sink ""
+        complete_it "$1" --config "$2" replay --channel f
+        complete_it "$1" --config "$2" tail --fr
+        complete_it "$1" --config /nowhere tail ""
+        complete -p channeld | grep -o _channeld_with_names
     "#;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("channeld.toml");
+    let channel =
+        |name| format!("[channels.{name}]\nid = \"7c9e6679-7425-40de-944b-e07fc1f90ae7\"\nsinks = [\"audit\"]\n");
+    let sinks = "[sinks.audit]\n";
+    std::fs::write(&file, channel("funds") + &&channel("settlements") + sinks).unwrap();
     let mut bash = Command::new("bash");
-    let out = run(bash.args(["-euc", script, "bash", env!("CARGO_BIN_EXE_channeld")]));
-    assert_eq!(String::from_utf8(out).unwrap(), "quarantine\nretry\n--min-required-signatures\n");
+    let out = run(bash.args(["-euc", script, "bash", env!("CARGO_BIN_EXE_channeld")]).arg(&file));
+    let expected = "quarantine\nretry\n--min-required-signatures\nfunds settlements\nsettlements\naudit\nfunds\n--from-service\n\n\
+                    _channeld_with_names\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 
 #[test]

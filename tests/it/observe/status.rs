@@ -4,12 +4,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use channeld::simulator::{EventSpec, Kind, Options, Simulator};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
-use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup, crowded_second};
+use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup, crowded_second, signal};
 
 /// Asks until the report is as it should be.
 async fn until(setup: &Setup, daemon: &mut Daemon, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
@@ -205,9 +205,4 @@ async fn it_can_be_watched_and_where_it_is_not_a_terminal_nothing_but_text_is_wr
     }
     watching.kill().await.unwrap();
     daemon.stop().await;
-}
-
-fn signal(process: &Child, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(process.id().unwrap()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap();
 }

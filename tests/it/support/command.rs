@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// What a command said.
 #[derive(Debug)]
@@ -37,4 +38,10 @@ impl Told {
     pub(crate) fn each(&self, member: &str) -> Vec<Value> {
         self.json().into_iter().map(|mut object| object[member].take()).collect()
     }
+}
+
+/// Sends a signal to a process that runs.
+pub(crate) fn signal(process: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(process.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
 }

@@ -1,0 +1,233 @@
+//! A line an event, as `demo` and `tail` print it: on a terminal in colours and no wider than it, elsewhere in full.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+
+use anstyle::{AnsiColor, Style};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::table::styled;
+use crate::record::Readable;
+
+const VERIFIED: Style = AnsiColor::Green.on_default().bold();
+const UNSIGNED: Style = AnsiColor::Yellow.on_default();
+const PENDING: Style = AnsiColor::Cyan.on_default();
+const REJECTED: Style = AnsiColor::Red.on_default().bold();
+const QUIET: Style = Style::new().dimmed();
+const PLAIN: Style = Style::new();
+
+/// The widest column of channels on a narrow terminal.
+const CHANNEL: usize = 12;
+
+/// A terminal of so many columns, beside that of the channels, is wide: times and proofs are written out.
+const WIDE: usize = 100;
+
+/// What happened is padded to so many columns at the most, and to so many in a full line.
+const WHAT: usize = 40;
+const FULL_WHAT: usize = 28;
+
+/// Below so many columns for what happened, the type gives its column up.
+const NARROW_WHAT: usize = 30;
+
+/// An event for its line: its parts, and whether sinks had events above it before.
+#[derive(Clone, Debug)]
+pub(super) struct EventLine {
+    pub(super) parts: Readable,
+    pub(super) is_late: bool,
+}
+
+/// Lays lines out.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// Columns of the terminal; none where lines are written in full.
+    width: Option<usize>,
+    /// Columns for the channel's name; none where it is not shown.
+    channel: Option<usize>,
+    /// The day of the last line, where times are written without it.
+    day: String,
+}
+
+impl Layout {
+    /// For standard output, which may be a terminal, with a column for these channels unless there are none.
+    pub(super) fn of_stdout<'a>(channels: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::of(terminal_width(), channels)
+    }
+
+    /// For a terminal of that width or, without one, for a program.
+    pub(super) fn of<'a>(width: Option<usize>, channels: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { width, channel: channels.into_iter().map(UnicodeWidthStr::width).max(), day: String::new() }
+    }
+
+    /// Follows a terminal that has changed its size.
+    pub(super) fn follow_terminal(&mut self) {
+        if self.width.is_some() {
+            self.width = terminal_width();
+        }
+    }
+
+    /// The event's line, with colours. Where times are written without their day, a line with the day comes before the
+    /// first event of each.
+    pub(super) fn lines(&mut self, event: &EventLine) -> String {
+        let width = self.width;
+        match width {
+            None => self.full(event),
+            Some(width) if width >= WIDE + self.channel.unwrap_or(0) => cut(&self.wide(event, width), width),
+            Some(width) => {
+                let day = event.parts.time.split_once('T').map_or("", |(day, _)| day).to_owned();
+                let line = cut(&self.narrow(event, width), width);
+                if day.is_empty() || day == self.day {
+                    return line;
+                }
+                let heading = styled(QUIET, &format!("{day} UTC"));
+                self.day = day;
+                format!("{heading}\n{line}")
+            }
+        }
+    }
+
+    /// As the format `text`.
+    fn full(&self, event: &EventLine) -> String {
+        let segments = self.segments(event, FULL_WHAT, self.channel, true);
+        segments.iter().map(|(style, text)| styled(*style, text)).collect()
+    }
+
+    fn wide(&self, event: &EventLine, width: usize) -> Vec<(Style, String)> {
+        // verdict, offset, time, type and proof with what separates them.
+        let fixed = 8 + 1 + 6 + 2 + 20 + 2 + 16 + 2 + 1 + if event.is_late { 24 } else { 18 };
+        let what = width.saturating_sub(fixed + self.channel.map_or(0, |channel| channel + 1));
+        self.segments(event, what.clamp(8, WHAT), self.channel, true)
+    }
+
+    fn narrow(&self, event: &EventLine, width: usize) -> Vec<(Style, String)> {
+        let channel = self.channel.map(|channel| channel.min(CHANNEL));
+        let fixed = 8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 1 + 8 + 2 + 1 + 11;
+        let what = width.saturating_sub(fixed);
+        self.segments(event, what.clamp(8, WHAT + 18), channel, false)
+    }
+
+    fn segments(
+        &self,
+        EventLine { parts, is_late }: &EventLine,
+        what_width: usize,
+        channel_width: Option<usize>,
+        is_full: bool,
+    ) -> Vec<(Style, String)> {
+        let Readable { verdict, channel, offset, time, kind, what, proof } = parts;
+        let style = match &**verdict {
+            "verified" => VERIFIED,
+            "unsigned" => UNSIGNED,
+            "pending" => PENDING,
+            _ => REJECTED,
+        };
+        let mut segments = vec![(style, padded(verdict, 8)), (PLAIN, " ".to_owned())];
+        if let Some(width) = channel_width {
+            let channel = if self.width.is_some() { shortened(channel, width) } else { channel.clone() };
+            segments.push((PLAIN, format!("{} ", padded(&channel, if self.width.is_some() { width } else { 0 }))));
+        }
+        segments.push((PLAIN, format!("{offset:>5} ")));
+        if is_full {
+            segments.push((QUIET, format!(" {time:<20}")));
+            let what = if self.width.is_some() { shortened(what, what_width) } else { what.clone() };
+            segments.push((PLAIN, format!("  {}  {} ", padded(kind, 16), padded(&what, what_width))));
+            let late = if *is_late { ", late" } else { "" };
+            segments.push((QUIET, format!("{proof}{late}")));
+            return segments;
+        }
+        let of_day = time.split_once('T').map_or(&**time, |(_, rest)| rest.trim_end_matches('Z'));
+        segments.push((QUIET, format!("{}  ", padded(&shortened(of_day, 8), 8))));
+        let happened = if what_width.saturating_sub(18) >= NARROW_WHAT {
+            format!("{}  {}", padded(&shortened(kind, 16), 16), shortened(what, what_width - 18))
+        } else if kind == "watcher.event" && !what.is_empty() {
+            shortened(what, what_width)
+        } else if what.is_empty() {
+            shortened(kind, what_width)
+        } else {
+            shortened(&format!("{kind}: {what}"), what_width)
+        };
+        segments.push((PLAIN, format!("{} ", padded(&happened, what_width))));
+        let proof = proof.trim_end_matches(" signatures").trim_end_matches(", by its nature");
+        segments.push((QUIET, format!("{proof}{}", if *is_late { " late" } else { "" })));
+        segments
+    }
+}
+
+fn terminal_width() -> Option<usize> {
+    width_of(&io::stdout())
+}
+
+/// The columns of a terminal; `None` where it is none.
+pub(super) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
+    // One that does not say has as many as any.
+    Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
+}
+
+fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// The beginning of a text, at most so many columns wide; what is cut off shows as `…`.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut short = fitting(text, width.saturating_sub(1));
+    short.extend((width > 0).then_some('…'));
+    short
+}
+
+/// As much of the beginning of a text as fits into so many columns.
+fn fitting(text: &str, width: usize) -> String {
+    let mut room = width;
+    let fits = |c: &char| {
+        let wide = c.width().unwrap_or(0);
+        let fits = wide <= room;
+        room = room.saturating_sub(if fits { wide } else { room });
+        fits
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// A text in as many lines as it needs. A word that is longer than a line is broken.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split(' ').flat_map(|word| pieces(word, width)) {
+        if !line.is_empty() && line.width() + 1 + word.width() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    lines.push(line);
+    lines
+}
+
+/// A word, in pieces that fit.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for c in word.chars() {
+        let last = pieces.last_mut().expect("there is one from the beginning");
+        if !last.is_empty() && last.width() + c.width().unwrap_or(0) > width {
+            pieces.push(c.to_string());
+        } else {
+            last.push(c);
+        }
+    }
+    pieces
+}
+
+/// The segments in their styles, as far as they fit.
+fn cut(segments: &[(Style, String)], width: usize) -> String {
+    let (mut line, mut room) = (String::new(), width);
+    for (style, text) in segments {
+        let text = fitting(text, room);
+        room -= text.width();
+        line.push_str(&styled(*style, &text));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! `channeld status --watch` on a terminal: a screen of its own, with a page a channel.
+//!
+//! # Invariants
+//!
+//! * **The terminal is given back** as it was: at the end, after an error, a panic or a signal.
+//! * **The verdict stays on top**, and is the daemon's own.
+//!
+//! # Cancellation
+//!
+//! Dropping [`watch`] gives the terminal back.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::operate::Operator;
+use crate::daemon::signals::Signals;
+use crate::operator::api::GetStatus;
+
+mod condition;
+mod model;
+mod page;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use model::{Model, Then};
+
+/// Between two looks whether the screen has ended, while no key is pressed.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Keys that wait to be looked at.
+const WAITING: usize = 64;
+
+/// Whether there is a terminal to watch on, and one to press keys on.
+pub(super) fn is_possible() -> bool {
+    io::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
+/// Shows the report every so often, until `q`, Ctrl-C or a signal.
+pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen().map_err(Failure::output)?;
+    let mut screen = Screen::open().map_err(Failure::output)?;
+    let mut model = Model::default();
+    let ask = async |wait| {
+        sleep(wait).await;
+        operator.ask_daemon(&GetStatus { here: false }).await
+    };
+    let mut asking = Box::pin(ask(Duration::ZERO));
+    loop {
+        let now = Timestamp::now();
+        screen.terminal.draw(|frame| view::draw(frame, &mut model, now)).map_err(Failure::output)?;
+        tokio::select! {
+            answer = &mut asking => {
+                model.refresh(answer.map_err(|failure| failure.to_string()), Timestamp::now());
+                asking.set(ask(every));
+            }
+            event = screen.events.recv() => match event {
+                Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                    if model.key(key) == Then::End {
+                        return Ok(Exit::Done);
+                    }
+                }
+                Some(_) => {}
+                // The terminal has gone.
+                None => return Ok(Exit::Done),
+            },
+            _ = signals.next() => return Ok(Exit::Done),
+        }
+    }
+}
+
+/// The terminal, taken over until this is dropped.
+struct Screen {
+    terminal: DefaultTerminal,
+    events: mpsc::Receiver<Event>,
+    has_ended: Arc<AtomicBool>,
+    _reading: JoinHandle<()>,
+}
+
+impl Screen {
+    fn open() -> io::Result<Self> {
+        // A panic gives the terminal back too, before it is reported.
+        let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
+        let (sender, events) = mpsc::channel(WAITING);
+        let has_ended = Arc::<AtomicBool>::default();
+        let ended = has_ended.clone();
+        let reading = tokio::task::spawn_blocking(move || read(&sender, &ended));
+        Ok(Self { terminal, events, has_ended, _reading: reading })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        ratatui::restore();
+    }
+}
+
+/// Reads keys until the screen has ended, or the terminal has gone.
+fn read(events: &mpsc::Sender<Event>, has_ended: &AtomicBool) {
+    while !has_ended.load(Ordering::Relaxed) {
+        match event::poll(LOOK) {
+            Ok(false) => {}
+            Ok(true) => {
+                let Ok(event) = event::read() else { return };
+                if events.blocking_send(event).is_err() {
+                    return;
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}

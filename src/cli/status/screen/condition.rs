@@ -1,0 +1,106 @@
+//! How a channel is, in a word and a colour, by the worst of it and its sinks.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use crate::channel::{Activity, ChannelStatus, LaneState};
+use crate::cli::shown::printable;
+use crate::cli::status::{NOTEWORTHY, activity, problem};
+use crate::cli::table::{ASIDE, BAD, PASSING};
+use crate::operator::Report;
+
+/// Columns of a progress bar.
+const BAR: usize = 12;
+
+/// How it is; the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Condition {
+    /// A reason not to be ready: an operator must act.
+    Bad,
+    /// It heals by itself.
+    Passing,
+    /// It goes on, and has more to do than a moment takes.
+    Behind,
+    /// An operator has asked for it, or another instance works it.
+    Aside,
+    Good,
+}
+
+/// A channel's condition, its word, and what there is to say.
+#[derive(Clone, Debug)]
+pub(super) struct Health {
+    pub(super) condition: Condition,
+    pub(super) word: String,
+    pub(super) detail: String,
+    /// The reasons of the verdict that are this channel's, in full.
+    pub(super) reasons: Vec<String>,
+}
+
+/// The reasons of a report by the channels that they name.
+pub(super) fn by_channel(report: &Report) -> HashMap<&str, Vec<&str>> {
+    let mut by_channel = HashMap::<_, Vec<_>>::new();
+    for reason in &report.reasons {
+        // `channel NAME: …` and `channel NAME, sink NAME: …`
+        let named = reason.strip_prefix("channel ").and_then(|rest| rest.split([':', ',']).next());
+        if let Some(channel) = named {
+            by_channel.entry(channel).or_default().push(reason.as_str());
+        }
+    }
+    by_channel
+}
+
+impl Health {
+    pub(super) fn of(channel: &ChannelStatus, reasons: Option<&Vec<&str>>, now: Timestamp) -> Self {
+        let (style, word, detail) = activity(&channel.activity, now);
+        let own = match style {
+            BAD => Condition::Bad,
+            PASSING => Condition::Passing,
+            ASIDE => Condition::Aside,
+            _ => Condition::Good,
+        };
+        let reasons: Vec<_> = reasons.into_iter().flatten().map(|reason| printable(reason)).collect();
+        let mut health = Self { condition: own, word, detail, reasons };
+        if let Some((condition, word, detail)) = worst_lane(channel, now).filter(|(lane, ..)| *lane < own) {
+            (health.condition, health.word, health.detail) = (condition, word.to_owned(), detail);
+        }
+        if channel.seconds_left >= Some(NOTEWORTHY) && health.condition >= Condition::Behind {
+            health.condition = Condition::Behind;
+        }
+        if let Some(first) = health.reasons.first() {
+            if health.condition != Condition::Bad {
+                "not ready".clone_into(&mut health.word);
+            }
+            health.condition = Condition::Bad;
+            let named = first.strip_prefix("channel ").and_then(|rest| rest.strip_prefix(&*channel.channel));
+            health.detail = named.map_or(first.as_str(), |rest| rest.trim_start_matches([':', ',', ' '])).to_owned();
+        } else if health.detail.is_empty()
+            && let Some(progress) = channel.progress().filter(|_| health.condition == Condition::Behind)
+        {
+            let percent = progress.share() * 100.0;
+            health.detail = format!("{} {percent:.0} %, {progress}", progress.bar(BAR));
+        }
+        health
+    }
+}
+
+/// The sink that is worst off.
+fn worst_lane(channel: &ChannelStatus, now: Timestamp) -> Option<(Condition, &'static str, String)> {
+    // Of a channel that does not run, or runs elsewhere, the sinks say nothing of their own.
+    if matches!(channel.activity, Activity::Stopped | Activity::Paused | Activity::Elsewhere { .. }) {
+        return None;
+    }
+    let lanes = channel.lanes.iter().map(|lane| {
+        let error = lane.error.as_ref().map_or_else(String::new, |error| problem(error, now));
+        let detail = format!("sink {}: {error}", lane.sink);
+        match lane.state {
+            LaneState::Stopped => (Condition::Bad, "sink stopped", format!("sink {}", lane.sink)),
+            LaneState::Blocked => (Condition::Bad, "sink blocked", detail),
+            LaneState::Retrying => (Condition::Passing, "sink retrying", detail),
+            LaneState::Behind => (Condition::Behind, "sink behind", String::new()),
+            LaneState::Paused => (Condition::Aside, "sink paused", format!("sink {}", lane.sink)),
+            LaneState::Ok => (Condition::Good, "", String::new()),
+        }
+    });
+    lanes.min_by_key(|(condition, ..)| *condition)
+}

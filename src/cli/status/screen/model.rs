@@ -1,0 +1,261 @@
+//! What the screen shows, and what keys do to it. Draws nothing.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::condition::{Condition, Health, by_channel};
+use crate::channel::ChannelStatus;
+use crate::operator::Report;
+
+/// The longest text that names are filtered by.
+const LONGEST_NAME: usize = 40;
+
+/// What follows a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    GoOn,
+    End,
+}
+
+/// The order of the channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub(super) enum Order {
+    #[default]
+    Trouble,
+    Name,
+    Lag,
+    Oldest,
+}
+
+/// Which channels are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub(super) enum Which {
+    #[default]
+    All,
+    Trouble,
+    Behind,
+    Paused,
+}
+
+/// What is looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The channels.
+    #[default]
+    List,
+    /// One of them.
+    Channel(Arc<str>),
+    /// All reasons why it is not ready, in full.
+    Reasons,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) report: Option<Report>,
+    /// Why there is no newer report.
+    pub(super) failure: Option<String>,
+    /// How each channel of the report is, in its order.
+    pub(super) health: Vec<Health>,
+    /// The channels that are shown, by their places in the report.
+    pub(super) rows: Vec<usize>,
+    pub(super) order: Order,
+    pub(super) which: Which,
+    /// Channels whose names have this in them.
+    pub(super) name: String,
+    pub(super) is_typing: bool,
+    pub(super) place: Place,
+    /// The row that keys act on.
+    pub(super) selected: usize,
+    /// The channel of that row, once a key has moved there: it stays selected when the order changes.
+    kept: Option<Arc<str>>,
+    /// The first row on the screen, and how many there are room for; of a page its lines.
+    pub(super) top: usize,
+    pub(super) room: usize,
+    /// How many lines a page has.
+    pub(super) lines: usize,
+}
+
+impl Model {
+    /// Takes an answer over. Where there is none, what was shown stays.
+    pub(super) fn refresh(&mut self, answer: Result<Report, String>, now: Timestamp) {
+        match answer {
+            Ok(report) => {
+                let reasons = by_channel(&report);
+                let health = |channel: &ChannelStatus| Health::of(channel, reasons.get(&*channel.channel), now);
+                self.health = report.channels.iter().map(health).collect();
+                (self.report, self.failure) = (Some(report), None);
+                self.arrange();
+            }
+            Err(failure) => self.failure = Some(failure),
+        }
+    }
+
+    pub(super) fn key(&mut self, key: KeyEvent) -> Then {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if is_control => return Then::End,
+            _ if self.is_typing => self.typed(key.code),
+            KeyCode::Char('q') => return Then::End,
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left | KeyCode::Char('h') => self.back(),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') if self.place == Place::List => self.open(),
+            KeyCode::Char('r') => self.go(if self.place == Place::Reasons { Place::List } else { Place::Reasons }),
+            KeyCode::Char('s') if self.place == Place::List => self.change(|model| model.order = model.order.next()),
+            KeyCode::Char('f') if self.place == Place::List => self.change(|model| model.which = model.which.next()),
+            KeyCode::Char('/') if self.place == Place::List => self.is_typing = true,
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.step(self.a_page()),
+            KeyCode::PageUp => self.step(-self.a_page()),
+            KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
+            _ => {}
+        }
+        Then::GoOn
+    }
+
+    /// The channel of a page, and how it is; none where there is no such channel any more.
+    pub(super) fn channel(&self, name: &str) -> Option<(&ChannelStatus, &Health)> {
+        let channels = &self.report.as_ref()?.channels;
+        let at = channels.iter().position(|channel| *channel.channel == *name)?;
+        Some((&channels[at], &self.health[at]))
+    }
+
+    /// How many channels are in that condition.
+    pub(super) fn count(&self, condition: Condition) -> usize {
+        self.health.iter().filter(|health| health.condition == condition).count()
+    }
+
+    /// The channel of the selected row.
+    pub(super) fn at_selected(&self) -> Option<(&ChannelStatus, &Health)> {
+        let at = *self.rows.get(self.selected)?;
+        Some((self.report.as_ref()?.channels.get(at)?, &self.health[at]))
+    }
+
+    /// Keeps the selected row, or the end of a page, on the screen.
+    pub(super) fn keep_in_view(&mut self, room: usize) {
+        self.room = room.max(1);
+        if self.place == Place::List {
+            self.top = self.top.min(self.selected).max((self.selected + 1).saturating_sub(self.room));
+            self.top = self.top.min(self.rows.len().saturating_sub(self.room));
+        } else {
+            self.top = self.top.min(self.lines.saturating_sub(self.room));
+        }
+    }
+
+    fn typed(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
+                self.is_typing = false;
+                self.change(|model| model.name.clear());
+            }
+            KeyCode::Backspace => self.change(|model| {
+                model.name.pop();
+            }),
+            KeyCode::Char(c) if self.name.chars().count() < LONGEST_NAME => self.change(|model| model.name.push(c)),
+            _ => {}
+        }
+    }
+
+    /// From a page to the list; in the list, to all channels.
+    fn back(&mut self) {
+        if self.place == Place::List {
+            self.change(|model| {
+                model.name.clear();
+                model.which = Which::All;
+            });
+        } else {
+            self.go(Place::List);
+        }
+    }
+
+    fn open(&mut self) {
+        if let Some(name) = self.at_selected().map(|(channel, _)| channel.channel.clone()) {
+            self.kept = Some(name.clone());
+            self.go(Place::Channel(name));
+        }
+    }
+
+    fn go(&mut self, place: Place) {
+        (self.place, self.top, self.lines) = (place, 0, 0);
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        change(self);
+        (self.kept, self.selected, self.top) = (None, 0, 0);
+        self.arrange();
+    }
+
+    fn a_page(&self) -> isize {
+        isize::try_from(self.room.saturating_sub(1).max(1)).unwrap_or(1)
+    }
+
+    fn step(&mut self, by: isize) {
+        if self.place != Place::List {
+            self.top = self.top.saturating_add_signed(by).min(self.lines.saturating_sub(self.room));
+            return;
+        }
+        self.selected = self.selected.saturating_add_signed(by).min(self.rows.len().saturating_sub(1));
+        self.kept = self.at_selected().map(|(channel, _)| channel.channel.clone()).filter(|_| self.selected > 0);
+    }
+
+    /// Chooses and orders the rows anew. What was selected stays so where it is still shown.
+    fn arrange(&mut self) {
+        let Some(report) = &self.report else { return };
+        let (channels, health) = (&report.channels, &self.health);
+        let wanted = self.name.to_lowercase();
+        let is_shown = |at: &usize| {
+            let is_named = channels[*at].channel.to_lowercase().contains(&wanted);
+            is_named && self.which.shows(health[*at].condition)
+        };
+        let mut rows: Vec<_> = (0..channels.len()).filter(is_shown).collect();
+        let lag = |at: usize| std::cmp::Reverse(channels[at].lag_events);
+        let oldest = |at: usize| std::cmp::Reverse(channels[at].oldest_undelivered_seconds);
+        // Otherwise in the order of the report, which is that of the names.
+        match self.order {
+            Order::Trouble => rows.sort_by_key(|at| (health[*at].condition, lag(*at))),
+            Order::Name => {}
+            Order::Lag => rows.sort_by_key(|at| lag(*at)),
+            Order::Oldest => rows.sort_by_key(|at| oldest(*at)),
+        }
+        self.rows = rows;
+        let kept = self.kept.as_ref();
+        let at = kept.and_then(|name| self.rows.iter().position(|at| channels[*at].channel == *name));
+        self.selected = at.unwrap_or(self.selected).min(self.rows.len().saturating_sub(1));
+    }
+}
+
+impl Order {
+    fn next(self) -> Self {
+        match self {
+            Self::Trouble => Self::Name,
+            Self::Name => Self::Lag,
+            Self::Lag => Self::Oldest,
+            Self::Oldest => Self::Trouble,
+        }
+    }
+}
+
+impl Which {
+    fn next(self) -> Self {
+        match self {
+            Self::All => Self::Trouble,
+            Self::Trouble => Self::Behind,
+            Self::Behind => Self::Paused,
+            Self::Paused => Self::All,
+        }
+    }
+
+    fn shows(self, condition: Condition) -> bool {
+        match self {
+            Self::All => true,
+            Self::Trouble => condition <= Condition::Passing,
+            Self::Behind => condition == Condition::Behind,
+            Self::Paused => condition == Condition::Aside,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! While a channel is behind: how far it has got, in a line every ten seconds.
+//!
+//! # Invariants
+//!
+//! * **Few lines.** Of many channels those that are furthest behind, and how many more there are.
+//!
+//! # Cancellation
+//!
+//! At any point.
+
+use std::cmp::Reverse;
+use std::convert::Infallible;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tracing::info;
+
+use crate::operator::{ConfiguredChannel, Operations};
+use crate::telemetry::ALWAYS;
+
+/// Between two looks. What waits for less is not behind.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Channels that are named at each look.
+const NAMED: usize = 5;
+
+/// Columns of the bar, where a person reads the log as it is written.
+const BAR: usize = 22;
+
+/// Logs how far the configured channels have got that are behind.
+pub(super) async fn tell(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
+    let mut look = interval_at(Instant::now() + EVERY, EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let with_bar = io::stderr().is_terminal();
+    loop {
+        look.tick().await;
+        let operations = operations.borrow().clone();
+        let progress = |known: &ConfiguredChannel| {
+            let progress = operations.handles.of(known.channel.id).board().progress(EVERY)?;
+            Some((known.channel.name.clone(), progress))
+        };
+        let mut behind: Vec<_> = operations.channels.iter().filter_map(progress).collect();
+        behind.sort_by_key(|(_, progress)| Reverse(progress.of.saturating_sub(progress.done)));
+        for (channel, progress) in behind.iter().take(NAMED) {
+            let (offset, newest) = (progress.done, progress.of);
+            let (events_per_second, seconds_left) = (progress.per_second, progress.seconds_left);
+            let bar = if with_bar { progress.bar(BAR) + " " } else { String::new() };
+            info!(target: ALWAYS, %channel, progress = %format_args!("{bar}{progress}"), offset, newest, events_per_second, seconds_left, "channel catches up");
+        }
+        let more = behind.len().saturating_sub(NAMED);
+        if more > 0 {
+            info!(target: ALWAYS, more, "further channels catch up");
+        }
+    }
+}

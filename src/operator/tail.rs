@@ -1,0 +1,131 @@
+//! What sinks take, for operators who watch: see [`Tail`](crate::channel::Tail).
+//!
+//! # Invariants
+//!
+//! * **No async thread is held up.** Filters and lines are worked out on threads for blocking work.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::task::spawn_blocking;
+
+use super::api::{TailedDeliveries, TailedEvent, WatchTail};
+use super::{Operations, Refusal, check_sink};
+use crate::api::Filter;
+use crate::channel::{Delivered, Seen};
+use crate::event::ChannelId;
+use crate::record::{self, Field, Readable, Record, Rule};
+
+/// How long an answer waits for a delivery.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// The most deliveries that one answer looks at.
+const AT_ONCE: usize = 500;
+
+impl Operations {
+    /// What was delivered since the last look or, for a moment, until something is.
+    pub(super) async fn watch_tail(&self, request: &WatchTail) -> Result<TailedDeliveries, Refusal> {
+        if self.daemon.is_none() {
+            return Err(Refusal::Failed("no daemon runs here: nothing is delivered".to_owned()));
+        }
+        if request.filter.chain_environment.is_some() {
+            let message =
+                "an event does not name its chain's environment: filter by its chain selector, or watch the service";
+            return Err(Refusal::Usage(message.to_owned()));
+        }
+        let channel = match &request.channel {
+            Some(channel) => Some(self.watched_here(channel, request.sink.as_deref())?),
+            None => None,
+        };
+        let tail = &self.handles.tail;
+        if let Some(from) = request.from {
+            tail.reaches(from, WAIT).await;
+        }
+        let Seen { deliveries, missed, next } = tail.look(request.from, AT_ONCE);
+        let (filter, sink) = (request.filter.clone(), request.sink.clone());
+        let events = spawn_blocking(move || {
+            let wanted = Wanted { channel, sink, rules: rules(&filter), filter };
+            deliveries.iter().filter(|delivered| wanted.takes(delivered)).map(event).collect()
+        });
+        let events = events.await.map_err(|error| Refusal::Failed(error.to_string()))?;
+        let elsewhere = if channel.is_none() { self.elsewhere() } else { Vec::new() };
+        Ok(TailedDeliveries { events, missed, next, elsewhere })
+    }
+
+    /// The channel of that name, which this process works.
+    fn watched_here(&self, name: &str, sink: Option<&str>) -> Result<ChannelId, Refusal> {
+        let channel = self.find(name)?;
+        let configured = self.configured(&channel)?;
+        if let Some(sink) = sink {
+            check_sink(&channel, sink, &configured.sinks)?;
+        }
+        match self.cluster.as_ref().and_then(|peers| peers.owner(channel.id)) {
+            Some((owner, name)) if self.handles.of(channel.id).owned().is_none() => {
+                Err(Refusal::Elsewhere { channel: channel.name.to_string(), owner, name })
+            }
+            _ => Ok(channel.id),
+        }
+    }
+
+    /// Channels that other instances work.
+    fn elsewhere(&self) -> Vec<String> {
+        let Some(peers) = &self.cluster else { return Vec::new() };
+        let channels = self.channels.iter().map(|known| &known.channel);
+        let channels = channels.filter(|channel| self.handles.of(channel.id).owned().is_none());
+        let named = |name: &str, owner: String| format!("{name} (instance {owner})");
+        channels.filter_map(|channel| Some(named(&channel.name, peers.owner(channel.id)?.1))).collect()
+    }
+}
+
+/// Which deliveries are shown.
+struct Wanted {
+    channel: Option<ChannelId>,
+    sink: Option<String>,
+    filter: Filter,
+    rules: record::Filter,
+}
+
+impl Wanted {
+    /// Without a sink each event is shown once, however many sinks take it.
+    fn takes(&self, delivered: &Delivered) -> bool {
+        let Delivered { sink, is_first, record, .. } = delivered;
+        self.channel.is_none_or(|channel| channel == record.channel.id)
+            && self.sink.as_deref().map_or(*is_first, |wanted| wanted == &**sink)
+            && self.filter.created.takes(record.time)
+            && self.rules.takes(record.facts())
+    }
+}
+
+/// A search's filters, as rules on the facts of a record.
+fn rules(filter: &Filter) -> record::Filter {
+    fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
+        values.into_iter().map(|value| value.to_string()).collect()
+    }
+    let mut rule = Rule::from([
+        (Field::Type, texts(&filter.types)),
+        (Field::EventName, texts(&filter.event_name)),
+        (Field::Address, texts(&filter.addresses)),
+        (Field::ChainSelector, texts(&filter.chain_selectors)),
+        (Field::WatcherId, texts(filter.watcher_id)),
+        (Field::WalletId, texts(filter.wallet_id)),
+        (Field::Service, texts(&filter.services)),
+        (Field::Status, texts(&filter.statuses)),
+        (Field::WalletOperationId, texts(&filter.wallet_operation_id)),
+        (Field::OperationId, texts(&filter.operation_id)),
+        (Field::QueryId, texts(&filter.query_id)),
+    ]);
+    rule.retain(|_, values| !values.is_empty());
+    record::Filter(vec![rule])
+}
+
+fn event(Delivered { sink, is_late, record, .. }: &Delivered) -> TailedEvent {
+    TailedEvent { sink: sink.to_string(), is_late: *is_late, line: Readable::of(record), record: json(record) }
+}
+
+fn json(record: &Record) -> Box<RawValue> {
+    let text = String::from_utf8_lossy(&record.json).into_owned();
+    RawValue::from_string(text).expect("a record is JSON")
+}
+
+#[cfg(test)]
+mod tests;

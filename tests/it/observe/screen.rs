@@ -1,0 +1,159 @@
+//! `channeld status --watch` on a terminal: a screen of its own, which gives the terminal back as it was.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use channeld::simulator::{Options, Simulator};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use tokio::process::{Child, Command};
+
+use crate::support::{Setup, eventually, signal};
+
+/// What a program that has taken a terminal over writes at its end.
+const GIVEN_BACK: &str = "\u{1b}[?1049l";
+
+/// A program on a terminal of its own.
+struct OnTerminal {
+    child: Child,
+    keyboard: File,
+    terminal: File,
+    /// The terminal's settings before.
+    settings: String,
+    written: Arc<Mutex<Vec<u8>>>,
+}
+
+impl OnTerminal {
+    fn start(setup: &Setup, arguments: &[&str]) -> Self {
+        Self::start_in(setup, arguments, &[])
+    }
+
+    /// As [`start`](Self::start), with these variables.
+    fn start_in(setup: &Setup, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let path = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        tcsetwinsize(&master, Winsize { ws_col: 80, ws_row: 24, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let terminal = File::options().read(true).write(true).open(path).unwrap();
+        let settings = settings(&terminal);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+        let end = || Stdio::from(terminal.try_clone().unwrap());
+        command
+            .args(arguments)
+            .arg("--config")
+            .arg(setup.path("channeld.toml"))
+            .env_clear()
+            .env("TERM", "xterm-256color")
+            .envs(variables.iter().copied());
+        let child = command.stdin(end()).stdout(end()).stderr(end()).kill_on_drop(true).spawn().unwrap();
+        let keyboard = File::from(master);
+        let (mut screen, written) = (keyboard.try_clone().unwrap(), Arc::<Mutex<Vec<u8>>>::default());
+        let writes = written.clone();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = screen.read(&mut bytes) {
+                writes.lock().unwrap().extend_from_slice(&bytes[..read]);
+            }
+        });
+        Self { child, keyboard, terminal, settings, written }
+    }
+
+    /// Waits until it has written that, since the last time.
+    async fn shows(&self, text: &str) {
+        eventually(text, || {
+            let mut written = self.written.lock().unwrap();
+            // Between two words the cursor may be moved in place of writing blanks.
+            let is_there = plain(&written).contains(text);
+            is_there.then(|| written.clear())
+        })
+        .await;
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Its exit code, once it has given the terminal back.
+    async fn ended(mut self) -> Option<i32> {
+        let code = self.child.wait().await.unwrap().code();
+        eventually("the terminal is given back", || {
+            String::from_utf8_lossy(&self.written.lock().unwrap()).contains(GIVEN_BACK).then_some(())
+        })
+        .await;
+        assert_eq!(settings(&self.terminal), self.settings, "the terminal's settings are those of before");
+        code
+    }
+}
+
+fn settings(terminal: &File) -> String {
+    format!("{:?}", tcgetattr(terminal).unwrap())
+}
+
+/// Without escape sequences.
+fn plain(written: &[u8]) -> String {
+    let text = String::from_utf8_lossy(written);
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let rest = part
+            .strip_prefix('[')
+            .map_or(part, |part| part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest));
+        text + rest
+    })
+}
+
+#[tokio::test]
+async fn the_screen_shows_the_verdict_and_a_page_and_q_gives_the_terminal_back() {
+    let simulator = Simulator::start(Options { events: 5, channels: 2, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 10).await;
+    let mut screen = OnTerminal::start(&setup, &["status", "--watch", "1"]);
+    screen.shows(" READY ").await;
+    screen.press("\r");
+    screen.shows("SIGNERS").await;
+    screen.press("\u{1b}");
+    screen.shows("CHANNEL").await;
+    screen.press("q");
+    assert_eq!(screen.ended().await, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_signal_gives_the_terminal_back_and_it_waits_for_a_daemon() {
+    let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let screen = OnTerminal::start(&setup, &["status", "--watch", "1"]);
+    screen.shows(" NO ANSWER ").await;
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 5).await;
+    screen.shows(" READY ").await;
+    signal(&screen.child, rustix::process::Signal::TERM);
+    assert_eq!(screen.ended().await, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn events_on_a_terminal_are_in_colours_unless_it_wants_none_and_no_wider() {
+    let simulator = Simulator::start(Options { events: 8, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    for (variables, with_colours) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
+        let arguments = ["tail", "--from-service", "--events", "8"];
+        let mut tail = OnTerminal::start_in(&setup, &arguments, variables);
+        assert_eq!(tail.child.wait().await.unwrap().code(), Some(0));
+        let text = eventually("it has written all", || {
+            let written = String::from_utf8_lossy(&tail.written.lock().unwrap()).into_owned();
+            (written.matches("verified").count() + written.matches("unsigned").count() >= 8).then_some(written)
+        })
+        .await;
+        assert_eq!(text.contains("\u{1b}[1m\u{1b}[32mverified"), with_colours, "{text:?}");
+        assert_eq!(text.contains('\u{1b}'), with_colours, "{text:?}");
+        let widest = plain(text.as_bytes()).lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{text:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! `channeld tail` shows what the daemon delivers, or what the service shows, and nothing is slower for it.
+
+use std::process::Stdio;
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+use crate::support::Setup;
+
+/// A `channeld tail` under way. Killed when it is dropped.
+struct Tail {
+    _child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    notes: Lines<BufReader<ChildStderr>>,
+}
+
+impl Tail {
+    fn start(setup: &Setup, arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+        command.arg("tail").args(arguments).arg("--config").arg(setup.path("channeld.toml")).env_clear();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let notes = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { _child: child, lines, notes }
+    }
+
+    async fn next(&mut self) -> String {
+        self.lines.next_line().await.unwrap().unwrap()
+    }
+
+    async fn json(&mut self) -> Value {
+        serde_json::from_str(&self.next().await).unwrap()
+    }
+}
+
+/// Publishes events until the tail has shown one: from then on it watches.
+async fn begin(simulator: &Simulator, channel: usize, tail: &mut Tail) -> Value {
+    let publish = async {
+        loop {
+            simulator.publish(channel, 1);
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! { shown = tail.json() => shown, () = publish => unreachable!("it does not end") }
+}
+
+#[tokio::test]
+async fn what_the_sinks_take_shows_once_as_it_was_delivered() {
+    let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
+    let mut setup = Setup::reading(&simulator).with("sinks.audit.type", "file");
+    setup.set("sinks.audit.path", setup.path("audit.jsonl").display().to_string());
+    setup.set("channels.c0.sinks", serde_json::json!(["file", "audit"]));
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+
+    let mut tail = Tail::start(&setup, &["c0", "--json"]);
+    let first = begin(&simulator, 0, &mut tail).await;
+    simulator.publish(1, 3);
+    simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
+    let last = simulator.publish_one(0, EventSpec::Honest(Kind::WalletStatus));
+    let mut shown = vec![first];
+    while shown.last().unwrap()["offset"] != last {
+        shown.push(tail.json().await);
+    }
+    daemon
+        .until("everything is in the file", |_| {
+            setup.delivered().iter().any(|one| one.channel == "c0" && one.offset == last)
+        })
+        .await;
+    let offsets: Vec<_> = shown.iter().map(|record| record["offset"].as_i64().unwrap()).collect();
+    let delivered: Vec<_> = setup.offsets("c0").into_iter().filter(|offset| *offset >= offsets[0]).collect();
+    assert_eq!(offsets, delivered, "each event once, in order, and what is forged not at all");
+    let line = std::fs::read_to_string(setup.path("audit.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
+    assert_eq!(shown.last(), Some(&line), "the record itself");
+
+    let mut filtered = Tail::start(&setup, &["--type", "wallet.status", "--sink", "audit", "--events", "1"]);
+    let publish = async {
+        loop {
+            simulator.publish(0, 2);
+            simulator.publish_one(0, EventSpec::Honest(Kind::WalletStatus));
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let line = tokio::select! { line = filtered.next() => line, () = publish => unreachable!("it does not end") };
+    assert!(line.starts_with("unsigned c0 ") && line.contains("wallet.status"), "{line}");
+    assert!(!line.contains('\u{1b}'), "colours are for terminals: {line:?}");
+    assert_eq!(filtered.lines.next_line().await.unwrap(), None, "it was to end after one");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_daemon_the_service_is_asked_and_what_is_forged_shows_as_rejected() {
+    let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
+    simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let mut tail = Tail::start(&setup, &[]);
+    assert!(tail.notes.next_line().await.unwrap().unwrap().contains("no daemon runs on the state in"));
+    let mut lines = Vec::new();
+    for _ in 0..6 {
+        lines.push(tail.next().await);
+    }
+    assert!(lines[..5].iter().all(|line| !line.starts_with("rejected")), "{lines:#?}");
+    assert!(lines[5].starts_with("rejected c0 ") && lines[5].contains("event-hash-mismatch"), "{lines:#?}");
+    simulator.publish(0, 1);
+    assert!(tail.next().await.contains(" c0     7  "), "what comes later follows");
+
+    let told = setup.tell(&["tail", "--from-service", "--last", "2", "--events", "2", "--json"]).await;
+    let offsets: Vec<_> = told.each("offset");
+    assert_eq!(offsets, [6, 7]);
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_ends_it_quietly() {
+    let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    command.args(["tail", "--from-service", "--config"]).arg(setup.path("channeld.toml")).env_clear();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    // The reader has gone before the first line.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
+}
+
+#[tokio::test]
+async fn a_reader_of_the_demonstration_that_leaves_ends_it_quietly() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    command.arg("demo").env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next_line().await.unwrap().unwrap().starts_with("A simulated service listens on "));
+    drop(lines);
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
+}
