@@ -7,6 +7,7 @@ use strum::VariantNames;
 use super::*;
 use crate::config::key::Key;
 use crate::config::sink::SinkType;
+use crate::sink::HAS_KAFKA;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
 
@@ -37,6 +38,10 @@ secret_file = "/run/credentials/channeld.service/ledger-secret"
 [sinks.NAME-nats]
 type = "nats"
 url = "nats://127.0.0.1:4222"
+
+[sinks.NAME-kafka]
+type = "kafka"
+brokers = ["127.0.0.1:9092"]
 "#;
 
 /// Where the shipped files look for secrets.
@@ -49,6 +54,11 @@ fn documented() -> String {
         _ => line,
     };
     DEFAULTS.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A text without the sinks that this build cannot make. Their table stands last.
+fn buildable(text: &str) -> &str {
+    if HAS_KAFKA { text } else { text.split_once("\n[sinks.NAME-kafka]").expect("it is documented").0 }
 }
 
 /// Puts secrets where the text says, below a temporary directory.
@@ -143,10 +153,14 @@ fn the_documented_defaults_are_those_of_the_code() {
         "token",
         "oauth2",
         "rate_limit",
+        "security.user",
+        "security.password",
+        "security.ca_file",
+        "security.client_",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
     let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");
-    let load = |text: &str| load_with_credentials(text).unwrap_or_else(|error| panic!("{error}"));
+    let load = |text: &str| load_with_credentials(buildable(text)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(load(&documented), load(WITHOUT_DEFAULTS));
 }
 
