@@ -385,6 +385,9 @@ fn properties(directory: &Path, ports: Ports, advertised: SocketAddr) -> String 
         format!("listener.name.login.scram-sha-256.sasl.jaas.config={jaas}.scram.ScramLoginModule required;"),
         format!("listener.name.login.scram-sha-512.sasl.jaas.config={jaas}.scram.ScramLoginModule required;"),
         format!("log.dirs={}", path("data")),
+        // One that was killed is let in again when its session has ended.
+        "broker.session.timeout.ms=1500".to_owned(),
+        "broker.heartbeat.interval.ms=300".to_owned(),
         "num.network.threads=1".to_owned(),
         "num.io.threads=4".to_owned(),
         "log.cleaner.threads=1".to_owned(),

@@ -14,7 +14,7 @@ use rdkafka::metadata::Metadata;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use tracing::debug;
 
-use super::failure::Failure;
+use super::failure::{Failure, plain};
 use crate::sink::kafka::{KafkaSettings, Mechanism, Security};
 use crate::tasks::lock;
 
@@ -125,15 +125,11 @@ impl Asker {
     fn failure(&self, error: &KafkaError) -> Failure {
         // What has happened meanwhile stands in its queue.
         while self.client.poll(Duration::ZERO).is_some() {}
-        match self.heard.trouble() {
+        let failure = match self.heard.trouble() {
             Some((code, said)) => Failure::of_code(code, &said, &self.settings),
-            None => match Failure::of(error, None, &self.settings) {
-                Failure::Away(said) => {
-                    Failure::Away(format!("{} cannot be reached: {said}", self.settings.shown_brokers()))
-                }
-                failure => failure,
-            },
-        }
+            None => Failure::of(error, None, &self.settings),
+        };
+        failure.of_connection(&self.settings)
     }
 }
 
@@ -175,7 +171,7 @@ impl ClientContext for Heard {
         let mut said = lock(&self.0);
         // That all are down says less than why one is.
         if code != Code::AllBrokersDown || said.trouble.is_none() {
-            said.trouble = Some((code, reason.to_owned()));
+            said.trouble = Some((code, plain(reason)));
         }
     }
 }

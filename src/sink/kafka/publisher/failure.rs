@@ -80,6 +80,14 @@ impl Failure {
         }
     }
 
+    /// As that of a connection that does not stand.
+    pub(super) fn of_connection(self, settings: &KafkaSettings) -> Self {
+        match self {
+            Self::Away(said) => Self::Away(format!("{} cannot be reached: {said}", settings.shown_brokers())),
+            failure => failure,
+        }
+    }
+
     pub(super) fn error(self) -> SinkError {
         match self {
             Self::Away(message) => SinkError::away(message),
@@ -101,7 +109,32 @@ fn connecting(settings: &KafkaSettings) -> String {
 fn words(error: &KafkaError) -> String {
     match (error, error.rdkafka_error_code()) {
         (KafkaError::Transaction(error), _) => error.string(),
-        (_, Some(code)) => code.to_string(),
+        (_, Some(code)) => described(code),
         (error, None) => error.to_string(),
+    }
+}
+
+/// A code in words: the library puts them in parentheses behind its own name, and says first where the error is from.
+pub(super) fn described(code: Code) -> String {
+    let said = code.to_string();
+    let words = said.split_once(" (").map_or(&*said, |(_, words)| words.trim_end_matches(')'));
+    words.split_once(": ").map_or(words, |(_, words)| words).to_owned()
+}
+
+/// What the library says of a connection, without what is of use to its authors alone.
+pub(super) fn plain(said: &str) -> String {
+    said.split(" (after ").next().unwrap_or(said).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_library_are_made_an_operators() {
+        assert_eq!(described(Code::MessageSizeTooLarge), "Message size too large");
+        assert_eq!(described(Code::OperationTimedOut), "Timed out");
+        let said = "kafka:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)";
+        assert!(plain(said).ends_with("failed: Connection refused"));
     }
 }

@@ -145,9 +145,9 @@ impl Producer {
         let fatal = self.client.client().fatal_error();
         match (failure, fatal, self.heard.trouble()) {
             (Failure::Away(_), Some((code, said)), _) => Failure::of_code(code, &said, &brokers.settings),
-            (Failure::Away(said), None, Some((_, trouble))) => {
+            (Failure::Away(_), None, Some((code, trouble))) => {
                 brokers.doubt();
-                Failure::Away(format!("{said}: {trouble}"))
+                Failure::of_code(code, &trouble, &brokers.settings).of_connection(&brokers.settings)
             }
             (Failure::Away(said), ..) => {
                 brokers.doubt();

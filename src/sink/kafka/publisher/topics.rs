@@ -11,7 +11,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use tracing::info;
 
 use super::brokers::{Asker, Brokers};
-use super::failure::Failure;
+use super::failure::{Failure, described};
 use crate::sink::SinkError;
 use crate::sink::kafka::KafkaSettings;
 use crate::tasks::lock;
@@ -106,7 +106,7 @@ fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], Failure>
             None => {}
             Some(Code::UnknownTopicOrPartition) => continue,
             Some(Code::LeaderNotAvailable) => continue,
-            Some(code) => return Err(Failure::of_code(code, &code.to_string(), &brokers.settings)),
+            Some(code) => return Err(Failure::of_code(code, &described(code), &brokers.settings)),
         }
         *found = Some(Topic { partitions: topic.partitions().len(), settings: HashMap::new() });
     }
@@ -154,7 +154,7 @@ fn create(brokers: &Brokers, events: bool, positions: bool) -> Result<(), Failur
             Ok(name) => info!(topic = name, "topic made"),
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
-                let said = format!("the topic {name} cannot be made: {code}");
+                let said = format!("the topic {name} cannot be made: {}", described(code));
                 return Err(match Failure::of_code(code, &said, &brokers.settings) {
                     Failure::Away(said) => Failure::Operator(said),
                     failure => failure,

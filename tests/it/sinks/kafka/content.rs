@@ -104,7 +104,7 @@ async fn a_limit_that_is_lowered_and_raised_while_events_come_loses_none() {
     let reason = reason(&setup).await;
     assert!(sizes(&reason)[0] > 1_000 && sizes(&reason)[1] == 1_000, "both sizes: {reason}");
     assert_eq!(topic.count(), 10);
-    topic.alter(&["max.message.bytes=4000"]);
+    topic.alter(&["max.message.bytes=20000"]);
     topic.until_count(30).await;
     daemon.stop().await;
     assert_whole(&topic, &simulator, &[]);

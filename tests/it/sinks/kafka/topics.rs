@@ -77,7 +77,7 @@ async fn what_an_operator_asks_for_again_comes_again_and_a_cursor_put_back_repea
     assert_eq!(setup.tell(&set).await.code, Some(0));
     simulator.publish(0, 1);
     let mut daemon = setup.start();
-    daemon.until_logged("looking for the lane's events in the topic").await;
+    daemon.until_logged("the cursor was put back: looking for the lane's events in the topic").await;
     topic.until_count(23).await;
     daemon.stop().await;
     expected.push(*deliverable(&simulator, 0).last().unwrap());
