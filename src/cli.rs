@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
+use crate::config::FILE_VARIABLE;
 use crate::operator::api::SetPaused;
 use crate::simulator;
 use crate::version;
@@ -55,6 +56,9 @@ use exit::Failure;
 /// Where the package puts the configuration, and where it is looked for without `--config`.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
 
+/// What `init` writes where no other file is named.
+const HERE: &str = "channeld.toml";
+
 /// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
 ///
 /// Exit codes: 0 done, 64 wrong usage, 78 wrong configuration, 69 the service or every channel unavailable, 1 otherwise.
@@ -63,7 +67,7 @@ const INSTALLED: &str = "/etc/channeld/channeld.toml";
 pub struct Cli {
     /// The configuration file (TOML). Without it, /etc/channeld/channeld.toml where that is there. Environment variables
     /// such as `CHANNELD_API__API_KEY` come on top of it.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(short, long, global = true, value_name = "FILE", env = FILE_VARIABLE)]
     config: Option<PathBuf>,
 
     #[command(subcommand)]
@@ -140,6 +144,9 @@ impl Cli {
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
         let config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));
+        if config.is_none() && self.command.is_configured() && Path::new(HERE).exists() {
+            anstream::eprintln!("channeld: no configuration file was read; for the one in this directory: -c {HERE}");
+        }
         // Written when a command flushes it, when a good deal has come together, and at the end.
         let out = &mut BufWriter::new(io::stdout());
         let ended = self.command.run(config.as_deref(), out).await;
@@ -154,6 +161,11 @@ impl Cli {
 }
 
 impl Command {
+    /// Whether it goes by the configuration alone, and somebody may expect it to find one.
+    fn is_configured(&self) -> bool {
+        matches!(self, Self::Run | Self::Check(_) | Self::TestSink(_))
+    }
+
     async fn run(self, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
         match self {
             Self::Run => Ok(run::run(config).await),

@@ -40,6 +40,7 @@ pub use api::Api;
 pub use channel::Channel;
 pub use daemon::{Local, load_both_backends, load_listen};
 pub use edit::{EditError, write_expect};
+pub use environment::FILE_VARIABLE;
 pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;

@@ -47,7 +47,7 @@ A trial, without a service of your own:
   channeld run --config channeld.toml")]
 pub(super) struct Args {
     /// The file to write.
-    #[arg(default_value = "channeld.toml")]
+    #[arg(default_value = super::HERE)]
     file: PathBuf,
     /// Overwrite the file.
     #[arg(long)]

@@ -14,6 +14,9 @@ use super::key::{Key, PREFIX};
 use super::problem::Problem;
 use super::sources::{Layer, merged};
 
+/// Names the configuration file. It is the command line's, and no key.
+pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
+
 /// How the place of a value that was set by a variable begins.
 pub(super) const ENVIRONMENT: &str = "environment variable ";
 
@@ -42,6 +45,9 @@ pub(super) fn add(
     let (written, mut set, mut problems) = (merged(&layers), BTreeMap::new(), Vec::new());
     for (variable, text) in named.collect::<BTreeMap<_, _>>() {
         let Some(levels) = variable.strip_prefix(PREFIX).filter(|levels| !is_kubernetes(levels)) else { continue };
+        if variable == FILE_VARIABLE {
+            continue;
+        }
         let origin = format!("{ENVIRONMENT}{variable}");
         let read = find(levels, &written).and_then(|key| match (text.into_string(), set.get(&key)) {
             _ if key.find_in(&written).is_some_and(|value| value.as_dict().is_some()) => {

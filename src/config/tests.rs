@@ -99,6 +99,8 @@ fn each_mistake_is_reported_under_its_key() {
         ("api", "idle_wiat", "\"1s\"", "api.idle_wiat"),
         ("verification", "workflow_owner", "\"0x00\"", "verification.org_id"),
         ("verification", "org_id", "\" org_1\"", "verification.org_id"),
+        ("verification", "org_id", "\"org_…\"", "verification.org_id"),
+        ("verification", "org_id", "\"org_2abcDEFghiJKLmno\"", "verification.org_id"),
         ("verification", "min_required_signatures", "0", "verification.min_required_signatures"),
         ("verification", "min_required_signatures", "11", "verification.min_required_signatures"),
         ("verification", "min_required_signatures", "-1", "verification.min_required_signatures"),

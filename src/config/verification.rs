@@ -84,6 +84,9 @@ impl Levels<'_> {
     }
 }
 
+/// The organisation of the shipped files, which is nobody's.
+const EXAMPLE_ORG: &str = "org_2abcDEFghiJKLmno";
+
 fn read_owner(table: &Section<'_>) -> Reading<Owner> {
     match table.either("org_id", "workflow_owner")? {
         None => Ok(None),
@@ -93,6 +96,9 @@ fn read_owner(table: &Section<'_>) -> Reading<Owner> {
 }
 
 fn org_id(text: &str) -> Result<Owner, String> {
+    if text.contains('…') || text.contains("...") || text == EXAMPLE_ORG {
+        return Err("is the placeholder of an example; set your organisation's id, as the service shows it".to_owned());
+    }
     if text.is_empty() || text.contains(char::is_whitespace) {
         return Err(
             "must be the organisation's id as the service shows it, such as \"org_…\", without spaces".to_owned()

@@ -13,12 +13,20 @@ const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
 
 const ALERTS: &str = include_str!("../../../config/examples/alerts.toml");
 
+const AUDIT: &str = include_str!("../../../config/examples/audit.toml");
+
+const BUS: &str = include_str!("../../../config/examples/bus.toml");
+
+const LOG: &str = include_str!("../../../config/examples/log.toml");
+
+const LEDGER: &str = include_str!("../../../config/examples/ledger.toml");
+
 const WAREHOUSE: &str = include_str!("../../../config/examples/warehouse.toml");
 
 /// What `default.toml` documents without a default, and nothing else.
 const WITHOUT_DEFAULTS: &str = r#"
 api.api_key_file = "/run/credentials/channeld.service/api-key"
-verification.org_id = "org_…"
+verification.org_id = "org_1"
 
 [channels.NAME]
 id = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -47,13 +55,13 @@ brokers = ["127.0.0.1:9092"]
 /// Where the shipped files look for secrets.
 const CREDENTIALS: &str = "/run/credentials/channeld.service";
 
-/// `default.toml` with every key that stands there as a comment.
+/// `default.toml` with every key that stands there as a comment, and an organisation.
 fn documented() -> String {
     let line = |line: &'static str| match line.strip_prefix('#') {
         Some(key) if !key.starts_with(' ') && !key.is_empty() => key,
         _ => line,
     };
-    DEFAULTS.lines().map(line).collect::<Vec<_>>().join("\n")
+    DEFAULTS.lines().map(line).collect::<Vec<_>>().join("\n").replace("org_…", "org_1")
 }
 
 /// A text without the sinks that this build cannot make. Their table stands last.
@@ -61,8 +69,9 @@ fn buildable(text: &str) -> &str {
     if HAS_KAFKA { text } else { text.split_once("\n[sinks.NAME-kafka]").expect("it is documented").0 }
 }
 
-/// Puts secrets where the text says, below a temporary directory.
+/// Puts secrets where the text says, below a temporary directory, and an organisation in the place of the example's.
 fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
+    let text = text.replace("org_2abcDEFghiJKLmno", "org_1");
     let directory = TempDir::new().expect("a temporary directory");
     let secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n";
     let hook = "https://hooks.slack.com/services/T0/B0/x\n";
@@ -71,6 +80,8 @@ fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
         ("ledger-secret", secret),
         ("slack-url", hook),
         ("routing-key", "k\n"),
+        ("nats-password", "k\n"),
+        ("kafka-password", "k\n"),
         ("warehouse-url", "postgresql://channeld@db/warehouse\n"),
     ];
     for (name, text) in all {
@@ -170,13 +181,23 @@ fn the_example_loads_once_its_secrets_are_there() {
     assert_eq!((config.channels.len(), config.sinks.len(), config.notes.len()), (2, 2, 0));
 
     let error = load(EXAMPLE, &[]).expect_err("no secrets");
-    assert_eq!(keys_of(&error), ["api.api_key_file", "sinks.ledger.secret_file"]);
+    assert_eq!(keys_of(&error), ["api.api_key_file", "verification.org_id", "sinks.ledger.secret_file"]);
 }
 
 #[test]
-fn the_example_of_a_warehouse_loads_once_its_secrets_are_there() {
-    let config = load_with_credentials(WAREHOUSE).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((config.sinks.len(), config.notes), (2, Vec::<String>::new()));
+fn the_examples_of_each_use_load_once_their_secrets_are_there() {
+    for (text, sinks) in [(AUDIT, 1), (LEDGER, 1), (WAREHOUSE, 2), (ALERTS, 2), (BUS, 1)] {
+        let config = load_with_credentials(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!((config.sinks.len(), config.notes), (sinks, Vec::<String>::new()));
+    }
+}
+
+#[test]
+fn the_example_of_a_log_loads_where_there_is_kafka() {
+    match load_with_credentials(LOG) {
+        Ok(config) => assert_eq!((config.sinks.len(), config.notes, HAS_KAFKA), (1, Vec::<String>::new(), true)),
+        Err(error) => assert_eq!((keys_of(&error), HAS_KAFKA), (vec!["sinks.log.type"], false)),
+    }
 }
 
 #[test]

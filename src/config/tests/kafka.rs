@@ -3,8 +3,6 @@
 use super::*;
 use crate::sink::{HAS_KAFKA, KafkaSettings, Mechanism};
 
-const EXAMPLE: &str = include_str!("../../../config/examples/log.toml");
-
 /// `GOOD` with a sink of these lines.
 fn log(lines: &str) -> String {
     format!("{GOOD}\n[sinks.log]\ntype = 'kafka'\n{lines}\n")
@@ -119,21 +117,4 @@ fn a_login_that_others_can_read_on_the_way_is_noted() {
     assert_eq!(notes("127.0.0.1:9092", ""), Vec::<String>::new());
     assert_eq!(notes("host:9092", "security.tls = true"), Vec::<String>::new());
     assert!(notes("host:9092", "")[0].starts_with("sinks.log.security.tls: false"));
-}
-
-#[test]
-fn the_example_loads_once_its_secrets_are_there() {
-    let directory = TempDir::new().expect("a temporary directory");
-    for name in ["api-key", "kafka-password"] {
-        let path = directory.path().join(name);
-        fs::write(&path, "k\n").expect("a file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its own");
-    }
-    let text = EXAMPLE.replace("/run/credentials/channeld.service", &directory.path().display().to_string());
-    assert_eq!(wrong(&text), Vec::<String>::new());
-    if HAS_KAFKA {
-        let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!((config.sinks.len(), config.notes.len()), (1, 0), "{:?}", config.notes);
-    }
-    assert_eq!(wrong(EXAMPLE), ["api.api_key_file", "sinks.log.security.password_file"]);
 }

@@ -5,8 +5,6 @@ use crate::sink::{Login, NatsSettings};
 
 const CREDENTIALS: &str = "-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\nhunter2\n";
 
-const EXAMPLE: &str = include_str!("../../../config/examples/bus.toml");
-
 /// `GOOD` with a sink of these lines.
 fn bus(lines: &str) -> String {
     format!("{GOOD}\n[sinks.bus]\ntype = 'nats'\n{lines}\n")
@@ -88,19 +86,4 @@ fn who_we_are_is_read_by_value_or_by_file_and_is_not_shown() {
     let nonsense = file("nonsense", "hunter2");
     let error = load(&bus(&format!("{url}\ncredentials_file = {nonsense:?}")), &[]).expect_err("no credentials");
     assert!(!error.to_string().contains("hunter2"), "{error}");
-}
-
-#[test]
-fn the_example_loads_once_its_secrets_are_there() {
-    let directory = TempDir::new().expect("a temporary directory");
-    for name in ["api-key", "nats-password"] {
-        let path = directory.path().join(name);
-        fs::write(&path, "k\n").expect("a file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its own");
-    }
-    let text = EXAMPLE.replace("/run/credentials/channeld.service", &directory.path().display().to_string());
-    let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((config.sinks.len(), config.notes.len()), (1, 0), "{:?}", config.notes);
-    let error = load(EXAMPLE, &[]).expect_err("no secrets");
-    assert_eq!(keys_of(&error), ["api.api_key_file", "sinks.bus.password_file"]);
 }

@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo bench --bench end_to_end                                         # every scenario
 //! cargo bench --bench end_to_end -- backlog --events 100000 --runs 5     # one of them, of a chosen size
+//! cargo bench --features kafka --bench end_to_end -- tables             # with a Kafka topic among the tables
 //! CHANNELD_BENCH_BIN=/usr/bin/channeld cargo bench --bench end_to_end    # another build of the daemon
 //! ```
 //!
@@ -24,6 +25,8 @@ mod backlog;
 mod daemon;
 mod delivered;
 mod idle;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod latency;
 mod machine;
 mod memory;
@@ -31,6 +34,7 @@ mod process;
 mod server;
 mod service;
 mod startup;
+mod stream;
 mod table;
 mod tables;
 mod yardstick;
@@ -88,7 +92,7 @@ struct Args {
 enum Scenario {
     /// How fast a backlog becomes durable, and at what cost
     Backlog,
-    /// How fast a backlog becomes durable in tables, beside a file
+    /// How fast a backlog becomes durable in tables and streams, beside a file
     Tables,
     /// Whether memory stays flat while a million events are read
     Memory,

@@ -1,24 +1,53 @@
-//! How fast a backlog becomes durable in tables, beside the file sink in the same run.
+//! How fast a backlog becomes durable in tables and streams, beside the file sink in the same run.
 //!
 //! As for [`backlog`](super::backlog) the clock runs from the start of the daemon's process until its durable cursor is at the
-//! last event. The database server is on the same machine, and what it costs is printed too: it shares the processor with the
+//! last event. The servers are on the same machine, and what they cost is printed too: they share the processor with the
 //! daemon and the service.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::daemon::Place;
 use super::delivered::must_be_whole;
+#[cfg(feature = "kafka")]
+use super::kafka::Kafka;
 use super::process::Cost;
-use super::server::Server;
+use super::server::{Database, Server};
 use super::service::Service;
+use super::stream::Nats;
 use super::table::{Samples, Table, figure, micros};
 
+/// What is asked of a table: how many events, how many offsets, the highest, how many are verified.
+const QUESTION: &str = "select count(*), count(distinct event_offset), max(event_offset), \
+                        sum(case verification when 'verified' then 1 end) from events";
+
+/// The servers that are on this machine.
+struct Servers {
+    postgres: Option<Server>,
+    nats: Option<Nats>,
+    #[cfg(feature = "kafka")]
+    kafka: Option<Kafka>,
+}
+
 /// Where events go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Target {
+#[derive(Clone, Copy)]
+enum Target<'a> {
     File,
     Sqlite,
-    Postgres,
+    Postgres(&'a Server),
+    JetStream(&'a Nats),
+    #[cfg(feature = "kafka")]
+    Kafka(&'a Kafka),
+}
+
+/// Where the events of one run go.
+enum Destination<'a> {
+    File,
+    Sqlite,
+    Postgres(Database<'a>),
+    JetStream(&'a Nats, String),
+    #[cfg(feature = "kafka")]
+    Kafka(&'a Kafka, String),
 }
 
 /// Every run's figures of one target.
@@ -30,43 +59,131 @@ struct Figures {
 }
 
 pub(crate) fn run(events: u32, runs: usize, signing: &[String]) {
-    let server = Server::start();
-    if server.is_none() {
-        eprintln!("tables: there is no PostgreSQL here");
-    }
+    let servers = Servers {
+        postgres: Server::start(),
+        nats: Nats::start(),
+        #[cfg(feature = "kafka")]
+        kafka: Kafka::start(),
+    };
     for signing in signing {
         eprintln!("tables, {signing}: {events} events are made and signed beforehand");
         let service = Service::start(&["--events", &events.to_string(), "--prepared", "--signing", signing]);
-        let [mut file, mut sqlite, mut postgres] = [Figures::default(), Figures::default(), Figures::default()];
+        let mut all: Vec<_> = servers.targets().into_iter().map(|target| (target, Figures::default())).collect();
         for number in 1..=runs {
-            file.add(&service, Target::File, None, events);
-            sqlite.add(&service, Target::Sqlite, None, events);
-            if let Some(server) = &server {
-                postgres.add(&service, Target::Postgres, Some(server), events);
+            for (target, figures) in &mut all {
+                figures.add(&service, *target, events);
             }
             eprintln!("tables, {signing}: run {number} of {runs}");
         }
         let events = figure(events.into());
         let mut table = Table::of_runs(&format!("tables: {events} events behind, signed as {signing}, {runs} runs"));
-        let ratio = |one: f64, other: f64| one / other;
-        table.runs("events/s, into a file", &file.rate, "");
-        table.runs("  CPU µs an event", &file.cpu, "");
-        table.runs("events/s, into SQLite", &sqlite.rate, "10,000 or more");
-        table.runs("  of the file's", &sqlite.rate.zip(&file.rate, ratio), "");
-        table.runs("  CPU µs an event", &sqlite.cpu, "");
-        if server.is_some() {
-            table.runs("events/s, into PostgreSQL", &postgres.rate, "10,000 or more");
-            table.runs("  of the file's", &postgres.rate.zip(&file.rate, ratio), "");
-            table.runs("  CPU µs an event", &postgres.cpu, "");
-            table.runs("  CPU µs an event, the server", &postgres.server_cpu, "");
+        let file = all[0].1.rate.clone();
+        for (target, figures) in &all {
+            target.add_to(&mut table, figures, &file);
         }
         table.print();
     }
 }
 
+impl Servers {
+    /// The file first: the others are compared to it.
+    fn targets(&self) -> Vec<Target<'_>> {
+        let postgres = self.postgres.as_ref().map(Target::Postgres);
+        let nats = self.nats.as_ref().map(Target::JetStream);
+        for (is_there, name) in [(postgres.is_some(), "PostgreSQL"), (nats.is_some(), "nats-server")] {
+            if !is_there {
+                eprintln!("tables: there is no {name} here");
+            }
+        }
+        let all = [Target::File, Target::Sqlite].into_iter().chain(postgres).chain(nats);
+        #[cfg(feature = "kafka")]
+        let all = all.chain(self.kafka.as_ref().map(Target::Kafka));
+        all.collect()
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Its rows of what is printed.
+    fn add_to(self, table: &mut Table, figures: &Figures, file: &Samples) {
+        let (name, wanted) = match self {
+            Self::File => ("a file", ""),
+            Self::Sqlite => ("SQLite", "10,000 or more"),
+            Self::Postgres(_) => ("PostgreSQL", "10,000 or more"),
+            Self::JetStream(_) => ("JetStream", "15,000 or more"),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(_) => ("Kafka", ""),
+        };
+        table.runs(&format!("events/s, into {name}"), &figures.rate, wanted);
+        if !matches!(self, Self::File) {
+            table.runs("  of the file's", &figures.rate.zip(file, |one, other| one / other), "");
+        }
+        table.runs("  CPU µs an event", &figures.cpu, "");
+        if self.server_cpu().is_some() {
+            table.runs("  CPU µs an event, the server", &figures.server_cpu, "");
+        }
+    }
+
+    /// What its server has cost until now, where it has one.
+    fn server_cpu(self) -> Option<Duration> {
+        match self {
+            Self::File | Self::Sqlite => None,
+            Self::Postgres(server) => Some(server.cpu()),
+            Self::JetStream(nats) => Some(nats.cost().cpu),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(kafka) => Some(kafka.cost().cpu),
+        }
+    }
+
+    /// An empty one.
+    fn new_destination(self) -> Destination<'a> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        match self {
+            Self::File => Destination::File,
+            Self::Sqlite => Destination::Sqlite,
+            Self::Postgres(server) => Destination::Postgres(server.new_database()),
+            Self::JetStream(nats) => {
+                Destination::JetStream(nats, format!("run-{}", NUMBER.fetch_add(1, Ordering::Relaxed)))
+            }
+            #[cfg(feature = "kafka")]
+            Self::Kafka(kafka) => Destination::Kafka(kafka, format!("run-{}", NUMBER.fetch_add(1, Ordering::Relaxed))),
+        }
+    }
+}
+
+impl Destination<'_> {
+    fn place(&self, service: &Service) -> Place {
+        Place::into(service.known(), |place| match self {
+            Self::File => format!("{{type = \"file\", path = \"{}\"}}", place.events(0).display()),
+            Self::Sqlite => format!("{{type = \"sqlite\", path = \"{}\"}}", place.events(0).display()),
+            Self::Postgres(database) => format!("{{type = \"postgres\", url = {:?}}}", database.url),
+            Self::JetStream(nats, stream) => nats.sink(stream),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(kafka, topic) => kafka.sink(topic),
+        })
+    }
+
+    /// Ends the program unless each event is there, once.
+    fn must_be_whole(&self, place: &Place, events: u32) {
+        let whole = format!("{events}|{events}|{events}|{events}");
+        match self {
+            Self::File => must_be_whole(&place.events(0), 1, events.into()),
+            Self::Sqlite => {
+                let reader = rusqlite::Connection::open(place.events(0)).unwrap();
+                let number = |row: &rusqlite::Row<'_>, at: usize| row.get::<_, i64>(at);
+                let row = reader.query_row(QUESTION, [], |row| Ok([0, 1, 2, 3].map(|at| number(row, at).unwrap())));
+                assert_eq!(row.unwrap().map(|number| number.to_string()).join("|"), whole);
+            }
+            Self::Postgres(database) => assert_eq!(database.ask(QUESTION), whole),
+            Self::JetStream(nats, stream) => assert_eq!(nats.count(stream), usize::try_from(events).unwrap()),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(kafka, topic) => assert_eq!(kafka.count(topic), usize::try_from(events).unwrap()),
+        }
+    }
+}
+
 impl Figures {
-    fn add(&mut self, service: &Service, target: Target, server: Option<&Server>, events: u32) {
-        let (took, cost, server_cpu) = read(service, target, server, events);
+    fn add(&mut self, service: &Service, target: Target<'_>, events: u32) {
+        let (took, cost, server_cpu) = read(service, target, events);
         let events = f64::from(events);
         self.rate.push(events / took.as_secs_f64());
         self.cpu.push(micros(cost.cpu) / events);
@@ -74,36 +191,17 @@ impl Figures {
     }
 }
 
-fn read(service: &Service, target: Target, server: Option<&Server>, events: u32) -> (Duration, Cost, Duration) {
-    let database = server.map(Server::new_database);
-    let place = match target {
-        Target::File => Place::new(service.known(), usize::MAX, &[]),
-        Target::Sqlite => Place::into(service.known(), |place| {
-            format!("{{type = \"sqlite\", path = \"{}\"}}", place.events(0).display())
-        }),
-        Target::Postgres => {
-            let url = database.as_ref().map(|database| database.url.clone()).unwrap_or_default();
-            Place::into(service.known(), |_| format!("{{type = \"postgres\", url = {url:?}}}"))
-        }
-    };
-    let (before, started) = (server.map(Server::cpu).unwrap_or_default(), Instant::now());
+fn read(service: &Service, target: Target<'_>, events: u32) -> (Duration, Cost, Duration) {
+    // Else the disk may still be writing what the run before left to it.
+    rustix::fs::sync();
+    let destination = target.new_destination();
+    let place = destination.place(service);
+    let (before, started) = (target.server_cpu().unwrap_or_default(), Instant::now());
     let mut daemon = place.start();
     daemon.until_recorded(events.into());
     let took = started.elapsed();
-    let (cost, after) = (daemon.cost(), server.map(Server::cpu).unwrap_or_default());
+    let (cost, after) = (daemon.cost(), target.server_cpu().unwrap_or_default());
     daemon.stop();
-    let whole = format!("{events}|{events}|{events}|{events}");
-    let question = "select count(*), count(distinct event_offset), max(event_offset), sum(case verification when 'verified' then 1 end) \
-                    from events";
-    match (target, &database) {
-        (Target::File, _) => must_be_whole(&place.events(0), 1, events.into()),
-        (Target::Postgres, Some(database)) => assert_eq!(database.ask(question), whole),
-        _ => {
-            let reader = rusqlite::Connection::open(place.events(0)).unwrap();
-            let number = |row: &rusqlite::Row<'_>, at: usize| row.get::<_, i64>(at);
-            let row = reader.query_row(question, [], |row| Ok([0, 1, 2, 3].map(|at| number(row, at).unwrap())));
-            assert_eq!(row.unwrap().map(|number| number.to_string()).join("|"), whole);
-        }
-    }
+    destination.must_be_whole(&place, events);
     (took, cost, after.saturating_sub(before))
 }

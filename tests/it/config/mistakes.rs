@@ -67,6 +67,29 @@ async fn a_file_that_is_missing_or_no_toml_is_a_mistake_of_configuration() {
 }
 
 #[tokio::test]
+async fn a_file_is_named_by_flag_or_variable_and_one_that_is_not_read_is_mentioned() {
+    let setup = setup();
+    let file = setup.write();
+    let here = setup.path("");
+    assert_eq!(file, here.join("channeld.toml"));
+    let check = |arguments: &[&str], variable: Option<&str>| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_channeld"));
+        command.arg("check").args(arguments).current_dir(&here).env_clear();
+        command.envs(variable.map(|value| ("CHANNELD_CONFIG", value)));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let unread = "no configuration file was read; for the one in this directory: -c channeld.toml";
+    let (code, errors) = check(&[], None);
+    assert!(code == Some(78) && errors.contains(unread), "{errors}");
+    assert_eq!(check(&["-c", "channeld.toml"], None), (Some(0), String::new()));
+    assert_eq!(check(&[], Some("channeld.toml")), (Some(0), String::new()));
+    assert_eq!(check(&["--config", "channeld.toml"], Some("/nowhere")), (Some(0), String::new()));
+    let (code, errors) = check(&[], Some("/nowhere"));
+    assert!(code == Some(78) && errors.contains("/nowhere") && !errors.contains(unread), "{errors}");
+}
+
+#[tokio::test]
 async fn wrong_arguments_are_a_mistake_of_usage() {
     for arguments in [&["rnu"][..], &["run", "--fast"], &["demo", "--events", "0"], &["simulate", "--forged", "2"], &[]]
     {

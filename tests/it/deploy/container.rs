@@ -95,6 +95,12 @@ fn the_configuration_of_the_cluster_is_one() {
         CLUSTERS.into_iter().zip(["/var/lib/channeld/state", "schema channeld of a shared database"])
     {
         let mut check = command(&["check"], &format!("{cluster}/channeld.toml"), &secrets);
+        let refused = check.output().unwrap();
+        assert!(
+            String::from_utf8(refused.stderr).unwrap().contains("placeholder"),
+            "whose events these are is to be set"
+        );
+        check.env("CHANNELD_VERIFICATION__ORG_ID", "org_1");
         let said = String::from_utf8(run(&mut check)).unwrap();
         let state = format!("\nstate    {state}");
         assert!(said.contains("admin    0.0.0.0:9464") && said.contains(&state), "{said}");
