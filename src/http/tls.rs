@@ -136,9 +136,8 @@ impl fmt::Debug for Identity {
 /// Bytes in PEM.
 fn encoded(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
-    let lines: String =
-        text.as_bytes().chunks(LINE).map(|line| format!("{}\n", String::from_utf8_lossy(line))).collect();
-    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
+    let lines: Vec<_> = text.as_bytes().chunks(LINE).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
 /// Every certificate in a text, in its order; there is at least one.

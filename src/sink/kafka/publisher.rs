@@ -166,7 +166,9 @@ async fn upkeep(shared: Weak<Shared>, lanes: Weak<Lanes>) {
         let idle: Vec<_> = all.into_iter().filter_map(|lane| lane.try_lock_owned().ok()).collect();
         blocking(move || {
             shared.rest();
-            idle.into_iter().for_each(|mut lane| lane.rest());
+            for mut lane in idle {
+                lane.rest();
+            }
         })
         .await;
     }

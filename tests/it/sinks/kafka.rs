@@ -9,7 +9,7 @@ use channeld::simulator::{Options, Simulator};
 use rand::Rng;
 
 use super::nats::{late, service};
-use crate::support::{Broker, Setup, Topic, deliverable, everything, random};
+use crate::support::{Broker, Record, Setup, Topic, deliverable, everything, random};
 
 mod content;
 mod instances;
@@ -20,7 +20,7 @@ const SAMPLE: (u64, usize) = (600, 8);
 const FULL: (u64, usize) = (6_000, 25);
 
 fn setup(simulator: &Simulator, topic: &Topic) -> Setup {
-    Setup::reading(simulator).producing(1, topic, topic.broker.address()).with("api.page_limit", 50)
+    Setup::reading(simulator).producing(1, topic, &topic.broker.address()).with("api.page_limit", 50)
 }
 
 /// Every event that is to be delivered is there, once, and those of a partition that were not late in their order.
@@ -37,7 +37,7 @@ fn assert_whole(topic: &Topic, simulator: &Simulator, late: &[i64]) {
         partitions.entry(record.key.as_deref().unwrap()).or_default().insert(record.partition);
     }
     assert!(partitions.values().all(|of_key| of_key.len() == 1), "a key is in one partition: {partitions:?}");
-    let mut offsets: Vec<_> = records.iter().map(|record| record.offset()).collect();
+    let mut offsets: Vec<_> = records.iter().map(Record::offset).collect();
     offsets.sort_unstable();
     assert_eq!(offsets, deliverable(simulator, 0), "each exactly once");
 }
@@ -76,7 +76,7 @@ async fn a_broker_that_is_restarted_or_away_has_each_event_once_and_holds_up_no_
     let topic = broker.topic();
     let simulator = service(SAMPLE.0).await;
     let (late, mut random) = (late(&simulator), random(52));
-    let setup = Setup::reading(&simulator).and_producing(&topic, broker.address());
+    let setup = Setup::reading(&simulator).and_producing(&topic, &broker.address());
     let setup = setup.with("channels.c0.sinks", vec!["file", "log"]).with("sinks.log.give_up_after", "1s");
     let setup = setup.with("api.page_limit", 20).with("sinks.log.timeout", "2s");
     let mut daemon = setup.start();

@@ -29,7 +29,7 @@ pub(crate) const PASSWORD: &str = "hunter2";
 pub(crate) struct Broker {
     directory: PathBuf,
     /// Deletes it, where the broker does not last as long as the process.
-    _directory: Option<TempDir>,
+    temporary: Option<TempDir>,
     ports: Ports,
     /// The shell that stops the broker when its input ends.
     keeper: Mutex<Option<Child>>,
@@ -55,6 +55,9 @@ pub(crate) struct Topic {
     pub(crate) name: String,
     reader: Mutex<Option<Reader>>,
 }
+
+/// A transaction of another client in the topic of positions. It is open until this is dropped.
+pub(crate) struct Held(Child);
 
 /// A process that prints the records as they come.
 struct Reader {
@@ -135,7 +138,7 @@ impl Broker {
         fs::write(path("server-both.pem"), both.concat()).unwrap();
         fs::write(path("server.properties"), properties(&directory, ports, relay.unwrap_or(ports.relayed))).unwrap();
         fs::write(path("log4j.properties"), LOG).unwrap();
-        let broker = Self { directory, _directory: own, ports, keeper: Mutex::default(), authority };
+        let broker = Self { directory, temporary: own, ports, keeper: Mutex::default(), authority };
         let id = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>());
         let login = format!("[name={USER},password={PASSWORD}]");
         let scram = ["SCRAM-SHA-256", "SCRAM-SHA-512"].map(|mechanism| format!("{mechanism}={login}"));
@@ -161,7 +164,7 @@ impl Broker {
         // The broker ends with its keeper's input, which ends with this process, however that ends.
         let script =
             "own=$1; shift; \"$@\" & read -r end; kill -KILL $!; wait; if [ \"$own\" ]; then rm -rf \"$own\"; fi";
-        let own = if self._directory.is_some() { Path::new("") } else { &self.directory };
+        let own = if self.temporary.is_some() { Path::new("") } else { &self.directory };
         keeper.args(["-c", script, "sh"]).arg(own).arg(java.get_program()).args(java.get_args());
         keeper.arg(self.directory.join("server.properties"));
         let log = fs::File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
@@ -251,6 +254,17 @@ impl Topic {
         self.broker.ask(&["delete", &self.name]);
     }
 
+    /// Begins a transaction in the topic of positions.
+    pub(crate) fn hold_positions(&self) -> Held {
+        let mut client = python();
+        client.args([CLIENT, "hold"]).arg(self.broker.ports.plain.to_string()).arg(self.positions());
+        let mut process = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "held\n");
+        Held(process)
+    }
+
     /// What is printed of a topic's settings.
     pub(crate) fn settings(&self, topic: &str) -> String {
         String::from_utf8(self.broker.ask(&["settings", topic])).unwrap()
@@ -326,9 +340,16 @@ impl Drop for Reader {
     }
 }
 
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
 impl Setup {
     /// With the topic as the sink `log`, the only one of every channel, by this address.
-    pub(crate) fn producing(mut self, channels: usize, topic: &Topic, address: impl ToString) -> Self {
+    pub(crate) fn producing(mut self, channels: usize, topic: &Topic, address: &impl ToString) -> Self {
         for channel in 0..channels {
             self.set(&format!("channels.c{channel}.sinks"), vec!["log"]);
         }
@@ -337,7 +358,7 @@ impl Setup {
     }
 
     /// With the topic as the sink `log`, which no channel uses yet.
-    pub(crate) fn and_producing(self, topic: &Topic, address: impl ToString) -> Self {
+    pub(crate) fn and_producing(self, topic: &Topic, address: &impl ToString) -> Self {
         self.with("sinks.log.type", "kafka")
             .with("sinks.log.brokers", vec![address.to_string()])
             .with("sinks.log.topic", &*topic.name)

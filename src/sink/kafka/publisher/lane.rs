@@ -135,14 +135,16 @@ impl Lane {
         self.claim = None;
         let brokers = &shared.brokers;
         let topic = shared.seen.facts(brokers).inspect_err(|_| brokers.doubt())?;
-        let mut positions = lock(&shared.positions);
-        let positions = positions.get_or_insert_with(|| Positions::new(prefix(&self.identity, shared)));
+        let prefix = prefix(&self.identity, shared);
+        let reading = || lock(&shared.positions);
         if !anew {
+            let mut positions = reading();
+            let positions = positions.get_or_insert_with(|| Positions::new(prefix.clone()));
             positions.read_to_end(brokers)?;
             self.check(positions.of(&self.id).claim, shared)?;
         }
         let producer = Producer::claim(brokers, &self.id, topic.largest)?;
-        let claim = Claim { claim: Uuid::new_v4(), instance: shared.instance, epoch };
+        let claim = Claim { id: Uuid::new_v4(), instance: shared.instance, epoch };
         let record = Outgoing {
             topic: &brokers.settings.positions_topic,
             partition: Some(POSITIONS),
@@ -151,7 +153,9 @@ impl Lane {
             body: &body(&claim),
         };
         producer.transact(brokers, &[record]).map_err(|broken| broken.failure)?;
-        let before = positions.read_to_claim(brokers, &self.id, claim.claim)?;
+        let mut positions = reading();
+        let positions = positions.get_or_insert_with(|| Positions::new(prefix));
+        let before = positions.read_to_claim(brokers, &self.id, claim.id)?;
         if !anew {
             self.check(before, shared)?;
         }

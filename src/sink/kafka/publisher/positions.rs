@@ -53,7 +53,7 @@ pub(super) struct Position {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claim {
     /// Names it.
-    pub(super) claim: Uuid,
+    pub(super) id: Uuid,
     /// The run of the process.
     pub(super) instance: Uuid,
     /// The epoch of its lease, for a person who reads it.
@@ -123,6 +123,8 @@ impl Positions {
 
     /// Reads up to the stable end.
     pub(super) fn read_to_end(&mut self, brokers: &Brokers) -> Result<(), Failure> {
+        // One that has been at the end before does not say so again.
+        self.reader = None;
         self.read(brokers, None).map(drop)
     }
 
@@ -168,7 +170,7 @@ impl Positions {
             };
             let claim: Option<Claim> = serde_json::from_slice(value).ok();
             let is_awaited =
-                until.is_some_and(|(awaited, by)| id == awaited && claim.as_ref().is_some_and(|c| c.claim == by));
+                until.is_some_and(|(awaited, by)| id == awaited && claim.as_ref().is_some_and(|claim| claim.id == by));
             let before = std::mem::replace(&mut self.known.entry(id.to_owned()).or_default().claim, claim);
             if is_awaited {
                 self.reader = Some(Reader { used: Instant::now(), ..reader });

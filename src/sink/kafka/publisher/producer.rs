@@ -76,8 +76,8 @@ impl Producer {
 
     /// Produces these records as one.
     pub(super) fn transact(&self, brokers: &Brokers, records: &[Outgoing<'_>]) -> Result<(), Broken> {
-        self.heard.begin();
         self.rest();
+        self.heard.begin();
         let unknown = |error: &KafkaError| Broken { failure: self.failure(error, brokers), is_aborted: false };
         self.client.begin_transaction().map_err(|error| unknown(&error))?;
         let deadline = Instant::now() + self.timeout;

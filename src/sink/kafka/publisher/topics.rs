@@ -104,8 +104,7 @@ fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], Failure>
         let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == *name) else { continue };
         match topic.error().map(Code::from) {
             None => {}
-            Some(Code::UnknownTopicOrPartition) => continue,
-            Some(Code::LeaderNotAvailable) => continue,
+            Some(Code::UnknownTopicOrPartition | Code::LeaderNotAvailable) => continue,
             Some(code) => return Err(Failure::of_code(code, &described(code), &brokers.settings)),
         }
         *found = Some(Topic { partitions: topic.partitions().len(), settings: HashMap::new() });

@@ -13,7 +13,7 @@ const LARGEST: usize = 64 * 1024;
 
 fn setup(service: &Scripted, topic: &Topic) -> Setup {
     let setup = Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))]);
-    setup.producing(1, topic, topic.broker.address())
+    setup.producing(1, topic, &topic.broker.address())
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ async fn an_older_instance_that_wakes_up_is_fenced_and_produces_nothing_twice() 
     let Some((broker, relay)) = Broker::own(before).await else { return };
     let (topic, simulator) = (broker.topic(), proved(200).await);
     let setup = |name: &str, address| {
-        let setup = Setup::reading(&simulator).producing(1, &topic, address).sharing(&database, name);
+        let setup = Setup::reading(&simulator).producing(1, &topic, &address).sharing(&database, name);
         setup.with("api.page_limit", 10).with("cluster.lease", "3s").with("sinks.log.timeout", "20s")
     };
     let (older_setup, newer_setup) = (setup("older", relay.address()), setup("newer", broker.address()));
@@ -53,7 +53,7 @@ async fn an_older_instance_that_wakes_up_is_fenced_and_produces_nothing_twice() 
 async fn two_that_take_the_lane_from_each_other_produce_each_event_once_and_say_so() {
     let Some(broker) = Broker::shared() else { return };
     let (topic, simulator) = (broker.topic(), proved(100).await);
-    let setup = || Setup::reading(&simulator).producing(1, &topic, broker.address()).with("api.page_limit", 10);
+    let setup = || Setup::reading(&simulator).producing(1, &topic, &broker.address()).with("api.page_limit", 10);
     let (one_setup, other_setup) = (setup(), setup());
     let (mut one, mut other) = (one_setup.start(), other_setup.start());
     one.until_logged("channel started").await;
@@ -67,5 +67,28 @@ async fn two_that_take_the_lane_from_each_other_produce_each_event_once_and_say_
     one.until("one of them was overtaken", |one| said(&one.log().0) || said(&other.log().0)).await;
     one.stop().await;
     other.stop().await;
+    assert_whole(&topic, &simulator, &[]);
+}
+
+/// Behind another lane's open transaction the stable end of the topic of positions stands still, and a position that was
+/// committed since is not to be seen.
+#[tokio::test]
+async fn a_position_behind_an_open_transaction_of_another_lane_is_waited_for() {
+    let Some(broker) = Broker::shared() else { return };
+    let (topic, simulator) = (broker.topic(), proved(50).await);
+    let setup = Setup::reading(&simulator).producing(1, &topic, &broker.address()).with("sinks.log.timeout", "2s");
+    let daemon = setup.start();
+    topic.until_count(50).await;
+    let held = topic.hold_positions();
+    simulator.publish(0, 20);
+    topic.until_count(70).await;
+    // What it has recorded may be less than what is there.
+    daemon.kill().await;
+    let mut daemon = setup.start();
+    daemon.until("it waits", |daemon| daemon.log().0.contains("another lane's transaction is open there")).await;
+    simulator.publish(0, 20);
+    drop(held);
+    topic.until_count(90).await;
+    daemon.stop().await;
     assert_whole(&topic, &simulator, &[]);
 }

@@ -116,7 +116,7 @@ async fn a_broker_that_asks_for_a_login_or_a_certificate_is_given_it_and_no_secr
     let simulator = proved(3).await;
     for mechanism in ["plain", "scram-sha-256", "scram-sha-512"] {
         let topic = broker.topic();
-        let mut with = Setup::reading(&simulator).producing(1, &topic, broker.login());
+        let mut with = Setup::reading(&simulator).producing(1, &topic, &broker.login());
         with.keep_secret(PASSWORD);
         with.set("sinks.log.security.mechanism", mechanism);
         with.set("sinks.log.security.user", USER);
@@ -135,7 +135,7 @@ async fn a_broker_that_asks_for_a_login_or_a_certificate_is_given_it_and_no_secr
     let path = |name: &str| directory.path().join(name);
     let (authority, ca) = broker.authority();
     let [client, key] = authority.issue(&path("client.pem"), &path("client-key.pem"));
-    let with = Setup::reading(&simulator).producing(1, &topic, broker.tls()).with("sinks.log.security.tls", true);
+    let with = Setup::reading(&simulator).producing(1, &topic, &broker.tls()).with("sinks.log.security.tls", true);
     let (is_well, said) = checked(&with).await;
     assert!(!is_well && said.contains("TLS cannot be set up"), "by the system's authorities: {said}");
     let with = with.with("sinks.log.security.ca_file", json!(ca));

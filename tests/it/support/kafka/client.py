@@ -6,6 +6,8 @@
     client.py alter ADDRESS TOPIC [KEY=VALUE]…
     client.py settings ADDRESS TOPIC          prints them as one JSON object
     client.py delete ADDRESS TOPIC
+    client.py hold ADDRESS TOPIC              begins a transaction with a record in partition 0, prints a line, and commits it when
+                                              its input ends
 """
 
 import json
@@ -13,7 +15,7 @@ import sys
 import threading
 import time
 
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 
@@ -97,6 +99,17 @@ def delete(address, topic):
     admin(address).delete_topics([topic])
 
 
+def hold(address, topic):
+    producer = KafkaProducer(bootstrap_servers=address, transactional_id="another-lane", transaction_timeout_ms=60000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, key=b"another-lane", value=b"{}", partition=0).get(timeout=30)
+    print("held", flush=True)
+    sys.stdin.read()
+    producer.commit_transaction()
+
+
 if __name__ == "__main__":
-    commands = {"read": read, "all": read_all, "make": make, "alter": alter, "settings": settings, "delete": delete}
+    commands = {"read": read, "all": read_all, "make": make, "alter": alter, "settings": settings, "delete": delete,
+                "hold": hold}
     commands[sys.argv[1]](*sys.argv[2:])

@@ -15,9 +15,9 @@ fn settings() -> KafkaSettings {
     }
 }
 
-fn topic(settings: &[(&str, &str)]) -> Option<Topic> {
+fn topic(settings: &[(&str, &str)]) -> Topic {
     let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Some(Topic { partitions: 3, settings })
+    Topic { partitions: 3, settings }
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn what_is_missing_is_said_with_the_command_that_makes_it() {
     let both = facts(None, None, &settings()).unwrap_err();
     assert!(both.contains("--create --topic events --partitions 6;"), "{both}");
     assert!(both.ends_with("--create --topic positions --partitions 1 --config cleanup.policy=compact"), "{both}");
-    let one = facts(topic(&[]), None, &settings()).unwrap_err();
+    let one = facts(Some(topic(&[])), None, &settings()).unwrap_err();
     assert!(
         one.starts_with("the topic positions is missing") && one.contains("--bootstrap-server kafka:9092"),
         "{one}"
@@ -40,17 +40,17 @@ fn a_topic_that_would_lose_positions_or_cannot_be_read_is_refused_with_what_to_d
         ("compression.type", "gzip"),
         ("compression.type", "zstd"),
     ] {
-        let error = facts(topic(&[]), topic(&[(name, value)]), &settings()).unwrap_err();
+        let error = facts(Some(topic(&[])), Some(topic(&[(name, value)])), &settings()).unwrap_err();
         assert!(error.contains(value) && error.contains("--entity-name positions --add-config"), "{error}");
     }
     for (name, value) in [("cleanup.policy", "compact"), ("compression.type", "lz4")] {
-        assert!(facts(topic(&[]), topic(&[(name, value)]), &settings()).is_ok());
+        assert!(facts(Some(topic(&[])), Some(topic(&[(name, value)])), &settings()).is_ok());
     }
 }
 
 #[test]
 fn what_the_topic_takes_is_known_where_it_is_told() {
-    let known = facts(topic(&[("max.message.bytes", "1048588")]), topic(&[]), &settings()).unwrap();
+    let known = facts(Some(topic(&[("max.message.bytes", "1048588")])), Some(topic(&[])), &settings()).unwrap();
     assert_eq!(known, Facts { partitions: 3, largest: Some(1_048_588) });
-    assert_eq!(facts(topic(&[]), topic(&[]), &settings()).unwrap().largest, None);
+    assert_eq!(facts(Some(topic(&[])), Some(topic(&[])), &settings()).unwrap().largest, None);
 }
