@@ -46,8 +46,8 @@
 //!   in their order; no transaction begins before the one before it has ended.
 //! * **Never its neighbours.** An event that is too large, or that the brokers refuse, is refused alone.
 //! * **Away is not refused.** Without an answer no event is given up.
-//! * **Bounded.** A transaction by events and bytes, an answer by the timeout, and the threads that wait for answers by
-//!   [`AT_A_TIME`](publisher): not more than so many lanes of a sink are in a transaction. A producer that is not used is closed.
+//! * **Bounded.** A transaction by events and bytes, an answer by the timeout, and the lanes of a sink that are in a transaction at
+//!   the same time, each of which occupies a thread. A producer that is not used is closed.
 //! * **No async thread waits.** The library blocks: all that uses it runs on threads that may.
 //!
 //! # Cancellation

@@ -98,11 +98,12 @@ impl Kafka {
             })
             .await;
             search = back;
-            if let Some(found) = found? {
-                // Its end waits for its threads.
-                blocking(move || drop(search)).await;
-                return Ok(found);
+            if let Ok(None) = found {
+                continue;
             }
+            // Its end waits for its threads.
+            blocking(move || drop(search)).await;
+            return found.map(Option::unwrap_or_default);
         }
     }
 }
@@ -145,12 +146,12 @@ impl Sink for Kafka {
 }
 
 impl Drop for Kafka {
-    /// Producers wait for their threads to end: not on an async one.
+    /// Clients wait for their threads to end: not on an async one.
     fn drop(&mut self) {
-        let lanes = std::mem::take(&mut *lock(&self.lanes));
+        let open = (std::mem::take(&mut *lock(&self.lanes)), self.shared.close());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             // Nobody waits for it; it ends by itself, and does nothing but close connections.
-            drop(runtime.spawn_blocking(move || drop(lanes)));
+            drop(runtime.spawn_blocking(move || drop(open)));
         }
     }
 }

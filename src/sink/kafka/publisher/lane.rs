@@ -66,6 +66,11 @@ impl Shared {
         Self { brokers, seen: Seen::default(), positions: Mutex::default(), instance }
     }
 
+    /// What is open, to be closed where that may block. What is being used is closed by its user.
+    pub(super) fn close(&self) -> Option<Positions> {
+        self.positions.try_lock().ok().and_then(|mut positions| positions.take())
+    }
+
     /// Closes what is not used.
     pub(super) fn rest(&self) {
         if let Some(positions) = &mut *lock(&self.positions) {
@@ -141,7 +146,7 @@ impl Lane {
             let mut positions = reading();
             let positions = positions.get_or_insert_with(|| Positions::new(prefix.clone()));
             positions.read_to_end(brokers)?;
-            self.check(positions.of(&self.id).claim, shared)?;
+            self.check(positions.of(&self.id).claim(), shared)?;
         }
         let producer = Producer::claim(brokers, &self.id, topic.largest)?;
         let claim = Claim { id: Uuid::new_v4(), instance: shared.instance, epoch };
@@ -155,9 +160,10 @@ impl Lane {
         producer.transact(brokers, &[record]).map_err(|broken| broken.failure)?;
         let mut positions = reading();
         let positions = positions.get_or_insert_with(|| Positions::new(prefix));
-        let before = positions.read_to_claim(brokers, &self.id, claim.id)?;
+        let [before, last] = positions.read_to_claim(brokers, &self.id, claim.id)?;
+        self.check(last.as_ref(), shared)?;
         if !anew {
-            self.check(before, shared)?;
+            self.check(before.as_ref(), shared)?;
         }
         self.position = match positions.of(&self.id).position {
             None => Position { prior: self.position.highest(), ..Position::default() },
@@ -173,9 +179,9 @@ impl Lane {
         Ok(())
     }
 
-    /// Whether the last claim is ours.
-    fn check(&self, last: Option<Claim>, shared: &Shared) -> Result<(), Failure> {
-        let Some(other) = last.filter(|claim| claim.instance != shared.instance) else { return Ok(()) };
+    /// Whether a claim is ours.
+    fn check(&self, claim: Option<&Claim>, shared: &Shared) -> Result<(), Failure> {
+        let Some(other) = claim.filter(|claim| claim.instance != shared.instance) else { return Ok(()) };
         Err(Failure::Overtaken(format!(
             "another instance, with epoch {}, has claimed the lane, as {} says under the key {}",
             other.epoch,

@@ -7,7 +7,7 @@
 //! * **In order.** Records are looked at in their order, and each replaces the one before it of the same key.
 //! * **Bounded.** Of each lane of this sink one position and one claim are kept, of other sinks nothing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -26,6 +26,9 @@ use crate::sink::stream::{offsets_in, ranges};
 
 /// What follows a lane's transactional id in the key of its claims.
 const CLAIM: &str = "/claim";
+
+/// How many claims of a lane are kept: of lanes that claim at the same time one may read those of the others.
+const CLAIMS: usize = 8;
 
 /// So long the topic is read on after the last lane has asked.
 pub(super) const KEPT_OPEN: Duration = Duration::from_secs(30);
@@ -92,7 +95,29 @@ pub(super) fn claim_key(id: &str) -> String {
 pub(super) struct Known {
     /// Its position, or why the record cannot be read.
     pub(super) position: Option<Result<Position, String>>,
-    pub(super) claim: Option<Claim>,
+    /// The last ones, in their order.
+    claims: VecDeque<Claim>,
+}
+
+impl Known {
+    /// The last claim.
+    pub(super) fn claim(&self) -> Option<&Claim> {
+        self.claims.back()
+    }
+
+    /// Where a claim was read, the one before it and the last one.
+    fn around(&self, id: Uuid) -> Option<[Option<Claim>; 2]> {
+        let at = self.claims.iter().position(|claim| claim.id == id)?;
+        let before = at.checked_sub(1).and_then(|before| self.claims.get(before));
+        Some([before.cloned(), self.claims.back().cloned()])
+    }
+
+    fn add(&mut self, claim: Claim) {
+        if self.claims.len() == CLAIMS {
+            self.claims.pop_front();
+        }
+        self.claims.push_back(claim);
+    }
 }
 
 /// The topic, as far as it was read.
@@ -125,15 +150,25 @@ impl Positions {
     pub(super) fn read_to_end(&mut self, brokers: &Brokers) -> Result<(), Failure> {
         // One that has been at the end before does not say so again.
         self.reader = None;
-        self.read(brokers, None).map(drop)
+        self.read(brokers, None)
     }
 
-    /// Reads until this claim was read, and gives the one before it.
-    pub(super) fn read_to_claim(&mut self, brokers: &Brokers, id: &str, claim: Uuid) -> Result<Option<Claim>, Failure> {
-        self.read(brokers, Some((id, claim)))
+    /// Reads until this claim of a lane was read, and gives the one before it and the last one.
+    pub(super) fn read_to_claim(
+        &mut self,
+        brokers: &Brokers,
+        id: &str,
+        claim: Uuid,
+    ) -> Result<[Option<Claim>; 2], Failure> {
+        let around = |positions: &Self| positions.known.get(id).and_then(|known| known.around(claim));
+        // Another lane may have read it.
+        if around(self).is_none() {
+            self.read(brokers, Some((id, claim)))?;
+        }
+        Ok(around(self).unwrap_or_default())
     }
 
-    fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<Option<Claim>, Failure> {
+    fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), Failure> {
         let deadline = Instant::now() + brokers.settings.timeout;
         let reader = match self.reader.take() {
             Some(reader) => reader,
@@ -168,17 +203,15 @@ impl Positions {
                 self.known.entry(key.to_owned()).or_default().position = position;
                 continue;
             };
-            let claim: Option<Claim> = serde_json::from_slice(value).ok();
-            let is_awaited =
-                until.is_some_and(|(awaited, by)| id == awaited && claim.as_ref().is_some_and(|claim| claim.id == by));
-            let before = std::mem::replace(&mut self.known.entry(id.to_owned()).or_default().claim, claim);
+            let Ok(claim) = serde_json::from_slice::<Claim>(value) else { continue };
+            let is_awaited = until.is_some_and(|(awaited, by)| id == awaited && claim.id == by);
+            self.known.entry(id.to_owned()).or_default().add(claim);
             if is_awaited {
-                self.reader = Some(Reader { used: Instant::now(), ..reader });
-                return Ok(before);
+                break;
             }
         }
         self.reader = Some(Reader { used: Instant::now(), ..reader });
-        Ok(None)
+        Ok(())
     }
 
     /// Closes the connection where no lane has asked for long. What is known stays known.
@@ -246,6 +279,18 @@ mod tests {
         assert_eq!((position.delivered(), position.highest()), (offsets, Offset::new(7)));
         let late = Position { prior: Offset::new(20), ..position };
         assert_eq!(late.highest(), Offset::new(20));
+    }
+
+    #[test]
+    fn a_claim_that_was_read_for_another_lane_is_found_with_those_around_it() {
+        let claim = |number| Claim { id: Uuid::from_u128(number), instance: Uuid::from_u128(number), epoch: 1 };
+        let mut known = Known::default();
+        assert_eq!(known.around(Uuid::from_u128(1)), None);
+        (1..=20).for_each(|number| known.add(claim(number)));
+        assert_eq!(known.claim(), Some(&claim(20)));
+        assert_eq!(known.around(Uuid::from_u128(20)), Some([Some(claim(19)), Some(claim(20))]));
+        assert_eq!(known.around(Uuid::from_u128(13)), Some([None, Some(claim(20))]));
+        assert_eq!(known.around(Uuid::from_u128(12)), None);
     }
 
     #[test]

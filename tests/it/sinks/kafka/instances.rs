@@ -1,6 +1,7 @@
 //! Two instances with one lane: the older one stands still in the middle of a delivery, and goes on when the newer one has
 //! taken over.
 
+use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
 
 use super::{assert_whole, proved};
@@ -68,6 +69,28 @@ async fn two_that_take_the_lane_from_each_other_produce_each_event_once_and_say_
     one.stop().await;
     other.stop().await;
     assert_whole(&topic, &simulator, &[]);
+}
+
+#[tokio::test]
+async fn lanes_that_begin_at_the_same_time_hinder_each_other_in_nothing() {
+    const CHANNELS: usize = 24;
+    let Some(broker) = Broker::shared() else { return };
+    let topic = broker.topic();
+    let options = Options { channels: CHANNELS, events: 3, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator).producing(CHANNELS, &topic, &broker.address());
+    for round in 1..=2 {
+        let mut daemon = setup.start();
+        daemon.until_logged("channel started").await;
+        topic.until_count(round * CHANNELS * 3).await;
+        let log = daemon.stop().await;
+        assert!(log.lines("sink refused: its events wait and are offered again").is_empty(), "{}", log.0);
+        (0..CHANNELS).for_each(|channel| simulator.publish(channel, 3));
+    }
+    let records = topic.all();
+    let each: std::collections::BTreeSet<_> =
+        records.iter().map(|record| (record.headers["Channeld-Channel-Id"].clone(), record.offset())).collect();
+    assert_eq!((records.len(), each.len()), (2 * CHANNELS * 3, 2 * CHANNELS * 3));
 }
 
 /// Behind another lane's open transaction the stable end of the topic of positions stands still, and a position that was
