@@ -33,7 +33,7 @@
 //! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
 //! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, memory, secret, verify |
 //! | [`secret`] | a text that shows nothing of itself | |
-//! | [`http`] | TLS, proxies, headers, what all clients share | |
+//! | [`http`] | TLS, proxies, headers, what all clients share | secret |
 //! | [`telemetry`] | logs and traces | record, http |
 //! | [`tasks`] | waiting for a newer value, joining a task, locking | |
 //! | [`memory`] | the memory of all channels together, and of each | tasks |

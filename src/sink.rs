@@ -34,10 +34,12 @@ use crate::record::{ChannelRef, Message};
 use crate::tasks::joined;
 
 mod file;
+mod kafka;
 mod nats;
 mod postgres;
 mod sqlite;
 mod stdout;
+mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -47,6 +49,7 @@ mod webhook;
 pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
+pub use kafka::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security, kafka};
 pub use nats::{Login, Nats, NatsSettings, Pattern};
 pub use postgres::{Postgres, PostgresSettings};
 pub use sqlite::{Sqlite, SqliteSettings};

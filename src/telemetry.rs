@@ -60,7 +60,8 @@ pub use format::is_journal;
 use format::{Json, Prefixed};
 
 /// Libraries by how their names begin, whose own lines say again what ours say, in words of their source. `log.level` can name each of them.
-const QUIET: &str = "sled=off,hyper=off,h2=off,reqwest=off,rustls=off,opentelemetry=off,async_nats=off";
+const QUIET: &str =
+    "sled=off,hyper=off,h2=off,reqwest=off,rustls=off,opentelemetry=off,async_nats=off,rdkafka=off,librdkafka=off";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

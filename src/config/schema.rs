@@ -17,7 +17,7 @@ use super::sink::SinkType;
 use super::state::Backend;
 use crate::channel::{Ordering, UnsignedPolicy};
 use crate::record::{Format, Shipped};
-use crate::sink::{Credentials, Search};
+use crate::sink::{Credentials, Mechanism, Search};
 use crate::telemetry::LogFormat;
 
 /// How closed files and bodies are compressed.
@@ -236,6 +236,7 @@ fn words(path: &[&str]) -> Option<&'static [&'static str]> {
         [.., "template"] => Shipped::VARIANTS,
         [.., "compress"] => &COMPRESSIONS,
         [.., "search"] => Search::VARIANTS,
+        [.., "security", "mechanism"] => Mechanism::VARIANTS,
         [.., "oauth2", "credentials"] => Credentials::VARIANTS,
         _ => return None,
     })

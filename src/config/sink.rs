@@ -14,11 +14,12 @@ use crate::metrics::Metrics;
 use crate::record::{Filter, Shape};
 use crate::retry::RetryPolicy;
 use crate::sink::{
-    self, File, FileSettings, Nats, NatsSettings, OpenFiles, Postgres, PostgresSettings, SinkError, Sqlite,
-    SqliteSettings, Stdout, Webhook, WebhookSettings,
+    self, File, FileSettings, KafkaSettings, Nats, NatsSettings, OpenFiles, Postgres, PostgresSettings, SinkError,
+    Sqlite, SqliteSettings, Stdout, Webhook, WebhookSettings,
 };
 
 mod file;
+mod kafka;
 mod nats;
 mod postgres;
 pub(super) mod shape;
@@ -59,6 +60,8 @@ pub enum SinkSettings {
     Webhook(Box<WebhookSettings>),
     /// A NATS JetStream stream.
     Nats(Box<NatsSettings>),
+    /// A Kafka topic.
+    Kafka(Box<KafkaSettings>),
     /// A table of a PostgreSQL database.
     Postgres(Box<PostgresSettings>),
     /// A table of a SQLite database.
@@ -76,6 +79,7 @@ impl SinkSettings {
             Self::File(settings) => Arc::new(File::new(settings.clone(), open.clone(), metrics.upkeep_failures(name))),
             Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone())?.counted_by(metrics.clone())),
             Self::Nats(settings) => Arc::new(Nats::new((**settings).clone())),
+            Self::Kafka(settings) => sink::kafka((**settings).clone())?,
             Self::Postgres(settings) => Arc::new(Postgres::new(name, (**settings).clone())?),
             Self::Sqlite(settings) => Arc::new(Sqlite::new(settings.clone(), metrics.upkeep_failures(name))),
         })
@@ -88,6 +92,7 @@ impl SinkSettings {
             Self::File(settings) => format!("file {}", file::shown::line(settings)),
             Self::Webhook(settings) => format!("webhook {}", webhook::shown::line(settings)),
             Self::Nats(settings) => format!("nats {}", nats::line(settings)),
+            Self::Kafka(settings) => format!("kafka {}", kafka::line(settings)),
             Self::Postgres(settings) => format!("postgres {}", postgres::line(settings)),
             Self::Sqlite(settings) => format!("sqlite {}", sqlite::line(settings)),
         }
@@ -100,6 +105,7 @@ impl SinkSettings {
             Self::File(settings) => file::shown::json(settings),
             Self::Webhook(settings) => webhook::shown::json(settings),
             Self::Nats(settings) => nats::json(settings),
+            Self::Kafka(settings) => kafka::json(settings),
             Self::Postgres(settings) => postgres::json(settings),
             Self::Sqlite(settings) => sqlite::json(settings),
         };
@@ -124,7 +130,7 @@ pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
 
 fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
     let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
-    let has_waits = matches!(kind, SinkType::Webhook | SinkType::Nats);
+    let has_waits = matches!(kind, SinkType::Webhook | SinkType::Nats | SinkType::Kafka);
     let has_tables = matches!(kind, SinkType::Postgres | SinkType::Sqlite);
     let read = all!(Sink {
         settings: match kind {
@@ -132,12 +138,14 @@ fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
             SinkType::File => file::read(sink).map(SinkSettings::File),
             SinkType::Webhook => webhook::read(sink).map(Box::new).map(SinkSettings::Webhook),
             SinkType::Nats => nats::read(sink).map(Box::new).map(SinkSettings::Nats),
+            SinkType::Kafka => kafka::read(sink).map(Box::new).map(SinkSettings::Kafka),
             SinkType::Postgres => postgres::read(sink).map(Box::new).map(SinkSettings::Postgres),
             SinkType::Sqlite => sqlite::read(sink).map(SinkSettings::Sqlite),
         },
         retry: match kind {
             SinkType::Webhook => sink.retry_waits(),
             SinkType::Nats => sink.retry_waits_or(nats::RETRY),
+            SinkType::Kafka => sink.retry_waits_or(kafka::RETRY),
             SinkType::Postgres | SinkType::Sqlite => Ok(DATABASE_RETRY),
             SinkType::Stdout | SinkType::File => Ok(RETRY),
         },

@@ -13,6 +13,7 @@ use crate::sink::FileSettings;
 mod documents;
 mod environment;
 mod files;
+mod kafka;
 mod nats;
 mod routing;
 mod secrets;
@@ -126,7 +127,7 @@ fn each_mistake_is_reported_under_its_key() {
         ("channels", "b", "5", "channels.b"),
         ("channels.a", "verification", "\"strict\"", "channels.a.verification"),
         ("", "log", "\"info\"", "log"),
-        ("sinks.out", "type", "\"kafka\"", "sinks.out.type"),
+        ("sinks.out", "type", "\"pigeon\"", "sinks.out.type"),
         ("sinks.out", "path", "\"/tmp/x\"", "sinks.out.path"),
         ("sinks.hook", "url", "\"ledger\"", "sinks.hook.url"),
         ("sinks.hook", "url", "\"https://u:p@ledger/\"", "sinks.hook.url"),

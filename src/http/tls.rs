@@ -10,12 +10,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, SignatureScheme};
+
+use crate::secret::Secret;
+
+/// The letters on a line of PEM.
+const LINE: usize = 64;
 
 /// Why a text in PEM cannot be used. Continues the sentence "the file …".
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -47,6 +54,11 @@ impl Authorities {
         Ok(authorities)
     }
 
+    /// Their certificates in PEM, for a library that reads no other form.
+    pub fn to_pem(&self) -> String {
+        self.0.iter().map(|certificate| encoded("CERTIFICATE", certificate)).collect()
+    }
+
     pub(super) fn store(&self) -> Result<RootCertStore, rustls::Error> {
         let mut store = RootCertStore::empty();
         self.0.iter().try_for_each(|certificate| store.add(certificate.clone()))?;
@@ -74,6 +86,21 @@ impl Identity {
         let identity = Self { chain, key: Arc::new(key) };
         identity.certified().map_err(PemError::Unusable)?;
         Ok(identity)
+    }
+
+    /// The certificate and its chain in PEM.
+    pub fn chain_to_pem(&self) -> String {
+        self.chain.iter().map(|certificate| encoded("CERTIFICATE", certificate)).collect()
+    }
+
+    /// The key in PEM.
+    pub fn key_to_pem(&self) -> Secret {
+        let label = match &*self.key {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        Secret::new(encoded(label, self.key.secret_der()))
     }
 
     pub(super) fn certified(&self) -> Result<CertifiedKey, rustls::Error> {
@@ -104,6 +131,13 @@ impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity(certificates: {})", self.chain.len())
     }
+}
+
+/// Bytes in PEM.
+fn encoded(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<_> = text.as_bytes().chunks(LINE).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
 /// Every certificate in a text, in its order; there is at least one.

@@ -1,6 +1,8 @@
 //! Each sink in production.
 
 mod files;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod logrotate;
 mod nats;
 mod receivers;

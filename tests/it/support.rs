@@ -6,6 +6,8 @@ mod collector;
 mod command;
 mod daemon;
 mod files;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod mount;
 mod nats;
 mod postgres;
@@ -35,6 +37,8 @@ pub(crate) use collector::{Collector, Manner, Span};
 pub(crate) use command::{Told, signal};
 pub(crate) use daemon::{Daemon, Log};
 pub(crate) use files::{Files, place};
+#[cfg(feature = "kafka")]
+pub(crate) use kafka::{Broker, PASSWORD, Record, Topic, USER};
 pub(crate) use mount::{Mount, fill};
 pub(crate) use nats::{Message as Published, Nats, STREAM};
 pub(crate) use postgres::{Database, Pooler, Server};

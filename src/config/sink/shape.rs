@@ -55,7 +55,7 @@ pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported
         SinkType::Postgres | SinkType::Sqlite => {
             Some("a table, whose column record has all that is not in another one")
         }
-        SinkType::Stdout | SinkType::Webhook | SinkType::Nats => None,
+        SinkType::Stdout | SinkType::Webhook | SinkType::Nats | SinkType::Kafka => None,
     };
     if let (Some(why), Format::Text | Format::Template) = (holds_whole_events, format) {
         let word = <&str>::from(format);

@@ -7,6 +7,7 @@ use strum::VariantNames;
 use super::*;
 use crate::config::key::Key;
 use crate::config::sink::SinkType;
+use crate::sink::HAS_KAFKA;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
 
@@ -15,6 +16,8 @@ const ALERTS: &str = include_str!("../../../config/examples/alerts.toml");
 const AUDIT: &str = include_str!("../../../config/examples/audit.toml");
 
 const BUS: &str = include_str!("../../../config/examples/bus.toml");
+
+const LOG: &str = include_str!("../../../config/examples/log.toml");
 
 const LEDGER: &str = include_str!("../../../config/examples/ledger.toml");
 
@@ -43,6 +46,10 @@ secret_file = "/run/credentials/channeld.service/ledger-secret"
 [sinks.NAME-nats]
 type = "nats"
 url = "nats://127.0.0.1:4222"
+
+[sinks.NAME-kafka]
+type = "kafka"
+brokers = ["127.0.0.1:9092"]
 "#;
 
 /// Where the shipped files look for secrets.
@@ -57,6 +64,11 @@ fn documented() -> String {
     DEFAULTS.lines().map(line).collect::<Vec<_>>().join("\n").replace("org_…", "org_1")
 }
 
+/// A text without the sinks that this build cannot make. Their table stands last.
+fn buildable(text: &str) -> &str {
+    if HAS_KAFKA { text } else { text.split_once("\n[sinks.NAME-kafka]").expect("it is documented").0 }
+}
+
 /// Puts secrets where the text says, below a temporary directory, and an organisation in the place of the example's.
 fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     let text = text.replace("org_2abcDEFghiJKLmno", "org_1");
@@ -69,6 +81,7 @@ fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
         ("slack-url", hook),
         ("routing-key", "k\n"),
         ("nats-password", "k\n"),
+        ("kafka-password", "k\n"),
         ("warehouse-url", "postgresql://channeld@db/warehouse\n"),
     ];
     for (name, text) in all {
@@ -151,10 +164,14 @@ fn the_documented_defaults_are_those_of_the_code() {
         "token",
         "oauth2",
         "rate_limit",
+        "security.user",
+        "security.password",
+        "security.ca_file",
+        "security.client_",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
     let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");
-    let load = |text: &str| load_with_credentials(text).unwrap_or_else(|error| panic!("{error}"));
+    let load = |text: &str| load_with_credentials(buildable(text)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(load(&documented), load(WITHOUT_DEFAULTS));
 }
 
@@ -172,6 +189,14 @@ fn the_examples_of_each_use_load_once_their_secrets_are_there() {
     for (text, sinks) in [(AUDIT, 1), (LEDGER, 1), (WAREHOUSE, 2), (ALERTS, 2), (BUS, 1)] {
         let config = load_with_credentials(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert_eq!((config.sinks.len(), config.notes), (sinks, Vec::<String>::new()));
+    }
+}
+
+#[test]
+fn the_example_of_a_log_loads_where_there_is_kafka() {
+    match load_with_credentials(LOG) {
+        Ok(config) => assert_eq!((config.sinks.len(), config.notes, HAS_KAFKA), (1, Vec::<String>::new(), true)),
+        Err(error) => assert_eq!((keys_of(&error), HAS_KAFKA), (vec!["sinks.log.type"], false)),
     }
 }
 

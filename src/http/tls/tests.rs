@@ -34,6 +34,17 @@ fn what_is_no_pem_is_refused_and_not_repeated() {
 }
 
 #[test]
+fn what_was_read_is_written_as_it_was() {
+    let (certificate, key) = certificate("a");
+    let text = key.serialize_pem();
+    let identity = Identity::new(certificates(&certificate).unwrap(), private_key(&text).unwrap()).unwrap();
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines(&identity.chain_to_pem()), lines(&certificate));
+    assert_eq!(lines(identity.key_to_pem().expose()), lines(&text));
+    assert_eq!(lines(&Authorities::from_pem(&certificate).unwrap().to_pem()), lines(&certificate));
+}
+
+#[test]
 fn neither_shows_what_it_holds() {
     let (certificate, key) = certificate("secretive.internal");
     let identity =

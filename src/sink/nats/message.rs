@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::subject::Pattern;
 use crate::event::{ChannelId, Offset};
 use crate::record::Message;
-use crate::sink::LaneRef;
+use crate::sink::{LaneRef, stream};
 
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
 pub(super) const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
@@ -16,10 +16,6 @@ pub(super) const ROLLUP: &str = "Nats-Rollup";
 pub(super) const BATCH_ID: &str = "Nats-Batch-Id";
 pub(super) const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";
 pub(super) const BATCH_COMMIT: &str = "Nats-Batch-Commit";
-
-const CHANNEL_ID: &str = "Channeld-Channel-Id";
-const OFFSET: &str = "Channeld-Offset";
-const SINK: &str = "Channeld-Sink";
 
 /// What the headers of a batch or of a fence add at the most.
 const MORE_HEADERS: usize = 400;
@@ -41,16 +37,8 @@ impl Outgoing {
         let mut headers = HeaderMap::new();
         headers.insert(MESSAGE_ID, &*format!("{}:{}", record.channel.id, record.offset));
         headers.insert(EXPECTED_STREAM, stream);
-        headers.insert("Content-Type", message.content_type());
-        headers.insert(CHANNEL_ID, &*record.channel.id.to_string());
-        headers.insert(OFFSET, &*record.offset.to_string());
-        headers.insert(SINK, &*lane.sink);
-        if let Some(id) = record.event_id {
-            headers.insert("Channeld-Event-Id", &*id.to_string());
-        }
-        headers.insert("Channeld-Verification", if record.is_verified() { "verified" } else { "unsigned" });
-        if let Some(digest) = &record.digest {
-            headers.insert("Channeld-Digest", &*digest.to_string());
+        for (name, value) in stream::headers(lane, message) {
+            headers.insert(name, &*value);
         }
         let (subject, body) = (pattern.of(record), message.body().clone());
         Self { index, offset: record.offset, subject, headers, body }
@@ -78,6 +66,5 @@ pub(super) fn offset_of(headers: &str, channel: ChannelId, sink: &str) -> Option
         let line = headers.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(line.trim())
     };
-    let is_ours = value(SINK)? == sink && value(CHANNEL_ID)?.parse::<ChannelId>().is_ok_and(|id| id == channel);
-    value(OFFSET).filter(|_| is_ours)?.parse().ok()
+    stream::offset_of(channel, sink, value)
 }

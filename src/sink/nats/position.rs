@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::event::{ChannelId, Offset};
-
-/// More offsets than any delivery has: a message that names more was not written by a lane.
-const MAX_OFFSETS: usize = 10_000;
+use crate::sink::stream::{offsets_in, ranges};
 
 /// What a lane has delivered last, as its position message says.
 ///
@@ -39,8 +37,7 @@ pub(super) struct Position {
 impl Position {
     /// The offsets of the last delivery, as far as they are known.
     pub(super) fn delivered(&self) -> BTreeSet<Offset> {
-        let each = |&(first, last): &(Offset, Offset)| (first.get()..=last.get()).filter_map(Offset::new);
-        self.offsets.iter().flat_map(each).take(MAX_OFFSETS).collect()
+        offsets_in(&self.offsets)
     }
 
     pub(super) fn to_json(&self) -> Bytes {
@@ -49,14 +46,7 @@ impl Position {
 
     /// With these offsets as the last delivery.
     pub(super) fn with(self, delivered: &BTreeSet<Offset>) -> Self {
-        let mut offsets: Vec<(Offset, Offset)> = Vec::new();
-        for &offset in delivered {
-            match offsets.last_mut() {
-                Some((_, last)) if Some(*last) == offset.before() => *last = offset,
-                _ => offsets.push((offset, offset)),
-            }
-        }
-        Self { offsets, ..self }
+        Self { offsets: ranges(delivered), ..self }
     }
 
     /// The highest offset that was delivered.
@@ -70,11 +60,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_names_the_offsets_of_a_delivery_in_few_words() {
+    fn a_position_names_the_offsets_of_a_delivery_and_the_highest_of_all() {
         let offsets: BTreeSet<_> = [1, 2, 3, 7, 9, 10].into_iter().filter_map(Offset::new).collect();
         let position = Position::default().with(&offsets);
         assert_eq!(position.delivered(), offsets);
-        assert_eq!(serde_json::to_value(&position.offsets).unwrap(), serde_json::json!([[1, 3], [7, 7], [9, 10]]));
         assert_eq!(position.highest(), Offset::new(10));
         let late = Position { prior: Offset::new(20), ..position };
         assert_eq!(late.highest(), Offset::new(20));

@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo bench --bench end_to_end                                         # every scenario
 //! cargo bench --bench end_to_end -- backlog --events 100000 --runs 5     # one of them, of a chosen size
+//! cargo bench --features kafka --bench end_to_end -- tables             # with a Kafka topic among the tables
 //! CHANNELD_BENCH_BIN=/usr/bin/channeld cargo bench --bench end_to_end    # another build of the daemon
 //! ```
 //!
@@ -24,6 +25,8 @@ mod backlog;
 mod daemon;
 mod delivered;
 mod idle;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod latency;
 mod machine;
 mod memory;

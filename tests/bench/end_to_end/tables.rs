@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::daemon::Place;
 use super::delivered::must_be_whole;
+#[cfg(feature = "kafka")]
+use super::kafka::Kafka;
 use super::process::Cost;
 use super::server::{Database, Server};
 use super::service::Service;
@@ -23,6 +25,8 @@ const QUESTION: &str = "select count(*), count(distinct event_offset), max(event
 struct Servers {
     postgres: Option<Server>,
     nats: Option<Nats>,
+    #[cfg(feature = "kafka")]
+    kafka: Option<Kafka>,
 }
 
 /// Where events go.
@@ -32,6 +36,8 @@ enum Target<'a> {
     Sqlite,
     Postgres(&'a Server),
     JetStream(&'a Nats),
+    #[cfg(feature = "kafka")]
+    Kafka(&'a Kafka),
 }
 
 /// Where the events of one run go.
@@ -40,6 +46,8 @@ enum Destination<'a> {
     Sqlite,
     Postgres(Database<'a>),
     JetStream(&'a Nats, String),
+    #[cfg(feature = "kafka")]
+    Kafka(&'a Kafka, String),
 }
 
 /// Every run's figures of one target.
@@ -51,7 +59,12 @@ struct Figures {
 }
 
 pub(crate) fn run(events: u32, runs: usize, signing: &[String]) {
-    let servers = Servers { postgres: Server::start(), nats: Nats::start() };
+    let servers = Servers {
+        postgres: Server::start(),
+        nats: Nats::start(),
+        #[cfg(feature = "kafka")]
+        kafka: Kafka::start(),
+    };
     for signing in signing {
         eprintln!("tables, {signing}: {events} events are made and signed beforehand");
         let service = Service::start(&["--events", &events.to_string(), "--prepared", "--signing", signing]);
@@ -82,7 +95,10 @@ impl Servers {
                 eprintln!("tables: there is no {name} here");
             }
         }
-        [Target::File, Target::Sqlite].into_iter().chain(postgres).chain(nats).collect()
+        let all = [Target::File, Target::Sqlite].into_iter().chain(postgres).chain(nats);
+        #[cfg(feature = "kafka")]
+        let all = all.chain(self.kafka.as_ref().map(Target::Kafka));
+        all.collect()
     }
 }
 
@@ -94,6 +110,8 @@ impl<'a> Target<'a> {
             Self::Sqlite => ("SQLite", "10,000 or more"),
             Self::Postgres(_) => ("PostgreSQL", "10,000 or more"),
             Self::JetStream(_) => ("JetStream", "15,000 or more"),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(_) => ("Kafka", ""),
         };
         table.runs(&format!("events/s, into {name}"), &figures.rate, wanted);
         if !matches!(self, Self::File) {
@@ -111,6 +129,8 @@ impl<'a> Target<'a> {
             Self::File | Self::Sqlite => None,
             Self::Postgres(server) => Some(server.cpu()),
             Self::JetStream(nats) => Some(nats.cost().cpu),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(kafka) => Some(kafka.cost().cpu),
         }
     }
 
@@ -124,6 +144,8 @@ impl<'a> Target<'a> {
             Self::JetStream(nats) => {
                 Destination::JetStream(nats, format!("run-{}", NUMBER.fetch_add(1, Ordering::Relaxed)))
             }
+            #[cfg(feature = "kafka")]
+            Self::Kafka(kafka) => Destination::Kafka(kafka, format!("run-{}", NUMBER.fetch_add(1, Ordering::Relaxed))),
         }
     }
 }
@@ -135,6 +157,8 @@ impl Destination<'_> {
             Self::Sqlite => format!("{{type = \"sqlite\", path = \"{}\"}}", place.events(0).display()),
             Self::Postgres(database) => format!("{{type = \"postgres\", url = {:?}}}", database.url),
             Self::JetStream(nats, stream) => nats.sink(stream),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(kafka, topic) => kafka.sink(topic),
         })
     }
 
@@ -151,6 +175,8 @@ impl Destination<'_> {
             }
             Self::Postgres(database) => assert_eq!(database.ask(QUESTION), whole),
             Self::JetStream(nats, stream) => assert_eq!(nats.count(stream), usize::try_from(events).unwrap()),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(kafka, topic) => assert_eq!(kafka.count(topic), usize::try_from(events).unwrap()),
         }
     }
 }

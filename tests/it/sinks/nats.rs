@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Line, Nats, Relay, Setup, deliverable, everything, random};
 
-mod content;
+pub(super) mod content;
 mod instances;
 mod stream;
 
@@ -33,13 +33,13 @@ fn one_by_one() -> Value {
 }
 
 /// A service with forged events, notices and events whose proofs come late.
-async fn service(events: u64) -> Simulator {
+pub(super) async fn service(events: u64) -> Simulator {
     let late_proofs = Some(LateProofs { share: 0.05, delay: NEVER });
     let options = Options { events, unsigned: 0.2, forged: 0.02, late_proofs, ..Options::default() };
     Simulator::start(options).await.unwrap()
 }
 
-fn late(simulator: &Simulator) -> Vec<i64> {
+pub(super) fn late(simulator: &Simulator) -> Vec<i64> {
     let pending = |(offset, honesty): (i64, Honesty)| (honesty == Honesty::Pending).then_some(offset);
     simulator.offsets(0).into_iter().filter_map(pending).collect()
 }

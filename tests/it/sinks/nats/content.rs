@@ -11,7 +11,7 @@ use crate::support::{Nats, Published, Scripted, Setup};
 const MAX_PAYLOAD: usize = 64 * 1024;
 
 /// A service with one channel of these types, notices all, the reason of each status being `filler` bytes long.
-async fn notices(types: &[&str], filler: impl Fn(i64) -> usize) -> Scripted {
+pub(in crate::sinks) async fn notices(types: &[&str], filler: impl Fn(i64) -> usize) -> Scripted {
     let notice = |(kind, offset): (&&str, i64)| {
         let id = Uuid::from_u128(u128::try_from(offset).unwrap());
         let reason = "x".repeat(filler(offset));

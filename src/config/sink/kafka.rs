@@ -1,0 +1,188 @@
+//! The keys of a Kafka sink, how they are read, and how they are shown.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use url::{Host, Url};
+
+use crate::config::database::read_identity;
+use crate::config::files::read_pem;
+use crate::config::section::{Reported, Section, all};
+use crate::config::values::{is_loopback, positive_duration, whole_number, word};
+use crate::http::Authorities;
+use crate::retry::RetryPolicy;
+use crate::secret::Secret;
+use crate::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
+
+/// The waits while the brokers are away: short, because asking costs little and the events wait.
+pub(super) const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(10) };
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Brokers end transactions that are open for longer than 15 minutes by their default, and ours may take three answers.
+const TIMEOUT_LIMIT: Duration = Duration::from_secs(5 * 60);
+
+const PARTITIONS: RangeInclusive<u16> = 1..=10_000;
+const REPLICAS: RangeInclusive<u8> = 0..=10;
+
+const TOPIC: &str = "channeld";
+const POSITIONS: &str = "channeld-positions";
+const TRANSACTIONAL_ID: &str = "channeld";
+
+/// The longest name of a topic.
+const NAME_LIMIT: usize = 249;
+
+/// The port of a broker that is named without one.
+const PORT: u16 = 9092;
+
+const NOT_BUILT_IN: &str = "is \"kafka\", and this channeld was built without it: use a released package or image, or build it \
+                            with `cargo build --release --features kafka`, which needs a C++ compiler and OpenSSL (libssl-dev)";
+
+pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
+    let settings = all!(KafkaSettings {
+        brokers: read_brokers(sink),
+        security: read_security(&sink.section("security")),
+        topic: sink.or("topic", name_of_topic, TOPIC.to_owned()),
+        positions_topic: sink.or("positions_topic", name_of_topic, POSITIONS.to_owned()),
+        transactional_id: sink.or("transactional_id", prefix, TRANSACTIONAL_ID.to_owned()),
+        create: sink.boolean("create", true),
+        partitions: sink.or("partitions", whole_number(PARTITIONS), 6),
+        replicas: sink.or("replicas", whole_number(REPLICAS), 0),
+        timeout: sink.or("timeout", bounded, TIMEOUT),
+    });
+    if !HAS_KAFKA {
+        sink.wrong("type", NOT_BUILT_IN);
+    }
+    let settings = settings?;
+    if settings.positions_topic == settings.topic {
+        sink.wrong("positions_topic", "must be another topic than the one of the events, which is not compacted");
+    }
+    let is_beyond = settings.brokers.iter().any(|broker| !is_own(broker));
+    if settings.security.login.is_some() && !settings.security.tls && is_beyond {
+        sink.section("security").note(
+            "tls",
+            "false: the login and the events can be read and changed on the way; let the brokers use TLS, and set true",
+        );
+    }
+    Ok(settings)
+}
+
+fn read_brokers(sink: &Section<'_>) -> Result<Vec<String>, Reported> {
+    let brokers = sink.list("brokers")?.ok_or_else(|| sink.missing("brokers"))?;
+    let brokers: Option<Vec<_>> = brokers.iter().map(|text| broker(text.trim())).collect();
+    brokers.filter(|brokers| !brokers.is_empty()).ok_or_else(|| {
+        sink.wrong(
+            "brokers",
+            "must be hosts with their ports, such as [\"kafka-1.internal:9092\", \"kafka-2.internal:9092\"]",
+        )
+    })
+}
+
+/// A host and its port.
+fn broker(text: &str) -> Option<String> {
+    let url = address(text).filter(|_| !text.contains(['/', '@', '?', '#', ',', ' ']))?;
+    Some(format!("{}:{}", url.host_str()?, url.port().unwrap_or(PORT)))
+}
+
+fn address(text: &str) -> Option<Url> {
+    Url::parse(&format!("kafka://{text}")).ok().filter(|url| url.host_str().is_some_and(|host| !host.is_empty()))
+}
+
+/// Whether a broker is on this machine.
+fn is_own(broker: &str) -> bool {
+    address(broker).is_some_and(|url| match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        _ => is_loopback(&url),
+    })
+}
+
+fn read_security(security: &Section<'_>) -> Result<Security, Reported> {
+    let read = all!(Security {
+        authorities: security.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
+        identity: read_identity(security),
+        login: read_login(security),
+        tls: security.boolean("tls", ["ca_file", "client_certificate_file"].iter().any(|key| security.is_set(key))),
+    })?;
+    for key in ["ca_file", "client_certificate_file"] {
+        if !read.tls && security.is_set(key) {
+            security.wrong(key, "counts only with TLS; remove it, or tls = false");
+        }
+    }
+    Ok(read)
+}
+
+fn read_login(security: &Section<'_>) -> Result<Option<SaslLogin>, Reported> {
+    let mechanism = security.or("mechanism", word, Mechanism::default());
+    let user = security.optional("user", visible);
+    let password = security.secret("password", visible);
+    match (user?, password?) {
+        (None, None) => mechanism.map(|_| None),
+        (Some(user), Some(password)) => {
+            Ok(Some(SaslLogin { mechanism: mechanism?, user, password: Secret::new(password) }))
+        }
+        (Some(_), None) => Err(security.wrong("user", "is set without password; set password or password_file")),
+        (None, Some(_)) => Err(security.wrong("user", "is missing beside password; set both")),
+    }
+}
+
+fn visible(text: &str) -> Result<String, String> {
+    let legal = !text.is_empty() && !text.contains(char::is_control);
+    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a text without control characters".to_owned())
+}
+
+fn is_name(text: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    !text.is_empty() && text.len() <= NAME_LIMIT && text.chars().all(legal)
+}
+
+fn name_of_topic(text: &str) -> Result<String, String> {
+    let legal = is_name(text) && !matches!(text, "." | "..");
+    Some(text.to_owned())
+        .filter(|_| legal)
+        .ok_or_else(|| format!("must be a topic's name: letters, digits, ., _ and -, {NAME_LIMIT} at most"))
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    Some(text.to_owned())
+        .filter(|text| is_name(text))
+        .ok_or_else(|| format!("must be of letters, digits, ., _ and -, {NAME_LIMIT} at most"))
+}
+
+fn bounded(text: &str) -> Result<Duration, String> {
+    let timeout = positive_duration(text)?;
+    let legal = timeout >= Duration::from_millis(1) && timeout <= TIMEOUT_LIMIT;
+    if legal { Ok(timeout) } else { Err("must be from \"1ms\" to \"5m\"".to_owned()) }
+}
+
+pub(super) fn line(settings: &KafkaSettings) -> String {
+    let Security { tls, authorities, identity, login } = &settings.security;
+    let mut parts = vec![format!("positions in {}", settings.positions_topic)];
+    parts.extend(login.as_ref().map(|login| format!("as {} by {}", login.user, <&str>::from(login.mechanism))));
+    parts.extend(tls.then(|| "by TLS".to_owned()));
+    if identity.is_some() {
+        parts.push("with a client certificate".to_owned());
+    }
+    if authorities.is_some() {
+        parts.push("trusting ca_file alone".to_owned());
+    }
+    format!("{} topic {} ({})", settings.shown_brokers(), settings.topic, parts.join(", "))
+}
+
+pub(super) fn json(settings: &KafkaSettings) -> Value {
+    let Security { tls, authorities, identity, login } = &settings.security;
+    json!({
+        "brokers": settings.brokers,
+        "topic": settings.topic,
+        "positions_topic": settings.positions_topic,
+        "transactional_id": settings.transactional_id,
+        "create": settings.create,
+        "partitions": settings.partitions,
+        "replicas": settings.replicas,
+        "tls": tls,
+        "ca_file": authorities.is_some(),
+        "client_certificate": identity.is_some(),
+        "user": login.as_ref().map(|login| &login.user),
+        "mechanism": login.as_ref().map(|login| <&str>::from(login.mechanism)),
+    })
+}

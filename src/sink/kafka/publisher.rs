@@ -1,0 +1,176 @@
+//! The sink itself: lanes, and the threads on which they wait.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::info;
+use uuid::Uuid;
+
+use super::KafkaSettings;
+use crate::event::{ChannelId, Offset};
+use crate::record::Message;
+use crate::sink::{Delivery, LaneRef, Recorded, Sink, SinkError, Undelivered, blocking};
+use crate::tasks::lock;
+
+mod brokers;
+mod failure;
+mod lane;
+mod positions;
+mod producer;
+mod search;
+mod topics;
+
+use brokers::Brokers;
+use failure::Failure;
+use lane::{Lane, Shared};
+use search::Search;
+
+/// Events offered at once.
+const AT_ONCE: usize = 1_000;
+
+/// The most lanes of a sink that are in a transaction, or begin, at the same time.
+const AT_A_TIME: usize = 16;
+
+/// Between two looks at producers that are not used.
+const UPKEEP: Duration = Duration::from_secs(15);
+
+/// So long one step of a search takes.
+const SLICE: Duration = Duration::from_secs(1);
+
+type Lanes = Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<Lane>>>>;
+
+/// Produces events to a topic, shared by any number of channels.
+pub(super) struct Kafka {
+    shared: Arc<Shared>,
+    lanes: Arc<Lanes>,
+    threads: Arc<Semaphore>,
+    /// Begun at the first use.
+    upkeep: OnceLock<AbortOnDropHandle<()>>,
+}
+
+impl Kafka {
+    /// The brokers are asked at the first use.
+    pub(super) fn new(settings: KafkaSettings) -> Self {
+        let shared = Arc::new(Shared::new(Brokers::new(Arc::new(settings)), Uuid::new_v4()));
+        Self { shared, lanes: Arc::default(), threads: Arc::new(Semaphore::new(AT_A_TIME)), upkeep: OnceLock::new() }
+    }
+
+    async fn lane(&self, identity: &LaneRef) -> OwnedMutexGuard<Lane> {
+        self.upkeep.get_or_init(|| {
+            let (shared, lanes) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.lanes));
+            AbortOnDropHandle::new(tokio::spawn(upkeep(shared, lanes)))
+        });
+        let new = || Arc::new(tokio::sync::Mutex::new(Lane::new(identity.clone(), &self.shared)));
+        let lane = lock(&self.lanes).entry(identity.channel.id).or_insert_with(new).clone();
+        lane.lock_owned().await
+    }
+
+    /// Works on a lane where that may block. Its lock is held until the work has ended, also where nobody waits for it.
+    async fn on<T: Send + 'static>(
+        &self,
+        mut lane: OwnedMutexGuard<Lane>,
+        work: impl FnOnce(&mut Lane, &Shared) -> T + Send + 'static,
+    ) -> (OwnedMutexGuard<Lane>, T) {
+        let permit = self.threads.clone().acquire_owned().await;
+        let shared = self.shared.clone();
+        let work = move || {
+            let done = work(&mut lane, &shared);
+            drop(permit);
+            (lane, done)
+        };
+        blocking(work).await
+    }
+
+    async fn searched(&self, mut search: Search, lane: &LaneRef) -> Result<BTreeSet<Offset>, Failure> {
+        info!(channel = %lane.channel.name, sink = %lane.sink, topic = self.shared.brokers.settings.topic,
+            "the cursor was put back: looking for the lane's events in the topic");
+        loop {
+            let shared = self.shared.clone();
+            let (back, found) = blocking(move || {
+                let found = search.go_on(&shared.brokers, SLICE);
+                (search, found)
+            })
+            .await;
+            search = back;
+            if let Ok(None) = found {
+                continue;
+            }
+            // Its end waits for its threads.
+            blocking(move || drop(search)).await;
+            return found.map(Option::unwrap_or_default);
+        }
+    }
+}
+
+impl fmt::Debug for Kafka {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kafka").field("topic", &self.shared.brokers.settings.topic).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Sink for Kafka {
+    async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+        let lane = self.lane(&recorded.lane).await;
+        let epoch_of = recorded.clone();
+        let (mut lane, begun) = self.on(lane, move |lane, shared| lane.take_over(shared, &epoch_of)).await;
+        let found = match begun.map_err(Failure::error)? {
+            Some(search) => self.searched(search, &recorded.lane).await.map_err(Failure::error)?,
+            None => BTreeSet::new(),
+        };
+        Ok(lane.taken_over(recorded, found))
+    }
+
+    async fn probe(&self) -> Result<String, SinkError> {
+        let shared = self.shared.clone();
+        blocking(move || topics::probe(&shared.brokers)).await
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let lane = self.lane(delivery.lane).await;
+        let (epoch, messages): (_, Vec<Message>) = (delivery.epoch, delivery.messages.to_vec());
+        let (mut lane, delivered) = self.on(lane, move |lane, shared| lane.deliver(shared, epoch, &messages)).await;
+        lane.answered();
+        delivered
+    }
+}
+
+impl Drop for Kafka {
+    /// Clients wait for their threads to end: not on an async one.
+    fn drop(&mut self) {
+        let open = (std::mem::take(&mut *lock(&self.lanes)), self.shared.close());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // Nobody waits for it; it ends by itself, and does nothing but close connections.
+            drop(runtime.spawn_blocking(move || drop(open)));
+        }
+    }
+}
+
+/// Takes what has come out of the queues of producers that are not used, and closes those that were not used for long.
+async fn upkeep(shared: Weak<Shared>, lanes: Weak<Lanes>) {
+    loop {
+        sleep(UPKEEP).await;
+        let (Some(shared), Some(lanes)) = (shared.upgrade(), lanes.upgrade()) else { return };
+        let all: Vec<_> = lock(&lanes).values().cloned().collect();
+        drop(lanes);
+        // What is locked is in use.
+        let idle: Vec<_> = all.into_iter().filter_map(|lane| lane.try_lock_owned().ok()).collect();
+        blocking(move || {
+            shared.rest();
+            for mut lane in idle {
+                lane.rest();
+            }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,229 @@
+//! The brokers, as this sink reaches them: clients of the library, and what these say besides their answers.
+//!
+//! Everything here blocks.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::AdminClient;
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::metadata::Metadata;
+use rdkafka::producer::{DeliveryResult, ProducerContext};
+use tracing::debug;
+
+use super::failure::{Failure, plain};
+use crate::sink::kafka::{KafkaSettings, Mechanism, Security};
+use crate::tasks::lock;
+
+/// So long one question about a topic may take before it is looked at what the brokers say besides.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// So long it is relied on that no broker could be reached: many lanes ask, and each would wait for its own answer.
+const STILL_AWAY: Duration = Duration::from_secs(1);
+
+/// What the clients of the library share.
+pub(super) struct Brokers {
+    pub(super) settings: Arc<KafkaSettings>,
+    /// Whether the brokers have to be asked whether they are there, and what came of it last.
+    reach: Mutex<Reach>,
+}
+
+#[derive(Default)]
+struct Reach {
+    is_doubtful: bool,
+    failed: Option<(Instant, Failure)>,
+}
+
+impl Brokers {
+    pub(super) fn new(settings: Arc<KafkaSettings>) -> Self {
+        Self { settings, reach: Mutex::default() }
+    }
+
+    /// A client of any kind.
+    pub(super) fn client<T: FromClientConfigAndContext<Heard>>(
+        &self,
+        keys: &[(&str, &str)],
+    ) -> Result<(T, Heard), Failure> {
+        let mut config = config(&self.settings);
+        for (key, value) in keys {
+            config.set(*key, *value);
+        }
+        let heard = Heard::default();
+        let client = config.create_with_context(heard.clone()).map_err(|error| {
+            // It is made of settings that were checked: certificates, mostly.
+            Failure::Operator(format!("setting up the client of {}: {error}", self.settings.shown_brokers()))
+        })?;
+        Ok((client, heard))
+    }
+
+    /// A client for questions about topics and groups of them. It reads nothing.
+    pub(super) fn asker(&self) -> Result<Asker, Failure> {
+        let (client, heard) = self.client(&[])?;
+        Ok(Asker { client, heard, settings: self.settings.clone() })
+    }
+
+    pub(super) fn admin(&self) -> Result<AdminClient<Heard>, Failure> {
+        self.client(&[]).map(|(client, _)| client)
+    }
+
+    /// Notes that an answer has not come.
+    pub(super) fn doubt(&self) {
+        lock(&self.reach).is_doubtful = true;
+    }
+
+    /// Makes sure that brokers can be reached, where that is in doubt. Of lanes that ask at the same time one asks the brokers.
+    pub(super) fn reach(&self) -> Result<(), Failure> {
+        let mut reach = lock(&self.reach);
+        if !reach.is_doubtful {
+            return Ok(());
+        }
+        if let Some((since, failure)) = &reach.failed
+            && since.elapsed() < STILL_AWAY
+        {
+            return Err(failure.clone());
+        }
+        let asked = self.asker().and_then(|asker| asker.topic(&self.settings.topic).map(drop));
+        match asked {
+            Ok(()) => *reach = Reach::default(),
+            Err(failure) => {
+                reach.failed = Some((Instant::now(), failure.clone()));
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A client that asks about topics.
+pub(super) struct Asker {
+    client: BaseConsumer<Heard>,
+    heard: Heard,
+    settings: Arc<KafkaSettings>,
+}
+
+impl Asker {
+    /// What the brokers know of a topic; without partitions where there is none.
+    pub(super) fn topic(&self, name: &str) -> Result<Metadata, Failure> {
+        let deadline = Instant::now() + self.settings.timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.client.fetch_metadata(Some(name), left.min(SLICE)) {
+                Ok(metadata) => return Ok(metadata),
+                Err(error) => {
+                    let failure = self.failure(&error);
+                    if left.is_zero() || matches!(failure, Failure::Operator(_)) {
+                        return Err(failure);
+                    }
+                }
+            }
+        }
+    }
+
+    fn failure(&self, error: &KafkaError) -> Failure {
+        // What has happened meanwhile stands in its queue.
+        while self.client.poll(Duration::ZERO).is_some() {}
+        let failure = match self.heard.trouble() {
+            Some((code, said)) => Failure::of_code(code, &said, &self.settings),
+            None => Failure::of(error, None, &self.settings),
+        };
+        failure.of_connection(&self.settings)
+    }
+}
+
+/// What a client says besides its answers.
+#[derive(Clone, Default)]
+pub(super) struct Heard(Arc<Mutex<Said>>);
+
+#[derive(Default)]
+struct Said {
+    /// Why brokers cannot be reached or used.
+    trouble: Option<(Code, String)>,
+    /// Why a record was not taken: of the first that was not.
+    refused: Option<KafkaError>,
+}
+
+impl Heard {
+    pub(super) fn trouble(&self) -> Option<(Code, String)> {
+        lock(&self.0).trouble.clone()
+    }
+
+    /// Forgets what was said of earlier records.
+    pub(super) fn begin(&self) {
+        *lock(&self.0) = Said::default();
+    }
+
+    pub(super) fn refused(&self) -> Option<KafkaError> {
+        lock(&self.0).refused.clone()
+    }
+}
+
+impl ClientContext for Heard {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        debug!(?level, facility, said = message, "the library of the brokers says");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let Some(code) = error.rdkafka_error_code().filter(|code| *code != Code::PartitionEOF) else { return };
+        debug!(%code, said = reason, "brokers in trouble");
+        let mut said = lock(&self.0);
+        // That all are down says less than why one is.
+        if code != Code::AllBrokersDown || said.trouble.is_none() {
+            said.trouble = Some((code, plain(reason)));
+        }
+    }
+}
+
+impl ConsumerContext for Heard {}
+
+impl ProducerContext for Heard {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): Self::DeliveryOpaque) {
+        if let Err((error, _)) = result {
+            lock(&self.0).refused.get_or_insert_with(|| error.clone());
+        }
+    }
+}
+
+fn config(settings: &KafkaSettings) -> ClientConfig {
+    let Security { tls, authorities, identity, login } = &settings.security;
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", settings.shown_brokers());
+    config.set("client.id", "channeld");
+    // A connection that is closed because it was idle is no news.
+    config.set("log.connection.close", "false");
+    config.set("socket.keepalive.enable", "true");
+    config.set("reconnect.backoff.max.ms", "1000");
+    config.set_log_level(RDKafkaLogLevel::Warning);
+    let protocol = match (tls, login.is_some()) {
+        (false, false) => "plaintext",
+        (true, false) => "ssl",
+        (false, true) => "sasl_plaintext",
+        (true, true) => "sasl_ssl",
+    };
+    config.set("security.protocol", protocol);
+    if *tls {
+        match authorities {
+            Some(authorities) => config.set("ssl.ca.pem", authorities.to_pem()),
+            None => config.set("ssl.ca.location", "probe"),
+        };
+        if let Some(identity) = identity {
+            config.set("ssl.certificate.pem", identity.chain_to_pem());
+            config.set("ssl.key.pem", identity.key_to_pem().expose());
+        }
+    }
+    if let Some(login) = login {
+        let mechanism = match login.mechanism {
+            Mechanism::Plain => "PLAIN",
+            Mechanism::ScramSha256 => "SCRAM-SHA-256",
+            Mechanism::ScramSha512 => "SCRAM-SHA-512",
+        };
+        config.set("sasl.mechanism", mechanism);
+        config.set("sasl.username", &login.user);
+        config.set("sasl.password", login.password.expose());
+    }
+    config
+}

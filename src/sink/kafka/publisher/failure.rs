@@ -1,0 +1,140 @@
+//! Why something was not done, by what follows from it, in an operator's words.
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+use crate::sink::SinkError;
+use crate::sink::kafka::KafkaSettings;
+
+/// What happened, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The brokers', for now.
+    Away(String),
+    /// The brokers', until an operator acts.
+    Operator(String),
+    /// An event's that was among those produced.
+    Event {
+        /// What the broker says.
+        said: String,
+        /// Whether it is the event's size.
+        is_too_large: bool,
+    },
+    /// The coordinator refuses this producer: there is a newer one, or its transaction was open for too long.
+    Fenced,
+    /// Another instance has the lane.
+    Overtaken(String),
+}
+
+impl Failure {
+    /// The library says this; `reason` is what it said besides, if anything.
+    pub(super) fn of(error: &KafkaError, reason: Option<String>, settings: &KafkaSettings) -> Self {
+        let said = reason.unwrap_or_else(|| words(error));
+        error.rdkafka_error_code().map_or_else(|| Self::Away(said.clone()), |code| Self::of_code(code, &said, settings))
+    }
+
+    /// A code, and what is said with it.
+    pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> Self {
+        let KafkaSettings { topic, positions_topic, transactional_id, .. } = settings;
+        let operator = |doing: &str, advice: String| Self::Operator(format!("{doing}: {said}: {advice}"));
+        match code {
+            Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch => Self::Fenced,
+            Code::MessageSizeTooLarge | Code::MessageBatchTooLarge => {
+                Self::Event { said: said.to_owned(), is_too_large: true }
+            }
+            Code::InvalidRecord | Code::InvalidTimestamp | Code::InvalidMessage => {
+                Self::Event { said: said.to_owned(), is_too_large: false }
+            }
+            Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
+                let advice = "it does not let us in; check security.user, password and mechanism".to_owned();
+                operator(&connecting(settings), advice)
+            }
+            Code::SSL => {
+                let advice = "TLS cannot be set up; check security.tls, ca_file, the client certificate and the names of the brokers";
+                operator(&connecting(settings), advice.to_owned())
+            }
+            Code::TopicAuthorizationFailed => operator(
+                &format!("using the topics {topic} and {positions_topic}"),
+                "the user needs the rights to describe, read and write both, and their configuration to be described"
+                    .to_owned(),
+            ),
+            Code::TransactionalIdAuthorizationFailed => operator(
+                "beginning transactions",
+                format!("the user needs the right to write transactional ids that begin with {transactional_id}."),
+            ),
+            Code::ClusterAuthorizationFailed => operator(
+                "using the cluster",
+                "the user needs the rights to produce idempotently and, with create = true, to make topics".to_owned(),
+            ),
+            Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => operator(
+                &format!("using the topics {topic} and {positions_topic}"),
+                "one of them was deleted: `channeld check --connect` says what is missing".to_owned(),
+            ),
+            Code::InvalidTransactionTimeout => operator(
+                "beginning transactions",
+                "lower timeout: three of it must not be longer than the brokers' transaction.max.timeout.ms".to_owned(),
+            ),
+            Code::InvalidReplicationFactor | Code::InvalidPartitions | Code::PolicyViolation | Code::InvalidConfig => {
+                operator("making the topics", "make them yourself, or change partitions and replicas".to_owned())
+            }
+            _ => Self::Away(said.to_owned()),
+        }
+    }
+
+    /// As that of a connection that does not stand.
+    pub(super) fn of_connection(self, settings: &KafkaSettings) -> Self {
+        match self {
+            Self::Away(said) => Self::Away(format!("{} cannot be reached: {said}", settings.shown_brokers())),
+            failure => failure,
+        }
+    }
+
+    pub(super) fn error(self) -> SinkError {
+        match self {
+            Self::Away(message) => SinkError::away(message),
+            Self::Operator(message) => SinkError::unusable(message),
+            Self::Event { said, .. } => SinkError::refused(said),
+            // Without a claim the next use finds out which.
+            Self::Fenced => SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned()),
+            Self::Overtaken(message) => SinkError::Overtaken(message),
+        }
+    }
+}
+
+/// What is being done while no connection stands.
+fn connecting(settings: &KafkaSettings) -> String {
+    format!("connecting to {}", settings.shown_brokers())
+}
+
+/// An error, without the library's names of its own types.
+fn words(error: &KafkaError) -> String {
+    match (error, error.rdkafka_error_code()) {
+        (KafkaError::Transaction(error), _) => error.string(),
+        (_, Some(code)) => described(code),
+        (error, None) => error.to_string(),
+    }
+}
+
+/// A code in words: the library puts them in parentheses behind its own name, and says first where the error is from.
+pub(super) fn described(code: Code) -> String {
+    let said = code.to_string();
+    let words = said.split_once(" (").map_or(&*said, |(_, words)| words.trim_end_matches(')'));
+    words.split_once(": ").map_or(words, |(_, words)| words).to_owned()
+}
+
+/// What the library says of a connection, without what is of use to its authors alone.
+pub(super) fn plain(said: &str) -> String {
+    said.split(" (after ").next().unwrap_or(said).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_library_are_made_an_operators() {
+        assert_eq!(described(Code::MessageSizeTooLarge), "Message size too large");
+        assert_eq!(described(Code::OperationTimedOut), "Timed out");
+        let said = "kafka:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)";
+        assert!(plain(said).ends_with("failed: Connection refused"));
+    }
+}

@@ -1,0 +1,254 @@
+//! The topics: how they are made, and what must hold of those that are there.
+//!
+//! Everything here blocks.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use tracing::info;
+
+use super::brokers::{Asker, Brokers};
+use super::failure::{Failure, described};
+use crate::sink::SinkError;
+use crate::sink::kafka::KafkaSettings;
+use crate::tasks::lock;
+
+/// So long what was seen of the topics is relied on where many lanes begin together.
+const STILL_TRUE: Duration = Duration::from_secs(10);
+
+/// Between two looks at topics that are being made.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The settings of a topic of positions that is made. Its segments are small, so that old positions are deleted soon: only
+/// closed segments are compacted, and a lane that begins reads what is left.
+const POSITIONS: [(&str, &str); 4] = [
+    ("cleanup.policy", "compact"),
+    ("segment.bytes", "16777216"),
+    ("min.cleanable.dirty.ratio", "0.1"),
+    ("compression.type", "producer"),
+];
+
+/// What the client can read of a topic of positions.
+const READABLE: [&str; 4] = ["producer", "uncompressed", "lz4", "snappy"];
+
+/// What a lane has to know of the topic of events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) partitions: usize,
+    /// The largest batch that it takes, in bytes; `None` where the brokers do not say.
+    pub(super) largest: Option<usize>,
+}
+
+/// What was seen last.
+#[derive(Default)]
+pub(super) struct Seen(Mutex<Option<(Instant, Facts)>>);
+
+/// A topic that is there.
+struct Topic {
+    partitions: usize,
+    /// Its settings; empty where the brokers do not tell them to us.
+    settings: HashMap<String, String>,
+}
+
+impl Topic {
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+}
+
+impl Seen {
+    /// What holds of the topics. They are made where they are missing and that is allowed.
+    pub(super) fn facts(&self, brokers: &Brokers) -> Result<Facts, Failure> {
+        let mut seen = lock(&self.0);
+        if let Some((when, facts)) = &*seen
+            && when.elapsed() < STILL_TRUE
+        {
+            return Ok(facts.clone());
+        }
+        *seen = None;
+        let facts = made(brokers)?;
+        *seen = Some((Instant::now(), facts.clone()));
+        Ok(facts)
+    }
+
+    /// What was seen may no longer hold.
+    pub(super) fn forget(&self) {
+        *lock(&self.0) = None;
+    }
+}
+
+fn made(brokers: &Brokers) -> Result<Facts, Failure> {
+    let asker = brokers.asker()?;
+    let [mut events, mut positions] = look(brokers, &asker)?;
+    if brokers.settings.create && (events.is_none() || positions.is_none()) {
+        create(brokers, events.is_none(), positions.is_none())?;
+        let deadline = Instant::now() + brokers.settings.timeout;
+        while (events.is_none() || positions.is_none()) && Instant::now() < deadline {
+            // They are told of by every broker a moment later. Nothing says when.
+            std::thread::sleep(TICK);
+            [events, positions] = look(brokers, &asker)?;
+        }
+    }
+    facts(events, positions, &brokers.settings).map_err(Failure::Operator)
+}
+
+/// What there is, of events and of positions.
+fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], Failure> {
+    let names = [&*brokers.settings.topic, &*brokers.settings.positions_topic];
+    let mut found = [None, None];
+    for (name, found) in names.iter().zip(&mut found) {
+        let metadata = asker.topic(name)?;
+        let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == *name) else { continue };
+        match topic.error().map(Code::from) {
+            None => {}
+            Some(Code::UnknownTopicOrPartition | Code::LeaderNotAvailable) => continue,
+            Some(code) => return Err(Failure::of_code(code, &described(code), &brokers.settings)),
+        }
+        *found = Some(Topic { partitions: topic.partitions().len(), settings: HashMap::new() });
+    }
+    let there: Vec<_> = names.iter().zip(&found).filter(|(_, found)| found.is_some()).map(|(name, _)| *name).collect();
+    let mut settings = settings(brokers, &there)?;
+    for (name, found) in names.iter().zip(&mut found) {
+        if let Some(topic) = found {
+            topic.settings = settings.remove(*name).unwrap_or_default();
+        }
+    }
+    Ok(found)
+}
+
+/// The settings of these topics. Of one that we may not ask about there are none.
+fn settings(brokers: &Brokers, topics: &[&str]) -> Result<HashMap<String, HashMap<String, String>>, Failure> {
+    if topics.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let admin = brokers.admin()?;
+    let resources: Vec<_> = topics.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
+    let described = await_here(admin.describe_configs(&resources, &options(&brokers.settings)));
+    let described = described.map_err(|error| Failure::of(&error, None, &brokers.settings))?;
+    let entries = |resource: rdkafka::admin::ConfigResource| {
+        resource.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect()
+    };
+    let told = topics.iter().zip(described);
+    Ok(told.filter_map(|(name, told)| Some(((*name).to_owned(), entries(told.ok()?)))).collect())
+}
+
+fn create(brokers: &Brokers, events: bool, positions: bool) -> Result<(), Failure> {
+    let KafkaSettings { topic, positions_topic, partitions, replicas, .. } = &*brokers.settings;
+    let kept = || TopicReplication::Fixed(if *replicas == 0 { -1 } else { i32::from(*replicas) });
+    let mut topics = Vec::new();
+    if events {
+        topics.push(NewTopic::new(topic, i32::from(*partitions), kept()));
+    }
+    if positions {
+        let new = NewTopic::new(positions_topic, 1, kept());
+        topics.push(POSITIONS.iter().fold(new, |new, (key, value)| new.set(key, value)));
+    }
+    let admin = brokers.admin()?;
+    let made = await_here(admin.create_topics(&topics, &options(&brokers.settings)));
+    for made in made.map_err(|error| Failure::of(&error, None, &brokers.settings))? {
+        match made {
+            Ok(name) => info!(topic = name, "topic made"),
+            Err((_, Code::TopicAlreadyExists)) => {}
+            Err((name, code)) => {
+                let said = format!("the topic {name} cannot be made: {}", described(code));
+                return Err(match Failure::of_code(code, &said, &brokers.settings) {
+                    Failure::Away(said) => Failure::Operator(said),
+                    failure => failure,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn options(settings: &KafkaSettings) -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(settings.timeout)).operation_timeout(Some(settings.timeout))
+}
+
+/// The end of what the library does on threads of its own.
+fn await_here<T>(future: impl Future<Output = Result<T, KafkaError>>) -> Result<T, KafkaError> {
+    tokio::runtime::Handle::current().block_on(future)
+}
+
+/// What a lane has to know.
+///
+/// # Errors
+/// If lanes cannot use the topics: why, and what to do.
+fn facts(events: Option<Topic>, positions: Option<Topic>, settings: &KafkaSettings) -> Result<Facts, String> {
+    let KafkaSettings { topic, positions_topic, partitions, .. } = settings;
+    let brokers = settings.shown_brokers();
+    let missing = |name: &str, partitions: u16, more: &str| {
+        format!(
+            "the topic {name} is missing: make it, or set create = true: kafka-topics.sh --bootstrap-server {brokers} --create \
+             --topic {name} --partitions {partitions}{more}"
+        )
+    };
+    let events = events.ok_or_else(|| missing(topic, *partitions, ""));
+    let positions = positions.ok_or_else(|| missing(positions_topic, 1, " --config cleanup.policy=compact"));
+    let (events, positions) = match (events, positions) {
+        (Err(one), Err(other)) => return Err(format!("{one}; {other}")),
+        (events, positions) => (events?, positions?),
+    };
+    let alter = |setting: &str| {
+        format!(
+            "kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type topics --entity-name {positions_topic} \
+             --add-config {setting}"
+        )
+    };
+    if let Some(policy) = positions.setting("cleanup.policy").filter(|policy| *policy != "compact") {
+        return Err(format!(
+            "the cleanup.policy of {positions_topic} is {policy}, which deletes the positions of lanes after a time: {}",
+            alter("cleanup.policy=compact")
+        ));
+    }
+    if let Some(kind) = positions.setting("compression.type").filter(|kind| !READABLE.contains(kind)) {
+        return Err(format!(
+            "the compression.type of {positions_topic} is {kind}, which is not read here: {}",
+            alter("compression.type=producer")
+        ));
+    }
+    let largest = events.setting("max.message.bytes").and_then(|bytes| bytes.parse().ok());
+    Ok(Facts { partitions: events.partitions, largest })
+}
+
+/// Says whether the topics could be used, without making them.
+pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
+    let KafkaSettings { topic, positions_topic, partitions, create, .. } = &*brokers.settings;
+    let found = brokers.asker().and_then(|asker| look(brokers, &asker)).map_err(Failure::error)?;
+    let missing: Vec<_> = [topic, positions_topic]
+        .into_iter()
+        .zip(&found)
+        .filter(|(_, found)| found.is_none())
+        .map(|(name, _)| &**name)
+        .collect();
+    if *create && !missing.is_empty() {
+        return Ok(format!(
+            "the brokers can be reached; will be made: {}; the topic of events has {partitions} partitions then, and keeps events as \
+             long as the brokers' log.retention says until you set more",
+            missing.join(", ")
+        ));
+    }
+    let is_compacted = found[0]
+        .as_ref()
+        .and_then(|events| events.setting("cleanup.policy"))
+        .is_some_and(|policy| policy.contains("compact"));
+    let [events, positions] = found;
+    let facts = facts(events, positions, &brokers.settings).map_err(SinkError::unusable)?;
+    let largest = facts.largest.map_or_else(
+        || "; its max.message.bytes is not told: the user may not describe its configuration".to_owned(),
+        |largest| format!(" and takes records of up to {largest} bytes"),
+    );
+    let warning = if is_compacted {
+        "; its cleanup.policy is compact, which deletes all but the last event of each key"
+    } else {
+        ""
+    };
+    let count = facts.partitions;
+    Ok(format!("the topic {topic} has {count} partitions{largest}{warning}; exactly once, in transactions"))
+}
+
+#[cfg(test)]
+mod tests;

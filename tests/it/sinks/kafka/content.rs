@@ -1,0 +1,111 @@
+//! What an event may be: any bytes that the service sends, of any size. One that the topic does not take is refused alone.
+
+use channeld::event::ChannelId;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{assert_whole, proved};
+use crate::sinks::nats::content::notices;
+use crate::support::{Broker, Record, Scripted, Setup, Topic};
+
+/// What the tests' topic takes.
+const LARGEST: usize = 64 * 1024;
+
+fn setup(service: &Scripted, topic: &Topic) -> Setup {
+    let setup = Setup::of(&service.base_url(), "key-of-a-test", &[ChannelId(Uuid::from_u128(1))]);
+    setup.producing(1, topic, &topic.broker.address())
+}
+
+#[tokio::test]
+async fn whatever_a_type_is_its_event_arrives_under_its_subject_or_its_type() {
+    let Some(broker) = Broker::shared() else { return };
+    let topic = broker.topic();
+    topic.make(1, &[]);
+    let long = "long.".repeat(2_000);
+    let types = ["wallet.status", "a b", "", "ünïcode", "new\r\nline", "\u{0}", &long];
+    let service = notices(&types, |_| 10).await;
+    let setup = setup(&service, &topic);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    topic.until_count(types.len()).await;
+    daemon.stop().await;
+
+    let events = topic.all();
+    let offsets: Vec<_> = events.iter().map(Record::offset).collect();
+    assert_eq!(offsets, (1..=7).collect::<Vec<_>>());
+    for (event, kind) in events.iter().zip(types).skip(1) {
+        assert_eq!(event.key.as_deref(), Some(kind));
+        let record: Value = serde_json::from_str(event.body.as_deref().unwrap()).unwrap();
+        assert_eq!((&record["type"], &record["offset"]), (&json!(kind), &json!(event.offset())));
+    }
+    let id = ChannelId(Uuid::from_u128(1)).to_string();
+    assert_eq!(events[0].key.as_deref(), Some(&*format!("wallet/{}", Uuid::from_u128(1))));
+    let expected = [
+        ("Content-Type", "application/json"),
+        ("Channeld-Channel-Id", &id),
+        ("Channeld-Offset", "1"),
+        ("Channeld-Sink", "log"),
+        ("Channeld-Event-Id", &Uuid::from_u128(1).to_string()),
+        ("Channeld-Verification", "unsigned"),
+    ];
+    let expected = expected.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    assert_eq!(events[0].headers, expected);
+}
+
+/// The reason that a lane's status gives.
+async fn reason(setup: &Setup) -> String {
+    let status = setup.tell(&["status", "--json"]).await.json().remove(0);
+    status["channels"][0]["lanes"][0]["error"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The numbers in it.
+fn sizes(reason: &str) -> Vec<usize> {
+    reason.split(' ').filter_map(|word| word.parse().ok()).collect()
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_blocks_with_both_sizes_and_is_given_up_alone() {
+    let Some(broker) = Broker::shared() else { return };
+    let topic = broker.topic();
+    topic.make(1, &[&format!("max.message.bytes={LARGEST}")]);
+    let service = notices(&["wallet.status"; 5], |offset| if offset == 3 { 2 * LARGEST } else { 1_000 }).await;
+    let setup = setup(&service, &topic);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    daemon.until_logged("sink refused again").await;
+    let reason = reason(&setup).await;
+    let sizes = sizes(&reason);
+    assert!(reason.contains("max.message.bytes") && sizes[0] > 2 * LARGEST && sizes[1] == LARGEST, "both: {reason}");
+    topic.until_count(2).await;
+    assert_eq!(topic.offsets(), [1, 2], "what follows waits");
+    daemon.stop().await;
+
+    let setup = setup.with("sinks.log.give_up_after", "1s");
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    topic.until_count(4).await;
+    assert_eq!(setup.tell(&["dead-letters", "list", "--json"]).await.each("offset"), [3]);
+    daemon.stop().await;
+    assert_eq!(topic.offsets(), [1, 2, 4, 5]);
+}
+
+#[tokio::test]
+async fn a_limit_that_is_lowered_and_raised_while_events_come_loses_none() {
+    let Some(broker) = Broker::shared() else { return };
+    let (topic, simulator) = (broker.topic(), proved(10).await);
+    topic.make(1, &[]);
+    let setup = super::setup(&simulator, &topic);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    topic.until_count(10).await;
+    topic.alter(&["max.message.bytes=1000"]);
+    simulator.publish(0, 20);
+    daemon.until_logged("sink refused again").await;
+    let reason = reason(&setup).await;
+    assert!(sizes(&reason)[0] > 1_000 && sizes(&reason)[1] == 1_000, "both sizes: {reason}");
+    assert_eq!(topic.count(), 10);
+    topic.alter(&["max.message.bytes=20000"]);
+    topic.until_count(30).await;
+    daemon.stop().await;
+    assert_whole(&topic, &simulator, &[]);
+}

@@ -1,0 +1,149 @@
+//! The topics and the way to them: made or looked at, deleted, asked again, behind TLS and logins.
+
+use serde_json::json;
+
+use super::{assert_whole, proved, setup};
+use crate::support::{Broker, PASSWORD, Setup, Topic, USER, deliverable};
+
+/// Delivers everything there is.
+async fn deliver_all(topic: &Topic, setup: &Setup, count: usize) {
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    topic.until_count(count).await;
+    daemon.stop().await;
+}
+
+/// What `check --connect` says, and whether all is well.
+async fn checked(setup: &Setup) -> (bool, String) {
+    setup.write();
+    let told = setup.tell(&["check", "--connect"]).await;
+    (told.code == Some(0), format!("{}{}", String::from_utf8_lossy(&told.out), told.errors))
+}
+
+#[tokio::test]
+async fn topics_are_made_where_that_is_allowed_and_otherwise_asked_for() {
+    let Some(broker) = Broker::shared() else { return };
+    let (topic, simulator) = (broker.topic(), proved(5).await);
+    let setup = setup(&simulator, &topic).with("sinks.log.create", false).with("sinks.log.partitions", 3);
+    let (is_well, said) = checked(&setup).await;
+    assert!(!is_well && said.contains(&format!("--create --topic {} --partitions 3", topic.name)), "{said}");
+    assert!(said.contains("--partitions 1 --config cleanup.policy=compact"), "{said}");
+    let mut daemon = setup.start();
+    daemon.until_logged("sink refused: its events wait and are offered again").await;
+    daemon.stop().await;
+    assert!(topic.settings(&topic.name).contains("\"partitions\": 0"), "looking makes none");
+
+    let setup = setup.with("sinks.log.create", true);
+    let (is_well, said) = checked(&setup).await;
+    assert!(is_well && said.contains("will be made"), "{said}");
+    deliver_all(&topic, &setup, 5).await;
+    assert!(topic.settings(&topic.name).contains("\"partitions\": 3"));
+    let positions = topic.settings(&topic.positions());
+    assert!(positions.contains("compact") && positions.contains("\"partitions\": 1"), "{positions}");
+    let (is_well, said) = checked(&setup).await;
+    assert!(is_well && said.contains("has 3 partitions and takes records of up to 1048588 bytes"), "{said}");
+    assert_whole(&topic, &simulator, &[]);
+}
+
+#[tokio::test]
+async fn a_topic_that_would_lose_positions_is_refused_with_what_to_do() {
+    let Some(broker) = Broker::shared() else { return };
+    let (topic, simulator) = (broker.topic(), proved(1).await);
+    topic.make_positions(&["cleanup.policy=delete"]);
+    let (is_well, said) = checked(&setup(&simulator, &topic)).await;
+    assert!(!is_well || said.contains("will be made"), "{said}");
+    topic.make(1, &[]);
+    let (is_well, said) = checked(&setup(&simulator, &topic)).await;
+    assert!(!is_well && said.contains("--add-config cleanup.policy=compact"), "{said}");
+}
+
+#[tokio::test]
+async fn what_an_operator_asks_for_again_comes_again_and_a_cursor_put_back_repeats_nothing() {
+    let Some(broker) = Broker::shared() else { return };
+    let (topic, simulator) = (broker.topic(), proved(20).await);
+    let setup = setup(&simulator, &topic).with("api.page_limit", 7);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    topic.until_count(20).await;
+    let range = ["replay", "--channel", "c0", "--sink", "log", "--from", "3", "--to", "4"];
+    assert_eq!(setup.tell(&range).await.code, Some(0));
+    topic.until_count(22).await;
+    daemon.stop().await;
+    let mut expected = [deliverable(&simulator, 0), vec![3, 4]].concat();
+    expected.sort_unstable();
+    assert_eq!(topic.offsets(), expected);
+
+    let set = ["cursor", "set", "c0", "--sink", "log", "--to", "5", "--yes"];
+    assert_eq!(setup.tell(&set).await.code, Some(0));
+    simulator.publish(0, 1);
+    let mut daemon = setup.start();
+    daemon.until_logged("the cursor was put back: looking for the lane's events in the topic").await;
+    topic.until_count(23).await;
+    daemon.stop().await;
+    expected.push(*deliverable(&simulator, 0).last().unwrap());
+    assert_eq!(topic.offsets(), expected, "the new event alone");
+}
+
+#[tokio::test]
+async fn a_topic_that_is_deleted_while_it_is_used_is_made_anew_and_takes_what_follows() {
+    let Some(broker) = Broker::shared() else { return };
+    let (topic, simulator) = (broker.topic(), proved(10).await);
+    let setup = setup(&simulator, &topic);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    topic.until_count(10).await;
+    daemon
+        .until("that is recorded", |daemon| {
+            daemon.log().lines("batch recorded").iter().any(|line| line["offset"] == 10)
+        })
+        .await;
+    topic.delete();
+    simulator.publish(0, 10);
+    let all = deliverable(&simulator, 0);
+    let is_recorded = |last: i64| {
+        move |daemon: &crate::support::Daemon| {
+            daemon.log().lines("batch recorded").iter().any(|line| line["offset"] == last)
+        }
+    };
+    daemon.until("all is recorded", is_recorded(all[all.len() - 1])).await;
+    daemon.stop().await;
+    assert_eq!(topic.offsets(), all[10..]);
+}
+
+#[tokio::test]
+async fn a_broker_that_asks_for_a_login_or_a_certificate_is_given_it_and_no_secret_shows() {
+    let Some(broker) = Broker::shared() else { return };
+    let simulator = proved(3).await;
+    for mechanism in ["plain", "scram-sha-256", "scram-sha-512"] {
+        let topic = broker.topic();
+        let mut with = Setup::reading(&simulator).producing(1, &topic, &broker.login());
+        with.keep_secret(PASSWORD);
+        with.set("sinks.log.security.mechanism", mechanism);
+        with.set("sinks.log.security.user", USER);
+        with.set("sinks.log.security.password", format!("{PASSWORD}-not"));
+        let (is_well, said) = checked(&with).await;
+        assert!(!is_well && said.contains("it does not let us in"), "{said}");
+        with.set("sinks.log.security.password", PASSWORD);
+        let (is_well, said) = checked(&with).await;
+        assert!(is_well, "{mechanism}: {said}");
+        if mechanism == "scram-sha-512" {
+            deliver_all(&topic, &with, 3).await;
+        }
+    }
+    // The broker proves itself by the private authority, and takes clients with a certificate of it alone.
+    let (topic, directory) = (broker.topic(), tempfile::tempdir().unwrap());
+    let path = |name: &str| directory.path().join(name);
+    let (authority, ca) = broker.authority();
+    let [client, key] = authority.issue(&path("client.pem"), &path("client-key.pem"));
+    let with = Setup::reading(&simulator).producing(1, &topic, &broker.tls()).with("sinks.log.security.tls", true);
+    let (is_well, said) = checked(&with).await;
+    assert!(!is_well && said.contains("TLS cannot be set up"), "by the system's authorities: {said}");
+    let with = with.with("sinks.log.security.ca_file", json!(ca));
+    let (is_well, said) = checked(&with).await;
+    assert!(!is_well, "without a client certificate: {said}");
+    let with = with.with("sinks.log.security.client_certificate_file", client);
+    let with = with.with("sinks.log.security.client_key_file", key);
+    let (is_well, said) = checked(&with).await;
+    assert!(is_well, "{said}");
+    deliver_all(&topic, &with, 3).await;
+}
