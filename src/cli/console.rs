@@ -151,6 +151,15 @@ impl Console {
         self.state.access.offer_address(self.address)
     }
 
+    /// Prints an address among other lines, and opens it where that is asked for.
+    pub(super) fn say_address(&self, open: bool) {
+        let address = self.offer_address();
+        println!("In a browser, once: {address}\n");
+        if open {
+            open_browser(&address);
+        }
+    }
+
     /// Serves until it is dropped.
     pub(super) async fn serve(self) -> Infallible {
         let Self { listener, state, .. } = self;

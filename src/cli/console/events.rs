@@ -173,7 +173,7 @@ pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) ->
                             code { "search = \"words\"" } " in the sink's table of the configuration makes one." }
                     }
                 }
-                button.primary type="submit" { "Show" }
+                button.primary type="submit" { "Search" }
                 @if query.is_restricted() { a.clear href="/" { "Clear" } }
             }
             div.line.facets {
@@ -222,7 +222,7 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                         }
                         p.note { "With how many of the newest " (number(sample.rows.len() as u64)) " events have each." }
                     }
-                    button.primary type="submit" { "Show" }
+                    button.primary type="submit" { "Apply" }
                 }
             }
         }
@@ -258,7 +258,7 @@ fn times(query: &Query) -> Markup {
                     label.other { span { "From" } input type="text" name="from" value=(query.from) placeholder="1h, or 2026-05-14T12:00"; }
                     label.other { span { "To" } input type="text" name="to" value=(query.to) placeholder="2026-05-14T13:00"; }
                 }
-                button.primary type="submit" { "Show" }
+                button.primary type="submit" { "Apply" }
             }
         }
     }

@@ -112,7 +112,7 @@ pub(super) async fn delivered(
         @if !visitor.read_only && event.is_some() {
             @for sink in report.iter().flat_map(|report| sinks(report, &row.channel_id)) {
                 a.button href={ "/do/redeliver?" (form(&[("channel", &row.channel), ("channel_id", &row.channel_id), ("sink", &sink), ("offset", &offset.to_string())])) } {
-                    "Redeliver to " (text(&sink)) "…"
+                    span { "Redeliver to " (text(&sink)) "…" }
                 }
             }
         }

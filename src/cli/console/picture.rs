@@ -33,7 +33,7 @@ pub(super) fn line(title: &str, series: &Series, now: Timestamp, shown: impl Fn(
                     path.trend d=(run) {}
                 }
             }
-            span.most { "at most " (shown(highest)) }
+            span.most { @if last.is_some() { "at most " (shown(highest)) } @else { "nothing seen yet" } }
         }
     }
 }

@@ -8,6 +8,8 @@
 //!   as what they are, in a frame.
 //! * **Bounded.** Of a long text the beginning is shown, and that it is only that.
 
+use std::fmt::Write;
+
 use maud::{Markup, PreEscaped, Render};
 
 #[cfg(test)]
@@ -19,8 +21,8 @@ const SHORT: usize = 160;
 /// So many bytes of a JSON text.
 const LONG: usize = 200_000;
 
-/// How far a level of JSON stands in.
-const INDENT: &str = "  ";
+/// The deepest level of JSON that stands in further than the one above it.
+const DEEPEST: usize = 12;
 
 /// A text of others, in a line of ours.
 pub(super) fn text(text: &str) -> Markup {
@@ -100,8 +102,9 @@ pub(super) struct Json<'a>(pub(super) &'a str);
 impl Render for Json<'_> {
     fn render_to(&self, html: &mut String) {
         html.push_str("<pre class=\"json\" tabindex=\"0\">");
+        html.push_str("<span class=\"l d0\">");
         let is_cut = Layout::default().lay_out(self.0, html);
-        html.push_str("</pre>");
+        html.push_str("</span></pre>");
         if is_cut {
             html.push_str("<p class=\"note\">The text is longer than is shown here. The raw bytes are whole.</p>");
         }
@@ -158,9 +161,9 @@ impl Layout {
         false
     }
 
+    /// Begins a line. How far it stands in is its class: a style of its own is not allowed.
     fn line(&self, html: &mut String) {
-        html.push('\n');
-        (0..self.depth.min(60)).for_each(|_| html.push_str(INDENT));
+        let _ = write!(html, "</span><span class=\"l d{}\">", self.depth.min(DEEPEST));
     }
 }
 

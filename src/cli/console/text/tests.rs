@@ -25,7 +25,7 @@ fn texts_are_no_markup_and_show_what_does_not_show() {
 #[test]
 fn json_stands_a_member_a_line_with_its_numbers_as_they_are() {
     let html = Json(r#"{"a":[1e400,{}],"b\"":"</pre>\u202e"}"#).render().into_string();
-    for part in ["<bdi>1e400</bdi>", "{}", "&lt;/pre&gt;\\u202e", "class=\"k\"", "\n  "] {
+    for part in ["<bdi>1e400</bdi>", "{}", "&lt;/pre&gt;\\u202e", "class=\"k\"", "class=\"l d2\""] {
         assert!(html.contains(part), "{part}: {html}");
     }
     assert_eq!(html.matches("</pre>").count(), 1);
