@@ -154,6 +154,7 @@ impl Sqlite {
         let (table, search) = (self.table(), self.search_table());
         let query = statement.parameter(Value::Text(fts(words, self.settings.search)));
         let mut ids = String::new();
+        // By the index of the time: without the sign each would look at all rows in the order of their ids.
         if let Window::Times { after: Some(after), through } = window {
             let after = statement.parameter(Value::Text(format!("{after:.3}")));
             let mut within = format!("\"time\" > {after}");
@@ -162,8 +163,8 @@ impl Sqlite {
                 within.push_str(&format!(" and \"time\" <= {through}"));
             }
             ids = format!(
-                " and rowid >= (select min(id) from {table} where {within}) \
-                 and rowid <= (select max(id) from {table} where {within})"
+                " and rowid >= (select min(+id) from {table} where {within}) \
+                 and rowid <= (select max(+id) from {table} where {within})"
             );
         }
         let found = format!("select rowid from {search} where {search} match {query}{ids}");
