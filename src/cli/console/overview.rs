@@ -240,7 +240,7 @@ fn signers(report: &Report) -> Markup {
             section aria-labelledby="signers" {
                 h2 #signers { "Signers" }
                 p.sub { "The configured members of the oracle network. An event needs " (required) " of them. One that was rotated out falls silent." }
-                div.scroll role="region" aria-label="Signers" tabindex="0" {
+                div.scroll role="region" aria-label="Table of signers" tabindex="0" {
                     table {
                         thead { tr { th scope="col" { "Signer" } th scope="col" { "Last counted" } th scope="col" { "Channels" } } }
                         tbody {
@@ -266,7 +266,7 @@ fn instances(Cluster { instances, channels, heartbeat_error }: &Cluster) -> Mark
         section aria-labelledby="instances" {
             h2 #instances { "Instances" }
             @if let Some(error) = heartbeat_error { p.notice.bad { "No heartbeat, and this is what was seen before: " (whole(error)) } }
-            div.scroll role="region" aria-label="Instances" tabindex="0" {
+            div.scroll role="region" aria-label="Table of instances" tabindex="0" {
                 table {
                     thead { tr { th scope="col" { "Instance" } th scope="col" { "Channels" } th scope="col" { "Does not configure" } } }
                     tbody {

@@ -32,6 +32,7 @@ async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers
     browser.until("it is verified", "return document.body.innerText.includes('Verified again at')").await;
     let text = browser.text().await;
     assert!(text.contains("The proof holds: 4 of 4") && text.contains("Signed by the network"), "{text}");
+    browser.run("scrollTo(0, 0)").await;
     browser.press("Redeliver to").await;
     browser.until("it is asked", "return document.body.innerText.includes('Redeliver the event?')").await;
     browser.press("Redeliver the event").await;

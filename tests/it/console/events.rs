@@ -176,13 +176,12 @@ async fn one_event_shows_what_was_signed_and_by_whom_and_a_row_that_was_changed_
     .unwrap();
     let page = visitor.get(&path).await;
     assert!(page.body.contains("the row was changed"), "{page:?}");
-    rows.execute(
-        "update events set record = replace(record, 'verifiable_event\":\"ey', 'verifiable_event\":\"eY')",
-        [],
-    )
-    .unwrap();
+    let cut = "instr(record, '\"verifiable_event\":\"') + 60";
+    let change = format!("update events set record = substr(record, 1, {cut}) || 'AAAA' || substr(record, {cut} + 5)");
+    rows.execute(&change, []).unwrap();
     let page = visitor.get(&path).await;
-    assert!(page.body.contains("The proof does not hold") && page.body.contains("Claims to be signed"), "{page:?}");
+    assert!(page.body.contains("The proof does not hold"), "{page:?}");
+    assert!(page.body.contains("When it was delivered it was"), "{page:?}");
 }
 
 #[tokio::test]

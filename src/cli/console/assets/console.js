@@ -53,6 +53,15 @@
         }
     });
 
+    // An address says what is chosen, and nothing of what is not.
+    for (const form of document.querySelectorAll("form[method=get]")) {
+        form.addEventListener("formdata", ({ formData }) => {
+            const filled = [...formData].filter(([, value]) => value !== "");
+            for (const name of new Set(formData.keys())) formData.delete(name);
+            for (const [name, value] of filled) formData.append(name, value);
+        });
+    }
+
     const rows = () => [...document.querySelectorAll("tr[data-row] a.open")];
     const step = (by) => {
         const all = rows();
