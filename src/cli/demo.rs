@@ -169,14 +169,12 @@ async fn publish(simulator: &Simulator) {
 
 fn configuration(service: &Announcement, directory: &std::path::Path, with_table: bool) -> String {
     let signers: Vec<_> = service.valid_signers.iter().map(ToString::to_string).collect();
-    let (also, table) = match with_table {
-        false => (String::new(), String::new()),
-        true => {
-            let path = directory.join("events.db");
-            let table =
-                format!("\n[sinks.{TABLE}]\ntype = \"sqlite\"\npath = {:?}\nsearch = \"words\"\n", path.display());
-            (format!(", {TABLE:?}"), table)
-        }
+    let (also, table) = if with_table {
+        let path = directory.join("events.db");
+        let table = format!("\n[sinks.{TABLE}]\ntype = \"sqlite\"\npath = {:?}\nsearch = \"words\"\n", path.display());
+        (format!(", {TABLE:?}"), table)
+    } else {
+        (String::new(), String::new())
     };
     format!(
         "[api]\nbase_url = {:?}\napi_key = {:?}\nidle_wait = \"500ms\"\n\n\

@@ -278,10 +278,10 @@ fn enter(access: &Access, query: &str) -> Response {
             let cookie = format!("{}={cookie}; Path=/; HttpOnly; SameSite=Strict", access.cookie);
             let page = page::bare(
                 "Welcome",
-                html! {
+                &html! {
                     meta http-equiv="refresh" content="0; url=/";
                 },
-                html! {
+                &html! {
                     p { "This browser is let in now. " a href="/" { "Go on to the events" } }
                 },
             );
@@ -302,8 +302,8 @@ fn enter(access: &Access, query: &str) -> Response {
 fn locked(status: StatusCode, why: &str) -> Response {
     let page = page::bare(
         "Not let in",
-        html! {},
-        html! {
+        &html! {},
+        &html! {
             p { (why) }
             p { "The address that " code { "channeld console" } " prints lets one browser in. A browser that is in can let in \
                 another, by " em { "Another browser" } " at the foot of its pages." }
@@ -323,7 +323,7 @@ pub(super) async fn harden(mut response: Response) -> Response {
 /// Asks whether another browser is to be let in.
 pub(super) async fn invite_page(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
     let shell = Shell::of(&state, &visitor, "Another browser", "").await;
-    shell.page(html! {
+    shell.page(&html! {
         h1 { "Let another browser in" }
         p.lead { "You get an address that works once, for ten minutes. Whoever opens it sees and may do what you may." }
         @if visitor.read_only {
@@ -347,7 +347,7 @@ pub(super) async fn invite(
     info!(browser = visitor.number, "an address for another browser was asked for");
     let address = format!("http://{}/enter?token={token}", host(&headers).unwrap_or_default());
     let shell = Shell::of(&state, &visitor, "Another browser", "").await;
-    shell.page(html! {
+    shell.page(&html! {
         h1 { "An address for another browser" }
         p.lead { "It works once, for ten minutes." }
         (page::copied("The address", &address))

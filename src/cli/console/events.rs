@@ -53,7 +53,7 @@ pub(super) async fn list(
         Source::Table(table) => of_table(&state, &shell, table, &query).await,
         Source::Service(why) => service::list(&state, &shell, &query, why).await,
     };
-    shell.page(content)
+    shell.page(&content)
 }
 
 async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) -> Markup {

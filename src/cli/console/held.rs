@@ -38,7 +38,7 @@ pub(super) async fn list(Of(state): Of<Arc<State>>, Extension(visitor): Extensio
     let quarantine = state.link.ask(&ListQuarantine { channel: None }).await;
     let dead = state.link.ask(&ListDeadLetters { channel: None, sink: None }).await;
     let shell = Shell::of(&state, &visitor, "Held back", "/held").await;
-    shell.page(html! {
+    shell.page(&html! {
         div.heading { div {
             h1 { "Held back" }
             p.sub { "What was rejected and what a sink has given up. Nothing of it is lost, and nothing of it goes by itself." }
@@ -173,7 +173,7 @@ pub(super) fn advice(reason: &str) -> Markup {
     let Some(Advice { name, summary, text }) = explain::advice(reason, WIDTH) else { return html! {} };
     html! {
         details.advice {
-            summary { (summary) }
+            summary { (summary) ": what to do" }
             pre.runbook tabindex="0" { (text) }
             p.note { "As " code { "channeld explain '" (name) "'" } " says it." }
         }
@@ -202,7 +202,7 @@ pub(super) async fn confirm(
         return page::problem(&state, &visitor, StatusCode::FORBIDDEN, why).await;
     }
     let shell = Shell::of(&state, &visitor, action.title(), "").await;
-    shell.page(html! {
+    shell.page(&html! {
         div.confirm {
             h1 { (action.title()) "?" }
             @for said in action.will() { p { (said) } }

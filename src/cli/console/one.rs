@@ -41,8 +41,9 @@ struct Found {
     json: Bytes,
     /// The service's event alone, where it is there.
     event: Option<Bytes>,
-    /// What its finder says of its proof.
+    /// What its finder says of its proof, and what is to be said where the verifier says something else.
     said: Badge,
+    otherwise: &'static str,
     journey: Vec<Step>,
     /// What may be done with it.
     actions: Markup,
@@ -125,6 +126,7 @@ pub(super) async fn delivered(
         json: Bytes::from(found.record.clone()),
         event,
         said: Badge::of(&row.verification),
+        otherwise: "When it was delivered it was ",
         journey,
         actions,
         notice: html! {},
@@ -208,6 +210,7 @@ pub(super) async fn at_service(
         json: raw.json.clone(),
         event: Some(raw.json),
         said,
+        otherwise: "A moment ago it was ",
         journey,
         actions: html! {},
         notice: html! {
@@ -269,6 +272,7 @@ pub(super) async fn quarantined(
         event: Some(json.clone()),
         json,
         said: Badge::Rejected,
+        otherwise: "Its proof alone does not decide. For the reason above it is ",
         journey,
         actions,
         notice,
@@ -325,6 +329,7 @@ pub(super) async fn dead_letter(
         event: Some(json.clone()),
         json,
         said: if is_signed { Badge::Verified } else { Badge::Unsigned },
+        otherwise: "When it was offered it was ",
         journey,
         actions,
         notice: html! {
@@ -387,7 +392,7 @@ async fn show(state: &State, visitor: &Visitor, found: Found, raw: &str, query: 
     let verdict = examined.as_ref().map_or(found.said, |examined| Badge::of(examined.outcome.status));
     // Also who asked for nothing is told where the two differ.
     let differs = examined.is_some() && verdict != found.said;
-    shell.page(html! {
+    shell.page(&html! {
         nav.crumbs aria-label="Where this is" { a href="/" { "Events" } " / " (text(&found.channel)) " / " (found.offset) }
         div.heading {
             div {
@@ -403,7 +408,7 @@ async fn show(state: &State, visitor: &Visitor, found: Found, raw: &str, query: 
         (found.notice)
         @match &examined {
             None => p.notice.warn { "Nothing says how to verify this channel's events: it is not configured." },
-            Some(examined) => (said(examined, is_again, differs, found.said)),
+            Some(examined) => (said(examined, is_again, differs.then_some((found.otherwise, found.said)))),
         }
         (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
         @if let Some(examined) = &examined { (proof::show(examined)) }
@@ -434,7 +439,7 @@ fn examine(json: &Bytes, verifier: Verifier) -> Examined {
 }
 
 /// What the verifier says, in a sentence.
-fn said(examined: &Examined, is_again: bool, differs: bool, before: Badge) -> Markup {
+fn said(examined: &Examined, is_again: bool, otherwise: Option<(&str, Badge)>) -> Markup {
     let (badge, sentence) = match (&examined.verdict, examined.outcome.reason) {
         (Some(Verdict::Verified(verified)), None) => {
             let proof = verified.proof();
@@ -471,7 +476,7 @@ fn said(examined: &Examined, is_again: bool, differs: bool, before: Badge) -> Ma
             div {
                 p { strong { @if is_again { "Verified again at " (time(Some(Timestamp::now()))) " UTC. " } } (whole(&sentence)) }
                 @if is_again { p.sub { "Checked with the signers that are configured now, in " (examined.took.as_micros() / 1000) " ms." } }
-                @if differs { p.bad { "When it was delivered it was " (before.show()) "." } }
+                @if let Some((otherwise, before)) = otherwise { p.bad { (otherwise) (before.show()) "." } }
             }
         }
     }
@@ -479,7 +484,7 @@ fn said(examined: &Examined, is_again: bool, differs: bool, before: Badge) -> Ma
 
 /// What was signed on the one side, everything else on the other.
 fn side_by_side(found: &Found, verdict: Badge, decoded: Option<&str>) -> Markup {
-    let rest = found.event.as_ref().map(|event| without_proof(event));
+    let rest = found.event.as_ref().map(without_proof);
     html! {
         div.sides {
             section.side.signed.claimed[verdict != Badge::Verified] aria-labelledby="signed" {

@@ -31,7 +31,7 @@ const WITH_PICTURES: usize = 40;
 pub(super) async fn show(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
     let content = content(&state, visitor.read_only).await;
     let shell = Shell::of(&state, &visitor, "Daemon", "/daemon").await;
-    shell.page(html! { div #now data-again="/daemon/now" { (content) } })
+    shell.page(&html! { div #now data-again="/daemon/now" { (content) } })
 }
 
 /// What of the page changes.

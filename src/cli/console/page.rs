@@ -109,7 +109,7 @@ impl Shell {
         self.read_only
     }
 
-    pub(super) fn page(&self, content: Markup) -> Response {
+    pub(super) fn page(&self, content: &Markup) -> Response {
         let state = match self.ready {
             Some(true) => html! { a.state.good href="/daemon" { span.dot {} "ready" } },
             Some(false) => html! { a.state.bad href="/daemon" { span.dot {} "not ready" } },
@@ -125,8 +125,8 @@ impl Shell {
         };
         document(
             &self.title,
-            html! {},
-            html! {
+            &html! {},
+            &html! {
                 header.top {
                     a.skip href="#main" { "Skip to the content" }
                     a.mark href="/" { svg viewBox="0 0 32 32" aria-hidden="true" {
@@ -159,11 +159,11 @@ impl Shell {
 }
 
 /// A page without a way to others.
-pub(super) fn bare(title: &str, head: Markup, content: Markup) -> Response {
-    document(title, head, html! { main.bare id="main" { h1 { (title) } (content) } })
+pub(super) fn bare(title: &str, head: &Markup, content: &Markup) -> Response {
+    document(title, head, &html! { main.bare id="main" { h1 { (title) } (content) } })
 }
 
-fn document(title: &str, head: Markup, body: Markup) -> Response {
+fn document(title: &str, head: &Markup, body: &Markup) -> Response {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -190,7 +190,7 @@ pub(super) async fn nowhere(Of(state): Of<Arc<State>>, Extension(visitor): Exten
 /// A page that says why there is no other.
 pub(super) async fn problem(state: &State, visitor: &Visitor, status: StatusCode, why: &str) -> Response {
     let shell = Shell::of(state, visitor, "Not shown", "").await;
-    let page = shell.page(html! {
+    let page = shell.page(&html! {
         h1 { "Not shown" }
         p.lead { (whole(why)) }
         p { a href="/" { "To the events" } }

@@ -1,5 +1,7 @@
 //! Small pictures of a quantity over the last hour.
 
+use std::fmt::Write;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 
@@ -56,7 +58,7 @@ fn runs(series: &Series, now: Timestamp, highest: f64) -> Vec<String> {
         let x = WIDTH * (1.0 - age / HOUR);
         let y = if highest > 0.0 { (HEIGHT - 1.0) - (HEIGHT - 5.0) * value / highest } else { HEIGHT - 1.0 };
         match runs.last_mut().filter(|_| goes_on) {
-            Some(run) => run.push_str(&format!(" L{x:.1} {y:.1}")),
+            Some(run) => drop(write!(run, " L{x:.1} {y:.1}")),
             None => runs.push(format!("M{x:.1} {y:.1}")),
         }
         goes_on = true;

@@ -108,7 +108,7 @@ fn row(known: &ConfiguredChannel, verdict: &Verdict) -> Row {
         ..Row::default()
     };
     let Some(event) = event else { return row };
-    row.kind = event.kind.as_ref().to_owned();
+    event.kind.as_ref().clone_into(&mut row.kind);
     row.status = event.payload.status.as_deref().map(str::to_owned);
     row.time = event.payload.timestamp.and_then(|second| jiff::Timestamp::from_second(second).ok());
     let signed = event.payload.signed.as_deref().and_then(decode);

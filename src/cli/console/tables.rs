@@ -228,7 +228,7 @@ impl Table {
             match self.window(filter, window, below, missing, deadline).await {
                 Ok(rows) => page.rows.extend(rows),
                 Err(Unread::Slow) => {
-                    page.stopped = Some(Stopped { at: windows.looked_to(window) });
+                    page.stopped = Some(Stopped { at: Windows::looked_to(window) });
                     break;
                 }
                 Err(failed) => return Err(failed),
@@ -392,7 +392,7 @@ impl Windows {
     }
 
     /// Down to when everything was looked at, where this window was not.
-    fn looked_to(&self, window: Window) -> Option<Timestamp> {
+    fn looked_to(window: Window) -> Option<Timestamp> {
         match window {
             Window::Times { through, .. } => through,
             Window::Timeless => None,

@@ -77,7 +77,7 @@ impl Console {
         let answer = visitor.get(self.address.strip_prefix(self.base()).unwrap()).await;
         assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
         let cookie = answer.headers[SET_COOKIE].to_str().unwrap();
-        visitor.cookie = cookie.split_once(';').unwrap().0.to_owned();
+        cookie.split_once(';').unwrap().0.clone_into(&mut visitor.cookie);
         visitor
     }
 }

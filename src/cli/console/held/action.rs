@@ -106,9 +106,11 @@ impl Action {
 
     /// What will happen, a sentence or two each.
     pub(super) fn will(&self) -> Vec<Markup> {
-        let which = |one: &str, all: &str| match self.offset {
-            Some(offset) => html! { (one) " " (offset.get()) " of channel " (text(&self.channel)) },
-            None => html! { (all) " of channel " (text(&self.channel)) },
+        let which = |one: &str, all: &str| {
+            html! {
+                @if let Some(offset) = self.offset { (one) " " (offset.get()) } @else { (all) }
+                " of channel " (text(&self.channel))
+            }
         };
         let sink = html! { "sink " (text(&self.sink)) };
         match self.what {

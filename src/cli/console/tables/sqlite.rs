@@ -4,6 +4,7 @@
 //!
 //! A query whose time is over is interrupted, and its connection used again.
 
+use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -64,14 +65,13 @@ impl Sqlite {
         let (file, connection) = self.connection().await?;
         let interrupt = connection.get_interrupt_handle();
         let mut working = spawn_blocking(move || (work(&connection), connection));
-        let done = match timeout_at(deadline.into(), &mut working).await {
-            Ok(done) => joined(done).await,
-            Err(_) => {
-                interrupt.interrupt();
-                joined(working.await).await
-            }
+        let done = if let Ok(done) = timeout_at(deadline.into(), &mut working).await {
+            done
+        } else {
+            interrupt.interrupt();
+            working.await
         };
-        let (answer, connection) = done;
+        let (answer, connection) = joined(done).await;
         let mut idle = lock(&self.idle);
         if idle.len() < IDLE {
             idle.push((file, connection));
@@ -160,7 +160,7 @@ impl Sqlite {
             let mut within = format!("\"time\" > {after}");
             if let Some(through) = through {
                 let through = statement.parameter(Value::Text(format!("{through:.3}")));
-                within.push_str(&format!(" and \"time\" <= {through}"));
+                let _ = write!(within, " and \"time\" <= {through}");
             }
             ids = format!(
                 " and rowid >= (select min(+id) from {table} where {within}) \
