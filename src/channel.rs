@@ -293,7 +293,8 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
             };
             tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
         } else {
-            sleep(until_next_poll(identity.id, parts.machine.began(), every)).await;
+            let next = sleep(until_next_poll(identity.id, parts.machine.began(), every));
+            tokio::select! { biased; () = shared.channel.handle.poll_asked() => {}, () = next => {} }
         }
     }
 }

@@ -23,6 +23,7 @@ mod check;
 mod cluster;
 mod completions;
 mod connect;
+mod console;
 mod cursor;
 mod dead_letters;
 mod demo;
@@ -91,6 +92,7 @@ enum Command {
     TestSink(test_sink::Args),
     #[command(subcommand)]
     Channels(channels::Command),
+    Console(console::Args),
     Status(status::Args),
     Cluster(cluster::Args),
     Health(health::Args),
@@ -187,6 +189,7 @@ impl Command {
             Self::Check(args) => Ok(check::run(config, &args).await),
             Self::TestSink(args) => test_sink::run(&args, config, out).await,
             Self::Channels(command) => channels::run(command, config, out).await,
+            Self::Console(args) => console::run(&args, config, out).await,
             Self::Status(args) => status::run(&args, config).await,
             Self::Cluster(args) => cluster::run(&args, config, out).await,
             Self::Health(args) => health::run(&args, config, out).await,

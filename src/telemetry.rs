@@ -23,6 +23,7 @@
 //! | `joined_to` | the batch that another, of `trace_id`, is offered and recorded together with |
 //! | `error` | what went wrong and what caused it, outermost first |
 //! | `kind`, `reason`, `detail` | a short constant name of what went wrong; the same of what an event is rejected for, and in words |
+//! | `by`, `request` | of `asked by an operator`: the user, and the path of the operator API |
 //! | `path`, `bytes`, `events` | a file; how large, how many |
 //! | `lines`, `window_s`, `like` | of `more lines like this were not written`: how many, in how long, and what their message is |
 //!

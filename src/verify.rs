@@ -298,6 +298,29 @@ impl Verifier {
     }
 }
 
+/// A proof taken apart, for a person to look at. No verdict: that is [`Verifier::verify`]'s.
+#[derive(Clone, Debug)]
+pub struct Dissected {
+    /// The report's bytes.
+    pub report: Vec<u8>,
+    /// What its signatures are over.
+    pub digest: Hash,
+    /// Whose key each signature recovers, in their order; `None` where it is no signature. As many as were asked for.
+    pub makers: Vec<Option<Address>>,
+}
+
+impl Dissected {
+    /// Takes a proof apart, with the makers of its first `most` signatures. `None` where its report or context cannot be read.
+    /// Costs a key recovery a signature: run it off the async threads.
+    pub fn of(ocr: &OcrProof, most: usize) -> Option<Self> {
+        let (report, context) = (hash::bytes_of(&ocr.report)?, hash::bytes_of(&ocr.context)?);
+        let digest = signed_digest(&report, &context);
+        let maker = |text: &Option<Box<str>>| signature::maker(text.as_deref()?, &digest);
+        let makers = ocr.signatures.iter().take(most).map(maker).collect();
+        Some(Self { report, digest, makers })
+    }
+}
+
 /// A record that was read.
 enum Read {
     Verdict(Verdict),

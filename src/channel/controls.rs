@@ -29,6 +29,8 @@ const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 pub struct Handle {
     board: Mutex<Board>,
     pauses: watch::Sender<Pauses>,
+    /// Fires when an operator asks for a poll.
+    polls: Notify,
     /// What its pages and events in hand take.
     pub(super) memory: Arc<ChannelMemory>,
 }
@@ -109,6 +111,16 @@ impl Handle {
     pub(super) async fn until(&self, holds: impl FnMut(&Pauses) -> bool, stop: &CancellationToken) -> bool {
         let mut pauses = self.pauses.subscribe();
         tokio::select! { biased; () = stop.cancelled() => false, held = pauses.wait_for(holds) => held.is_ok() }
+    }
+
+    /// Has a channel that waits for its next poll poll now. One that reads anyway goes on.
+    pub(crate) fn poll_now(&self) {
+        self.polls.notify_waiters();
+    }
+
+    /// Waits until an operator asks for a poll.
+    pub(super) async fn poll_asked(&self) {
+        self.polls.notified().await;
     }
 
     /// The channel as this process owns it; `None` where it does not.

@@ -1,24 +1,32 @@
 //! `channeld demo`: the simulated service and the daemon in one process.
 
+use std::convert::Infallible;
 use std::io::{self, ErrorKind, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::{Handle, Outlet, SharedParts};
-use crate::config::{Config, Text};
+use crate::channel::{Handle, Outlet, Processors, SharedParts};
+use crate::config::{self, Config, Text};
+use crate::daemon::assembly::Sinks;
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{Outcome, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
 use crate::ledger::Ledger;
+use crate::liveness::Liveness;
 use crate::metrics::Metrics;
+use crate::operator::{Operations, Process, Socket, Sources};
 use crate::retry::RetryPolicy;
 use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
 use crate::tasks::lock;
 use crate::telemetry::trace::Traces;
 use crate::telemetry::{self, Chain};
 
+use super::console::Console;
 use super::event_line::Layout;
 use super::exit::{Exit, Failure};
 
@@ -35,6 +43,12 @@ pub(super) struct Args {
     /// End after that many delivered events instead of at Ctrl-C.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
+    /// Show the demonstration in a browser too: prints an address of `channeld console`, which works once.
+    #[arg(long)]
+    console: bool,
+    /// Open that address in this desktop's browser.
+    #[arg(long, requires = "console")]
+    open: bool,
 }
 
 /// What goes wrong as it is meant to shows among the events.
@@ -43,6 +57,9 @@ const LOG: &str = "error,channeld::channel::verify::rejection=off";
 /// The name of the one channel and its one sink.
 const CHANNEL: &str = "demo";
 const SCREEN: &str = "screen";
+
+/// The table that the console reads.
+const TABLE: &str = "table";
 
 const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
 
@@ -61,7 +78,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let simulator = Simulator::start(Options::default()).await?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("channeld.toml");
-    std::fs::write(&file, configuration(simulator.announcement(), directory.path()))?;
+    std::fs::write(&file, configuration(simulator.announcement(), directory.path(), args.console))?;
     let config = Config::of(Text::read(Some(&file))?, [])?.config;
     telemetry::init_plain(&config.log);
 
@@ -69,9 +86,14 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
     let layout = Mutex::new(Layout::of_stdout([]));
     let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default(), layout });
-    let sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
+    let mut sinks: Sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;
-    let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
+    let processors = Arc::<Processors>::default();
+    let parts = SharedParts::new(ledgers, processors.clone(), Metrics::default(), Traces::default());
+    if let Some(table) = config.sinks.get(TABLE) {
+        let sink = table.settings.build(TABLE, &parts.open_files, &parts.metrics)?;
+        sinks.insert(TABLE.to_owned(), Outlet::new(TABLE, sink, SINK_RETRY));
+    }
     let channels = assembly::channels(&config, &client, &sinks, &parts);
 
     let handle = parts.handles.of(config.channels[0].channel.id);
@@ -79,10 +101,18 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let stop = CancellationToken::new();
     let mut supervisor = Supervisor::new(&stop);
     supervisor.follow(&channels, config.shutdown_grace);
+    let beside = async {
+        if args.console {
+            in_a_browser(&config, &parts, processors, args.open).await
+        } else {
+            std::future::pending().await
+        }
+    };
     let outcome = tokio::select! {
         outcome = supervisor.ended() => outcome,
         () = publish(&simulator) => supervisor.ended().await,
         () = show_rejected(&handle, &screen) => supervisor.ended().await,
+        failure = beside => return Err(failure),
         _ = signals.next() => {
             stop.cancel();
             supervisor.ended().await
@@ -93,6 +123,39 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let shown = *lock(&screen.shown);
     say(&summary(&shown, ledger.as_deref().map_or(0, quarantined), began.elapsed()))?;
     Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
+}
+
+/// Serves the console, and the control socket that it asks. Does not end, unless it fails.
+async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Processors>, open: bool) -> StartError {
+    let serving = async {
+        let process = Process { pid: std::process::id(), started: Timestamp::now() };
+        // Nothing changes the demonstration's configuration.
+        let (asks, _) = mpsc::channel(1);
+        let operations = watch::Sender::new(Arc::new(Operations {
+            ledgers: parts.ledgers.clone(),
+            handles: parts.handles.clone(),
+            recent: parts.recent.clone(),
+            daemon: Some((process, asks)),
+            cluster: None,
+            channels: config.channels.iter().map(config::Channel::for_operator).collect(),
+        }));
+        let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
+        let sources =
+            Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };
+        let socket = Socket::listen(&config.state.path)?;
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let console = Console::open(config, listen, Some(TABLE), false).await?;
+        console.say_address(open);
+        tokio::select! {
+            never = socket.serve(sources) => match never {},
+            never = console.serve() => match never {},
+            () = liveness.beat() => Ok::<Infallible, StartError>(std::future::pending().await),
+        }
+    };
+    match serving.await {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
 }
 
 /// Publishes a backlog with a late proof and a forgery in it, then one event after another. Does not end.
@@ -127,15 +190,22 @@ async fn show_rejected(handle: &Handle, screen: &Screen) {
     }
 }
 
-fn configuration(service: &Announcement, directory: &std::path::Path) -> String {
+fn configuration(service: &Announcement, directory: &std::path::Path, with_table: bool) -> String {
     let signers: Vec<_> = service.valid_signers.iter().map(ToString::to_string).collect();
+    let (also, table) = if with_table {
+        let path = directory.join("events.db");
+        let table = format!("\n[sinks.{TABLE}]\ntype = \"sqlite\"\npath = {:?}\nsearch = \"words\"\n", path.display());
+        (format!(", {TABLE:?}"), table)
+    } else {
+        (String::new(), String::new())
+    };
     format!(
         "[api]\nbase_url = {:?}\napi_key = {:?}\nidle_wait = \"500ms\"\n\n\
          [verification]\norg_id = {:?}\nvalid_signers = {signers:?}\nmin_required_signatures = {}\n\n\
          [state]\npath = {:?}\n\n\
          [admin]\nlisten = \"\"\n\n[log]\nlevel = {LOG:?}\n\n\
-         [channels.{CHANNEL}]\nid = \"{}\"\nsinks = [{SCREEN:?}]\n\n\
-         [sinks.{SCREEN}]\ntype = \"stdout\"\n",
+         [channels.{CHANNEL}]\nid = \"{}\"\nsinks = [{SCREEN:?}{also}]\n\n\
+         [sinks.{SCREEN}]\ntype = \"stdout\"\n{table}",
         service.base_url,
         service.api_key,
         service.org_id,

@@ -104,6 +104,20 @@ pub(super) fn run(Args { reason, json }: &Args, out: &mut impl Write) -> Result<
     say(out, format!("{reason}: {}\n\n{}", topic.kind.about(), text.trim_end()))
 }
 
+/// What the runbook says of a reason, or of a line of `health --ready`.
+pub(super) struct Advice {
+    pub(super) name: String,
+    pub(super) summary: String,
+    pub(super) text: String,
+}
+
+/// What the runbook says, in lines of so many columns; nothing where it says nothing.
+pub(super) fn advice(reason: &str, width: usize) -> Option<Advice> {
+    let topics = runbook::topics();
+    let (topic, name) = runbook::find(&topics, reason)?;
+    Some(Advice { name: name.to_owned(), summary: topic.summary.clone(), text: topic.text(width) })
+}
+
 /// Every reason with a line each, in the order of the runbook.
 fn list(topics: &[Topic]) -> String {
     let mut lines = Vec::new();

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::unistd::{User, geteuid};
 use serde::Serialize;
 
 use super::connect::configured;
@@ -31,6 +32,9 @@ const MAX_WAIT: Duration = Duration::from_secs(3);
 
 /// Between two tries.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// So many characters of a user's name are logged.
+const MOST_OF_A_NAME: usize = 80;
 
 /// Asks for what the command line says.
 pub(super) struct Operator {
@@ -112,8 +116,17 @@ impl Operator {
     pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
         let path = &self.config.state.path;
         let doing = format!("the daemon on the state in {} could not be asked", path.display());
-        Ok(operator::ask(path, request).await.map_err(Failure::io(doing))?.transpose()?)
+        Ok(operator::ask(path, request, &who()).await.map_err(Failure::io(doing))?.transpose()?)
     }
+}
+
+/// The user who asks, for the log: their name and, behind `sudo`, whose it was before.
+pub(super) fn who() -> String {
+    let uid = geteuid();
+    let name = User::from_uid(uid).ok().flatten().map_or_else(|| format!("user {uid}"), |user| user.name);
+    let before = std::env::var("SUDO_USER").ok().filter(|before| !before.is_empty() && *before != name);
+    let who = before.map_or_else(|| name.clone(), |before| format!("{before} as {name}"));
+    who.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(MOST_OF_A_NAME).collect()
 }
 
 /// Whether there is a state, and it is ours.

@@ -28,7 +28,7 @@ mod same;
 pub(super) mod tests;
 
 use input::Inputs;
-use outcome::Outcome;
+pub(super) use outcome::Outcome;
 
 /// Inputs that are verified on every processor while others are read.
 const BATCH: usize = 200;

@@ -200,6 +200,13 @@ pub struct SetPaused {
     pub until: Option<Timestamp>,
 }
 
+/// Has a channel that waits for its next poll poll now. Answered is when that was asked: once the channel's `last_poll` is
+/// later, it has been done.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PollNow {
+    pub channel: String,
+}
+
 /// Show the cursors: the last offset up to which everything was delivered, set aside for its late proof, or quarantined.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ListCursors {

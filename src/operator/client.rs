@@ -4,21 +4,39 @@ use std::io;
 use std::path::Path;
 
 use axum::body::{Body, to_bytes};
-use axum::http::{self, Method, StatusCode, header};
+use axum::http::{self, HeaderValue, Method, StatusCode, header};
+use bytes::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
+use super::request::BY;
 use super::{Refusal, Request, socket};
 use crate::ledger::store::shared::Asked;
 
 /// The size of an answer, in bytes.
 pub(super) const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
-/// Asks the daemon whose state is in `directory`; `None` where none listens. Where it does not answer, what was asked may
-/// have been done.
-pub(crate) async fn ask<R: Request>(directory: &Path, request: &R) -> io::Result<Option<Result<R::Answer, Refusal>>> {
+/// Asks the daemon whose state is in `directory`; `None` where none listens. `by` says who asks, for the daemon's log. Where
+/// it does not answer, what was asked may have been done.
+pub(crate) async fn ask<R: Request>(
+    directory: &Path,
+    request: &R,
+    by: &str,
+) -> io::Result<Option<Result<R::Answer, Refusal>>> {
+    let answer = send(directory, asked(request), by).await?;
+    Ok(answer.map(|(status, body)| decode(status, &body)))
+}
+
+/// The daemon's metrics, in Prometheus's text format; `None` where none listens.
+pub(crate) async fn metrics(directory: &Path) -> io::Result<Option<String>> {
+    let asked = Asked { method: Method::GET.to_string(), path: "/metrics".to_owned(), body: Vec::new() };
+    let answer = send(directory, asked, "").await?.filter(|(status, _)| status.is_success());
+    Ok(answer.map(|(_, body)| String::from_utf8_lossy(&body).into_owned()))
+}
+
+async fn send(directory: &Path, asked: Asked, by: &str) -> io::Result<Option<(StatusCode, Bytes)>> {
     use io::ErrorKind::{ConnectionRefused, InvalidInput, NotFound};
     let daemon = match UnixStream::connect(directory.join(socket::NAME)).await {
         Ok(daemon) => daemon,
@@ -27,11 +45,14 @@ pub(crate) async fn ask<R: Request>(directory: &Path, request: &R) -> io::Result
     };
     let (mut sender, connection) = http1::handshake(TokioIo::new(daemon)).await.map_err(io::Error::other)?;
     let asking = async {
-        let request = http_request(asked(request)).expect("an encoded path and these headers are well formed");
+        let mut request = http_request(asked).expect("an encoded path and these headers are well formed");
+        if let Some(by) = HeaderValue::from_str(by).ok().filter(|by| !by.is_empty()) {
+            request.headers_mut().insert(BY, by);
+        }
         let answer = sender.send_request(request).await.map_err(io::Error::other)?;
         let status = answer.status();
         let body = to_bytes(Body::new(answer.into_body()), MAX_ANSWER).await.map_err(io::Error::other)?;
-        Ok(decode(status, &body))
+        Ok((status, body))
     };
     tokio::select! {
         answer = asking => answer.map(Some),

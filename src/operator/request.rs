@@ -4,22 +4,29 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
+use tracing::info;
 
 use super::api::{
     AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
-    GetCluster, GetStatus, ListCursors, ListDeadLetters, ListQuarantine, QuarantinedEvent, Redeliver,
+    GetCluster, GetStatus, ListCursors, ListDeadLetters, ListQuarantine, PollNow, QuarantinedEvent, Redeliver,
     RedeliverDeadLetters, Refusal, Reload, Retried, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter,
     ShowQuarantined, TailedDeliveries, WatchTail,
 };
 use super::{Changes, Cluster, Operations, Report};
 use crate::event::Offset;
 use crate::ledger::{Lost, Quarantined};
+use crate::telemetry::ALWAYS;
+
+/// The header that says who asks.
+pub(super) const BY: &str = "channeld-by";
 
 /// A request of the operator API.
 pub(crate) trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
@@ -84,6 +91,7 @@ requests! {
     GET "/cursors": ListCursors => Vec<Entry<CursorPosition>>, list_cursors;
     POST "/state/acknowledge": AcknowledgeLost => Option<Lost>, acknowledge_lost;
     POST "/reload": Reload => Changes, reload;
+    POST "/poll": PollNow => Timestamp, poll_now;
     POST "/pause": SetPaused => bool, set_paused;
     POST "/cursors": SetCursors => Vec<CursorMove>, set_cursors;
     POST "/quarantine/retry": RetryQuarantined => Vec<Retried>, retry_quarantined;
@@ -95,9 +103,21 @@ requests! {
 
 fn route<R: Request>() -> MethodRouter<Service> {
     match R::METHOD {
-        Method::POST => post(async |State(service), Json(request): Json<R>| answer(service, request).await),
+        Method::POST => post(async |State(service), headers: HeaderMap, Json(request): Json<R>| {
+            note(&headers, &request);
+            answer(service, request).await
+        }),
         _ => get(async |State(service), Query(request): Query<R>| answer(service, request).await),
     }
+}
+
+/// Logs who asks for a change, where that is said: the lines about what is changed follow it. Bodies are not logged.
+fn note<R: Request>(headers: &HeaderMap, request: &R) {
+    let Some(by) = headers.get(BY).and_then(|by| by.to_str().ok()) else { return };
+    let said = serde_json::to_value(request).unwrap_or_default();
+    let said = said.get("which").unwrap_or(&said);
+    let text = |member| said.get(member).and_then(Value::as_str);
+    info!(target: ALWAYS, by, request = R::PATH, channel = text("channel"), sink = text("sink"), "asked by an operator");
 }
 
 async fn answer<R: Request>((operations, asker): Service, request: R) -> Result<Response, Refusal> {

@@ -3,16 +3,33 @@
 use super::hash::{Address, Hash, keccak256};
 
 const EXECUTION_ID: std::ops::Range<usize> = 1..33;
+const TIMESTAMP: std::ops::Range<usize> = 33..37;
+const DON_ID: std::ops::Range<usize> = 37..41;
+const DON_CONFIG_VERSION: std::ops::Range<usize> = 41..45;
 const WORKFLOW_ID: std::ops::Range<usize> = 45..77;
+const WORKFLOW_NAME: std::ops::Range<usize> = 77..87;
 const OWNER: std::ops::Range<usize> = 87..107;
+const REPORT_ID: std::ops::Range<usize> = 107..109;
 const PAYLOAD: usize = 109;
 
 /// The shortest report: the header's 109 bytes and a hash.
 pub const OCR_REPORT_LENGTH: usize = PAYLOAD + 32;
 
-/// A report's fields, as far as a verdict depends on them or a record names them.
+/// A report's fields. A verdict depends on the owner and the payload alone.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report<'a> {
+    /// The version of this layout.
+    pub version: u8,
+    /// When the network made it, Unix seconds.
+    pub timestamp: u32,
+    /// The oracle network.
+    pub don_id: u32,
+    /// The version of that network's configuration.
+    pub don_config_version: u32,
+    /// The workflow's name, ten bytes, as the network shortens it.
+    pub workflow_name: &'a [u8],
+    /// Which of the workflow's reports it is, two bytes.
+    pub report_id: &'a [u8],
     /// The run of the workflow that emitted it.
     pub execution_id: Hash,
     /// The workflow.
@@ -32,7 +49,19 @@ impl<'a> Report<'a> {
         let workflow_owner = Address(report[OWNER].try_into().ok()?);
         let hash = |at: std::ops::Range<usize>| Some(Hash(report[at].try_into().ok()?));
         let (execution_id, workflow_id) = (hash(EXECUTION_ID)?, hash(WORKFLOW_ID)?);
-        Some(Self { execution_id, workflow_id, workflow_owner, payload: &report[PAYLOAD..] })
+        let number = |at: std::ops::Range<usize>| Some(u32::from_be_bytes(report[at].try_into().ok()?));
+        Some(Self {
+            version: report[0],
+            timestamp: number(TIMESTAMP)?,
+            don_id: number(DON_ID)?,
+            don_config_version: number(DON_CONFIG_VERSION)?,
+            workflow_name: &report[WORKFLOW_NAME],
+            report_id: &report[REPORT_ID],
+            execution_id,
+            workflow_id,
+            workflow_owner,
+            payload: &report[PAYLOAD..],
+        })
     }
 }
 

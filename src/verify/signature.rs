@@ -54,6 +54,11 @@ impl Recoverable {
     }
 }
 
+/// Whose key a signature over `digest` recovers; `None` where it is no signature.
+pub(super) fn maker(text: &str, digest: &Hash) -> Option<Address> {
+    Recoverable::parse(text)?.recover(digest).map(|key| address_of(&key))
+}
+
 /// The address of a public key: the last 20 bytes of the hash of its two coordinates.
 pub(super) fn address_of(key: &VerifyingKey) -> Address {
     let point = key.to_sec1_point(false);

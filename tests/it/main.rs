@@ -8,6 +8,7 @@ mod support;
 
 mod cluster;
 mod config;
+mod console;
 mod crash;
 mod delivery;
 mod deploy;

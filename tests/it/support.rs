@@ -1,9 +1,11 @@
 //! What the tests of the whole daemon stand on.
 
 mod admin;
+mod browser;
 mod clock;
 mod collector;
 mod command;
+mod console;
 mod daemon;
 mod files;
 #[cfg(feature = "kafka")]
@@ -32,9 +34,11 @@ mod tracer;
 mod wait;
 
 pub(crate) use admin::{Admin, Answered, value};
+pub(crate) use browser::Browser;
 pub(crate) use clock::Clock;
 pub(crate) use collector::{Collector, Manner, Span};
 pub(crate) use command::{Told, signal};
+pub(crate) use console::{Answer, Console, Visitor};
 pub(crate) use daemon::{Daemon, Log};
 pub(crate) use files::{Files, place};
 #[cfg(feature = "kafka")]

@@ -15,10 +15,10 @@ const MISMATCH: &str = "record-mismatch";
 
 /// A verdict on one input, as a program reads it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Outcome {
+pub(in crate::cli) struct Outcome {
     event_id: Option<EventId>,
-    pub(super) status: &'static str,
-    reason: Option<&'static str>,
+    pub(in crate::cli) status: &'static str,
+    pub(in crate::cli) reason: Option<&'static str>,
     signers: Vec<Address>,
 }
 
@@ -33,6 +33,17 @@ impl Outcome {
         let mut verdicts = verifier.verify_all(raw).into_iter();
         let mut outcome = |located: Located<'_>| located.outcome(&verdicts.next().expect("a verdict for each event"));
         located.into_iter().map(|located| located.map_or_else(|rejected| rejected, &mut outcome)).collect()
+    }
+
+    /// As [`of_all`](Self::of_all) of one object, with the verdict on the event in it, where there is one.
+    pub(in crate::cli) fn examine(object: &Bytes, verifier: &Verifier) -> (Self, Option<Verdict>) {
+        match Located::read(object) {
+            Err(rejected) => (rejected, None),
+            Ok(located) => {
+                let verdict = verifier.verify(located.raw.clone());
+                (located.outcome(&verdict), Some(verdict))
+            }
+        }
     }
 
     fn rejected(event_id: Option<EventId>, reason: &'static str) -> Self {

@@ -19,13 +19,13 @@ async fn each_breach_is_found_and_a_takeover_is_none() {
         (commit(2, 2, 3, "6"), None),
         (commit(1, 1, 3, "4"), Some("the cursor went back")),
         (commit(1, 1, 3, "null"), Some("the cursor went back")),
-        (commit(2, 2, 3, "6") + &commit(1, 1, 4, "7"), Some("an epoch recorded after a later one")),
+        ([commit(2, 2, 3, "6"), commit(1, 1, 4, "7")].concat(), Some("an epoch recorded after a later one")),
         (commit(2, 1, 3, "6"), Some("several recording owners")),
     ] {
         let Some(database) = Database::new().await else { return };
         database.watch().await;
         database.change(&format!("insert into channeld.channels (channel_id) values ('{CHANNEL}')")).await;
-        database.change(&(commit(1, 1, 1, "null") + &commit(1, 1, 2, "5") + &then)).await;
+        database.change(&[commit(1, 1, 1, "null"), commit(1, 1, 2, "5"), then.clone()].concat()).await;
         let breaches = database.breaches().await;
         match found {
             Some(found) => assert!(breaches.iter().any(|breach| breach.contains(found)), "{then}: {breaches:?}"),

@@ -1,0 +1,210 @@
+//! `channeld console`: events, their proofs and the daemon, in a browser.
+//!
+//! ```text
+//! browser ──► access ──► events ──► tables     rows of a `sqlite` or `postgres` sink, read only
+//!              │           └──────► service    where there is no such sink: the service's own search
+//!              ├───────► one                   one event: what was signed and what was not, verified again
+//!              ├───────► overview ──► link     the daemon's status, asked at its control socket
+//!              └───────► held ──────► link     quarantine and dead letters; every change behind a page that says what it does
+//! ```
+//!
+//! # Invariants
+//!
+//! * **Whoever may use the control socket.** The address that is printed works once and gives a cookie; without that cookie
+//!   nothing but the style sheet is served. See `access`.
+//! * **Loopback only, and no request off the machine.** Script, style and pictures are compiled in, and the content policy
+//!   allows nothing else.
+//! * **Texts of events are texts.** They are escaped, isolated from the direction of what is around them, and show their
+//!   control characters: see `text`.
+//! * **Nothing is changed by a GET,** and each change is asked of the daemon, which logs who did it.
+//! * **Bounded.** A page has at most `MOST_ROWS` rows, and looks at events for no longer than its budget.
+//!
+//! # Cancellation
+//!
+//! Ends at a signal, whatever its clients do. What was asked of the daemon is carried out.
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tracing::warn;
+
+use super::connect::{client, configured};
+use super::exit::{Exit, Failure};
+use super::operate::{say, who};
+use crate::api::Client;
+use crate::config::Config;
+use crate::daemon::signals::Signals;
+use crate::operator::ConfiguredChannel;
+use crate::operator::server::{Bounds, serve};
+use crate::telemetry;
+
+mod access;
+mod assets;
+mod events;
+mod held;
+mod history;
+mod link;
+mod one;
+mod overview;
+mod page;
+mod picture;
+mod service;
+mod tables;
+mod text;
+
+use access::Access;
+use link::Link;
+use tables::Source;
+
+/// Of the console's clients: a person's browsers. An answer may take long to be read where it is an export.
+const BOUNDS: Bounds = Bounds { clients: 64, body: 64 * 1024, each_step: Duration::from_secs(60) };
+
+/// Show events, their proofs and the daemon in a browser.
+///
+/// Prints one address, which works once: the browser that opens it is let in by a cookie from then on, and can let in others.
+/// Runs beside the daemon as the user who may use its control socket, listens on loopback only, and asks nothing of other
+/// machines but the service and the database that are configured. Runs until it is interrupted.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where to listen: a loopback address. Port 0 lets the system choose.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
+    listen: SocketAddr,
+    /// The sink of type `sqlite` or `postgres` whose table is read [default: the first that a channel uses]
+    #[arg(long, value_name = "SINK")]
+    from: Option<String>,
+    /// Show everything and change nothing: no retry, no redelivery, no pause.
+    #[arg(long)]
+    read_only: bool,
+    /// Open the address in this desktop's browser.
+    #[arg(long)]
+    open: bool,
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| "must be an IP address and a port".to_owned())?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err("must be a loopback address, such as 127.0.0.1:8480: from another machine, come through `ssh -L`".to_owned())
+}
+
+/// Serves until a signal.
+pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let config = Config::load(file)?;
+    telemetry::init_plain(&config.log);
+    let mut signals = Signals::listen().map_err(Failure::output)?;
+    let console = Console::open(&config, args.listen, args.from.as_deref(), args.read_only).await?;
+    let address = console.offer_address();
+    say(out, &address)?;
+    anstream::eprintln!("The address works once. Ctrl-C ends the console.");
+    if args.open {
+        open_browser(&address);
+    }
+    tokio::select! { never = console.serve() => match never {}, _ = signals.next() => Ok(Exit::Done) }
+}
+
+/// A console that listens.
+pub(super) struct Console {
+    listener: TcpListener,
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+/// What its pages are made of.
+struct State {
+    access: Access,
+    link: Link,
+    channels: Vec<ConfiguredChannel>,
+    client: Client,
+    source: Source,
+}
+
+impl Console {
+    /// Listens. Nothing is asked of the daemon, the database or the service yet.
+    pub(super) async fn open(
+        config: &Config,
+        listen: SocketAddr,
+        from: Option<&str>,
+        read_only: bool,
+    ) -> Result<Self, Failure> {
+        let source = Source::of(config, from)?;
+        let (client, channels) = (client(config)?, configured(&config.channels));
+        let doing = format!("the console cannot listen on {listen}");
+        let listener = TcpListener::bind(listen).await.map_err(Failure::io(&doing))?;
+        let address = listener.local_addr().map_err(Failure::io(&doing))?;
+        let link = Link::new(config.state.path.clone(), who());
+        let access = Access::new(address.port(), read_only);
+        Ok(Self { listener, address, state: Arc::new(State { access, link, channels, client, source }) })
+    }
+
+    /// An address that works once.
+    pub(super) fn offer_address(&self) -> String {
+        self.state.access.offer_address(self.address)
+    }
+
+    /// Prints an address among other lines, and opens it where that is asked for.
+    pub(super) fn say_address(&self, open: bool) {
+        let address = self.offer_address();
+        println!("In a browser, once: {address}\n");
+        if open {
+            open_browser(&address);
+        }
+    }
+
+    /// Serves until it is dropped.
+    pub(super) async fn serve(self) -> Infallible {
+        let Self { listener, state, .. } = self;
+        let accept = async || listener.accept().await.map(|(client, _)| client);
+        let router = router(state.clone());
+        let sampling = state.link.sample();
+        tokio::select! { never = serve(accept, router, BOUNDS) => never, never = sampling => never }
+    }
+}
+
+fn router(state: Arc<State>) -> Router {
+    Router::new()
+        .route("/", get(events::list))
+        .route("/new", get(events::new_ones))
+        .route("/export", get(events::export))
+        .route("/poll", axum::routing::post(events::poll))
+        .route("/event/{channel}/{offset}", get(one::delivered))
+        .route("/event/{channel}/{offset}/raw", get(one::delivered_raw))
+        .route("/at-service/{channel}/{event}", get(one::at_service))
+        .route("/daemon", get(overview::show))
+        .route("/daemon/now", get(overview::now))
+        .route("/held", get(held::list))
+        .route("/held/quarantine/{channel}/{offset}", get(one::quarantined))
+        .route("/held/dead/{channel}/{sink}/{offset}", get(one::dead_letter))
+        .route("/do/{what}", get(held::confirm).post(held::carry_out))
+        .route("/invite", get(access::invite_page).post(access::invite))
+        .fallback(page::nowhere)
+        .layer(from_fn_with_state(state.clone(), access::guard))
+        .merge(assets::routes())
+        .layer(axum::middleware::map_response(access::harden))
+        .layer(axum::middleware::from_fn(access::check_host))
+        .with_state(state)
+}
+
+/// Asks the desktop to. The address is printed in any case.
+fn open_browser(address: &str) {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut browser = Command::new(program);
+    browser.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Err(error) = browser.spawn() {
+        warn!(%error, "no browser could be opened: open the address yourself");
+    }
+}
+
+/// Whether pages may be asked for by this address.
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

@@ -1,0 +1,22 @@
+//! What pages load besides themselves: compiled in, and served to whoever asks, for it says nothing.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::header;
+use axum::routing::get;
+
+use super::State;
+
+const STYLE: &str = include_str!("assets/console.css");
+const SCRIPT: &str = include_str!("assets/console.js");
+const ICON: &str = include_str!("assets/icon.svg");
+
+pub(super) fn routes() -> Router<Arc<State>> {
+    let serve =
+        |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
+    Router::new()
+        .route("/console.css", serve("text/css; charset=utf-8", STYLE))
+        .route("/console.js", serve("text/javascript; charset=utf-8", SCRIPT))
+        .route("/icon.svg", serve("image/svg+xml", ICON))
+}

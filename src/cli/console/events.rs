@@ -1,0 +1,467 @@
+//! The list of events: filters, pages, what has arrived since, a poll by hand, and an export of what is shown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Extension, RawQuery, State as Of};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Redirect, Response};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde_json::json;
+use strum::VariantArray;
+
+use super::access::Visitor;
+use super::page::{self, Badge, Shell, number, time};
+use super::tables::{Facet, MOST_NEW, MOST_ROWS, Page, Place, Row, Sample, Search, Source, Stopped, Table, Unread};
+use super::text::{id, or_dash, text, whole};
+use super::{State, service};
+use crate::operator::Report;
+use crate::operator::api::PollNow;
+
+mod export;
+mod query;
+
+pub(super) use query::Query;
+
+/// Values of a column that are offered.
+const OFFERED: usize = 40;
+
+/// Rows of a page, unless another number is asked for.
+pub(super) const ROWS: usize = 100;
+
+/// How long a poll is waited for.
+const POLLED: Duration = Duration::from_secs(4);
+
+/// Between two looks whether it has been done.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Rows of an export, at the most.
+const EXPORTED: usize = 100_000;
+
+/// The list.
+pub(super) async fn list(
+    Of(state): Of<Arc<State>>,
+    Extension(visitor): Extension<Visitor>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let query = Query::parse(&query.unwrap_or_default(), Timestamp::now());
+    let shell = Shell::of(&state, &visitor, "Events", "/").await;
+    let content = match &state.source {
+        Source::Table(table) => of_table(&state, &shell, table, &query).await,
+        Source::Service(why) => service::list(&state, &shell, &query, why).await,
+    };
+    shell.page(&content)
+}
+
+async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) -> Markup {
+    let (sample, mark) = (table.sample().await.unwrap_or_default(), table.mark().await.unwrap_or_default());
+    let page = match query.problem(table.search) {
+        Some(wrong) => Err(wrong),
+        None => table.page(&query.filter, query.below.as_ref(), query.rows, query.is_patient).await.map_err(|unread| {
+            match unread {
+                Unread::Failed(why) => why,
+                Unread::Slow => "The table did not answer in time.".to_owned(),
+            }
+        }),
+    };
+    let report = state.link.lately().await;
+    html! {
+        (heading(&said(table, &sample, query, page.as_ref().ok()), shell, query))
+        (filters(query, &sample, Some(table.search)))
+        @if let Some(report) = &report { (held_back(report)) }
+        @match &page {
+            Err(why) => p.notice.bad role="alert" { (whole(why)) },
+            Ok(page) => {
+                @if query.below.is_none() {
+                    p #arrived.arrived hidden aria-live="polite" data-mark=(mark) data-query=(query.without_place()) {
+                        a href=(query.first_page()) { span {} " – show them" }
+                    }
+                }
+                @if page.rows.is_empty() && page.stopped.is_none() { (nothing(query)) } @else { (rows(&page.rows)) }
+                (below(query, page))
+            },
+        }
+    }
+}
+
+/// How many there are, and where they are from.
+fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> String {
+    let whole = page.filter(|page| !page.has_more && page.stopped.is_none() && query.below.is_none());
+    let count = match (whole, sample.estimate(&query.filter)) {
+        (Some(page), _) => page::events(page.rows.len() as u64),
+        (None, Some(count)) if count > 0 => format!("about {} events", number(rounded(count))),
+        _ => "events".to_owned(),
+    };
+    let index = match table.search {
+        Search::Words => "its words are indexed",
+        Search::Trigrams => "any part of its texts is indexed",
+        Search::None => "no index of words",
+    };
+    format!("{count} from {}, {index}", table.described())
+}
+
+/// Two digits of an estimate that has more.
+fn rounded(count: u64) -> u64 {
+    let step = 10_u64.pow(count.max(1).ilog10().saturating_sub(1));
+    count / step * step
+}
+
+pub(super) fn heading(said: &str, shell: &Shell, query: &Query) -> Markup {
+    html! {
+        div.heading {
+            div {
+                h1 { "Events" }
+                p.sub { (said) }
+            }
+            div.actions {
+                @if !shell.is_read_only() {
+                    form method="post" action="/poll" {
+                        (shell.form_token())
+                        input type="hidden" name="back" value=(query.without_place());
+                        button type="submit" title="Have every channel ask the service now" { (poll_icon()) "Poll now" }
+                    }
+                }
+                details.menu {
+                    summary.button { "Export" }
+                    div.panel {
+                        a href=(query.export("jsonl")) download { "JSON lines, as delivered" }
+                        a href=(query.export("csv")) download { "CSV, the columns of this list" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn poll_icon() -> Markup {
+    html! {
+        svg.icon viewBox="0 0 16 16" aria-hidden="true" { path d="M13 8a5 5 0 1 1-1.500-3.600M13 2v3h-3" {} }
+    }
+}
+
+/// What was rejected is in no table: where it is.
+fn held_back(report: &Report) -> Markup {
+    let count = report.quarantine.events;
+    html! {
+        @if count > 0 {
+            p.aside {
+                (Badge::Rejected.show())
+                span { (page::events(count)) " did not verify and " @if count == 1 { "was" } @else { "were" } " not delivered. "
+                    a href="/held" { "See why" } }
+            }
+        }
+    }
+}
+
+/// The form that chooses what is shown.
+pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) -> Markup {
+    html! {
+        form.filters role="search" method="get" action="/" {
+            div.line {
+                @if let Some(search) = search {
+                    label.search {
+                        span.hidden { "Words of an event" }
+                        svg.icon viewBox="0 0 16 16" aria-hidden="true" { circle cx="7" cy="7" r="4.500" {} path d="M10.500 10.500L14 14" {} }
+                        input #search type="search" name="q" value=(query.words) autocomplete="off" spellcheck="false"
+                            placeholder="Search all texts: a name, an address, an id, an amount";
+                    }
+                    @if search == Search::None && !query.words.is_empty() {
+                        p.note { "There is no index of words: the texts of the newest events are looked through. "
+                            code { "search = \"words\"" } " in the sink's table of the configuration makes one." }
+                    }
+                }
+                button.primary type="submit" { "Search" }
+                @if query.is_restricted() { a.clear href="/" { "Clear" } }
+            }
+            div.line.facets {
+                @for facet in Facet::VARIANTS { (choices(*facet, query, sample)) }
+                (times(query))
+            }
+            @if query.rows != ROWS { input type="hidden" name="rows" value=(query.rows); }
+        }
+        (chips(query))
+    }
+}
+
+/// The values of a column, to choose from: those seen lately, and those that are chosen.
+fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
+    let word: &str = facet.into();
+    let chosen = query.filter.chosen.get(&facet).map_or(&[][..], Vec::as_slice);
+    let mut values = sample.values(facet);
+    let is_single = facet == Facet::Channel && values.len() < 2 && chosen.is_empty();
+    values.truncate(OFFERED);
+    for value in chosen {
+        if !values.iter().any(|(known, _)| known == value) {
+            values.push((value.clone(), 0));
+        }
+    }
+    html! {
+        @if !is_single {
+            details.menu {
+                summary.button.chosen[!chosen.is_empty()] {
+                    (title(facet))
+                    @if !chosen.is_empty() { " " span.count { (chosen.len()) } }
+                }
+                div.panel {
+                    fieldset {
+                        legend { (title(facet)) }
+                        @for (value, count) in &values {
+                            label.choice {
+                                input type="checkbox" name=(word) value=(value) checked[chosen.contains(value)];
+                                span { (text(value)) }
+                                @if *count > 0 { span.often { (number(*count as u64)) } }
+                            }
+                        }
+                        @if values.is_empty() { p.note { "No value was seen." } }
+                        label.other {
+                            span { "Another value" }
+                            input type="text" name=(word) autocomplete="off" spellcheck="false";
+                        }
+                        p.note { "With how many of the newest " (number(sample.rows.len() as u64)) " events have each." }
+                    }
+                    button.primary type="submit" { "Apply" }
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn title(facet: Facet) -> &'static str {
+    match facet {
+        Facet::Verdict => "Verdict",
+        Facet::Type => "Type",
+        Facet::Name => "Name",
+        Facet::Source => "Source",
+        Facet::Service => "Service",
+        Facet::Network => "Network",
+        Facet::Status => "Status",
+        Facet::Channel => "Channel",
+    }
+}
+
+fn times(query: &Query) -> Markup {
+    let is_chosen = !query.from.is_empty() || !query.to.is_empty();
+    html! {
+        details.menu {
+            summary.button.chosen[is_chosen] { "Time" }
+            div.panel {
+                fieldset {
+                    legend { "Time (UTC)" }
+                    p.presets {
+                        @for (from, name) in [("1h", "Last hour"), ("24h", "Last day"), ("168h", "Last week")] {
+                            a href=(query.since(from)) { (name) }
+                        }
+                    }
+                    label.other { span { "From" } input type="text" name="from" value=(query.from) placeholder="1h, or 2026-05-14T12:00"; }
+                    label.other { span { "To" } input type="text" name="to" value=(query.to) placeholder="2026-05-14T13:00"; }
+                }
+                button.primary type="submit" { "Apply" }
+            }
+        }
+    }
+}
+
+/// What is chosen, each with a way to choose it no more.
+fn chips(query: &Query) -> Markup {
+    let chips = query.chips();
+    html! {
+        @if !chips.is_empty() {
+            ul.chips aria-label="What is chosen" {
+                @for (what, value, without) in chips {
+                    li {
+                        span { (what) ": " (text(&value)) }
+                        a href=(without) title="Choose it no more" { span.hidden { "Without " (what) ": " (text(&value)) } span aria-hidden="true" { "×" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The table. Its columns are those of the service's own console, and the verdict.
+pub(super) fn rows(rows: &[Row]) -> Markup {
+    html! {
+        div.scroll role="region" aria-label="Events" tabindex="0" {
+            table.events {
+                thead { tr {
+                    @for name in ["Verdict", "Type", "Name", "Source", "Service", "Network", "Status", "Time (UTC)"] {
+                        th scope="col" { (name) }
+                    }
+                } }
+                tbody { @for row in rows { (line(row)) } }
+            }
+        }
+    }
+}
+
+fn line(row: &Row) -> Markup {
+    // What no table has, the service has.
+    let href = match &row.event_id {
+        Some(id) if row.delivered.is_none() => format!("/at-service/{}/{id}", row.channel_id),
+        _ => format!("/event/{}/{}", row.channel_id, row.offset),
+    };
+    // An event without a name goes by its type.
+    let named = row.name.as_deref().filter(|name| !name.is_empty());
+    html! {
+        tr data-row {
+            td data-label="Verdict" { (Badge::of(&row.verification).show()) }
+            td data-label="Type" { (text(&row.kind)) }
+            td.name data-label="Name" {
+                a.open href=(href) {
+                    @if let Some(name) = named { (text(name)) } @else { (text(&row.kind)) span.hidden { " at offset " (row.offset) } }
+                }
+                span.where { (text(&row.channel)) " · " (row.offset) }
+            }
+            td.mono data-label="Source" { @if let Some(source) = &row.source { (id(source)) } @else { (or_dash(None)) } }
+            td data-label="Service" { (or_dash(row.service.as_deref())) }
+            td.mono data-label="Network" { @if let Some(network) = &row.network { (network_name(network)) } @else { (or_dash(None)) } }
+            td data-label="Status" { (or_dash(row.status.as_deref())) }
+            td.time data-label="Time (UTC)" { (time(row.time)) }
+        }
+    }
+}
+
+/// A chain by its selector, of which the ends tell most apart.
+fn network_name(network: &str) -> Markup {
+    let is_selector = network.len() > 12 && network.bytes().all(|byte| byte.is_ascii_digit());
+    if is_selector {
+        html! { span.id title=(network) { (&network[..5]) "…" (&network[network.len() - 4..]) } }
+    } else {
+        text(network)
+    }
+}
+
+fn nothing(query: &Query) -> Markup {
+    html! {
+        div.empty {
+            @if query.is_restricted() {
+                h2 { "No event matches" }
+                p { "Nothing that was delivered into this table is like that. " a href="/" { "Show all events" } }
+            } @else {
+                h2 { "No events yet" }
+                p { "They appear here when they are delivered." }
+            }
+        }
+    }
+}
+
+/// The way to older events, and how far was looked.
+fn below(query: &Query, page: &Page) -> Markup {
+    let last = page.rows.last().and_then(Place::of);
+    html! {
+        nav.pages aria-label="Further events" {
+            @if query.below.is_some() { a.button href=(query.first_page()) { "Newest" } }
+            @if let (true, Some(last)) = (page.has_more, &last) {
+                a.button.primary rel="next" href=(query.below(last)) { "Older" }
+            }
+            @if let Some(Stopped { at }) = page.stopped {
+                p.note {
+                    @match at {
+                        Some(at) => { "Looked through everything down to " (time(Some(at))) " UTC. " }
+                        None => { "Looked at the newest events only. " }
+                    }
+                }
+                a.button href=(query.patiently(last.as_ref())) { "Look further back" }
+            }
+            span.took { (page.rows.len()) " shown, found in " (page.took.as_millis()) " ms" }
+        }
+    }
+}
+
+/// How many events have come since a page was made.
+pub(super) async fn new_ones(Of(state): Of<Arc<State>>, RawQuery(query): RawQuery) -> Response {
+    let raw = query.unwrap_or_default();
+    let query = Query::parse(&raw, Timestamp::now());
+    let mark = url::form_urlencoded::parse(raw.as_bytes()).find(|(name, _)| name == "mark");
+    let Source::Table(table) = &state.source else { return StatusCode::NOT_FOUND.into_response() };
+    let count = table.arrived(&query.filter, &mark.map(|(_, mark)| mark).unwrap_or_default()).await;
+    match count {
+        Ok(count) => Json(json!({ "count": count, "most": count >= MOST_NEW })).into_response(),
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+/// Has every channel poll, and waits until it has.
+pub(super) async fn poll(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>, body: String) -> Redirect {
+    let back = url::form_urlencoded::parse(body.as_bytes()).find(|(name, _)| name == "back");
+    let back = back.map(|(_, back)| Query::parse(&back, Timestamp::now())).unwrap_or_default().first_page();
+    let said = polled(&state, &visitor).await;
+    let (is_good, text) = match said {
+        Ok(text) => (true, text),
+        Err(text) => (false, text),
+    };
+    state.access.notify(&visitor, is_good, text);
+    Redirect::to(&back)
+}
+
+async fn polled(state: &State, visitor: &Visitor) -> Result<String, String> {
+    let newest = |report: &Report| report.channels.iter().map(|channel| channel.newest).collect::<Vec<_>>();
+    let before = newest(&*state.link.report().await?);
+    let (mut asked, mut refused) = (Vec::new(), Vec::new());
+    for known in &state.channels {
+        let name = known.channel.name.to_string();
+        match state.link.ask_for(visitor.number, &PollNow { channel: name.clone() }).await {
+            Ok(at) => asked.push((name, at)),
+            Err(why) => refused.push(format!("{name}: {why}")),
+        }
+    }
+    if asked.is_empty() && !refused.is_empty() {
+        return Err(format!("No channel was polled. {}", refused.join("; ")));
+    }
+    let since = tokio::time::Instant::now();
+    loop {
+        let report = state.link.report().await?;
+        let has_polled = |(name, at): &(String, Timestamp)| {
+            let channel = report.channels.iter().find(|channel| *channel.channel == **name);
+            channel.is_none_or(|channel| channel.last_poll > Some(*at))
+        };
+        let waiting: Vec<_> = asked.iter().filter(|asked| !has_polled(asked)).map(|(name, _)| name.clone()).collect();
+        if waiting.is_empty() {
+            let moved = newest(&report) != before;
+            return Ok(
+                if moved { "Polled: there are new events." } else { "Polled: the service has nothing new." }.to_owned()
+            );
+        }
+        if since.elapsed() > POLLED {
+            return Err(format!(
+                "Asked, but not every channel has had an answer yet: {}. The daemon's page says why.",
+                waiting.join(", ")
+            ));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// What is shown, as a file: page by page, as it is read.
+pub(super) async fn export(Of(state): Of<Arc<State>>, RawQuery(query): RawQuery) -> Response {
+    let raw = query.unwrap_or_default();
+    let query = Query::parse(&raw, Timestamp::now());
+    let is_csv = url::form_urlencoded::parse(raw.as_bytes()).any(|(name, value)| name == "as" && value == "csv");
+    let Source::Table(table) = &state.source else { return service::export(&state, &query, is_csv).await };
+    if let Some(wrong) = query.problem(table.search) {
+        return (StatusCode::BAD_REQUEST, wrong).into_response();
+    }
+    let (kind, name) = export::kind(is_csv);
+    let head = if is_csv { export::CSV_HEAD } else { "" };
+    let begin = Some((query.below.clone(), 0));
+    let pages = stream::unfold((state.clone(), query, begin), move |(state, query, at)| async move {
+        let (below, count) = at?;
+        let (lines, next) = export::page(&state, &query, below.as_ref(), is_csv).await;
+        let count = count + MOST_ROWS;
+        let next = next.filter(|_| count < EXPORTED).map(|next| (Some(next), count));
+        Some((Ok::<_, std::convert::Infallible>(lines), (state, query, next)))
+    });
+    let body = Body::from_stream(stream::iter([Ok(head.to_owned())]).chain(pages));
+    ([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], body).into_response()
+}
+
+/// Rows as lines of a file, and what kind of file that is.
+pub(super) fn lines(rows: &[Row], is_csv: bool) -> (String, &'static str) {
+    let (kind, _) = export::kind(is_csv);
+    let lines = rows.iter().map(|row| if is_csv { export::csv(row) } else { export::plain(row) + "\n" });
+    let head = if is_csv { export::CSV_HEAD } else { "" };
+    (std::iter::once(head.to_owned()).chain(lines).collect(), kind)
+}

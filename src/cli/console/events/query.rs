@@ -1,0 +1,191 @@
+//! What a list shows, as its address says it: an address can be sent to a colleague, and shows the same there.
+
+use std::str::FromStr;
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use url::form_urlencoded::{Serializer, parse};
+
+use super::{MOST_ROWS, ROWS, title};
+use crate::cli::console::tables::{Facet, Filter, Place, Search};
+use crate::config::positive_duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Values of one column that can be chosen together.
+const MOST_CHOSEN: usize = 50;
+
+/// Words that are searched for, and characters of each text of an address.
+const MOST_WORDS: usize = 12;
+const LONGEST: usize = 300;
+
+/// A list's address, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::cli::console) struct Query {
+    /// As they were written.
+    pub(in crate::cli::console) words: String,
+    pub(in crate::cli::console) from: String,
+    pub(in crate::cli::console) to: String,
+    pub(in crate::cli::console) filter: Filter,
+    /// The page below this row.
+    pub(in crate::cli::console) below: Option<Place>,
+    pub(in crate::cli::console) rows: usize,
+    /// Whether to look for longer than a page otherwise does.
+    pub(in crate::cli::console) is_patient: bool,
+    wrong: Option<String>,
+}
+
+impl Query {
+    /// Reads the part of an address after `?`. What is not understood is passed over, but for times.
+    pub(in crate::cli::console) fn parse(query: &str, now: Timestamp) -> Self {
+        let mut read = Self { rows: ROWS, ..Self::default() };
+        for (name, value) in parse(query.as_bytes()) {
+            let value: String = value.trim().chars().filter(|c| *c != '\0').take(LONGEST).collect();
+            match &*name {
+                _ if value.is_empty() => {}
+                "q" => read.words = value,
+                "from" => read.from = value,
+                "to" => read.to = value,
+                "below" => read.below = value.parse().ok(),
+                "rows" => read.rows = value.parse().unwrap_or(ROWS).clamp(1, MOST_ROWS),
+                "patient" => read.is_patient = value == "1",
+                name => {
+                    let Ok(facet) = Facet::from_str(name) else { continue };
+                    let chosen = read.filter.chosen.entry(facet).or_default();
+                    if chosen.len() < MOST_CHOSEN && !chosen.contains(&value) {
+                        chosen.push(value);
+                    }
+                }
+            }
+        }
+        let words: Vec<_> = read.words.split_whitespace().take(MOST_WORDS).map(str::to_owned).collect();
+        read.filter.words = (!words.is_empty()).then_some(words);
+        for (name, text) in [("from", &read.from), ("to", &read.to)] {
+            if text.is_empty() {
+                continue;
+            }
+            match (time(text, now), name) {
+                (Some(time), "from") => read.filter.from = Some(time),
+                (Some(time), _) => read.filter.to = Some(time),
+                (None, _) => {
+                    read.wrong = Some(format!(
+                        "“{text}” is no time: write one such as 2026-05-14T12:00, Unix seconds, or 1h for an hour ago."
+                    ));
+                }
+            }
+        }
+        read
+    }
+
+    /// Why it cannot be shown.
+    pub(super) fn problem(&self, search: Search) -> Option<String> {
+        let short = self.filter.words.iter().flatten().find(|word| word.chars().count() < 3);
+        if let (Search::Trigrams, Some(short)) = (search, short) {
+            return Some(format!(
+                "“{short}” is too short: this index finds parts of words of three characters at least."
+            ));
+        }
+        self.wrong.clone()
+    }
+
+    /// Whether anything is chosen.
+    pub(super) fn is_restricted(&self) -> bool {
+        !self.words.is_empty() || !self.from.is_empty() || !self.to.is_empty() || !self.filter.chosen.is_empty()
+    }
+
+    fn write(&self, below: Option<&Place>, also: &[(&str, &str)]) -> String {
+        let mut query = Serializer::new(String::new());
+        for (name, value) in [("q", &self.words), ("from", &self.from), ("to", &self.to)] {
+            if !value.is_empty() {
+                query.append_pair(name, value);
+            }
+        }
+        for (facet, values) in &self.filter.chosen {
+            for value in values {
+                query.append_pair(facet.into(), value);
+            }
+        }
+        if self.rows != ROWS {
+            query.append_pair("rows", &self.rows.to_string());
+        }
+        if let Some(below) = below {
+            query.append_pair("below", &below.to_string());
+        }
+        query.extend_pairs(also);
+        query.finish()
+    }
+
+    /// The same, without the page that it is on.
+    pub(super) fn without_place(&self) -> String {
+        self.write(None, &[])
+    }
+
+    pub(super) fn first_page(&self) -> String {
+        address(&self.without_place())
+    }
+
+    pub(super) fn below(&self, place: &Place) -> String {
+        address(&self.write(Some(place), &[]))
+    }
+
+    /// The same from the last row on, with more time to look for further ones.
+    pub(super) fn patiently(&self, last: Option<&Place>) -> String {
+        address(&self.write(last.or(self.below.as_ref()), &[("patient", "1")]))
+    }
+
+    pub(super) fn export(&self, kind: &str) -> String {
+        format!("/export?{}", self.write(None, &[("as", kind)]))
+    }
+
+    pub(super) fn since(&self, from: &str) -> String {
+        Self { from: from.to_owned(), to: String::new(), ..self.clone() }.first_page()
+    }
+
+    /// Each thing that is chosen, by its name, with the address without it.
+    pub(super) fn chips(&self) -> Vec<(&'static str, String, String)> {
+        let mut chips = Vec::new();
+        if !self.words.is_empty() {
+            chips.push(("Words", self.words.clone(), Self { words: String::new(), ..self.clone() }.first_page()));
+        }
+        for (facet, values) in &self.filter.chosen {
+            for value in values {
+                let mut without = self.clone();
+                if let Some(chosen) = without.filter.chosen.get_mut(facet) {
+                    chosen.retain(|other| other != value);
+                }
+                chips.push((title(*facet), value.clone(), without.first_page()));
+            }
+        }
+        if !self.from.is_empty() {
+            chips.push(("From", self.from.clone(), Self { from: String::new(), ..self.clone() }.first_page()));
+        }
+        if !self.to.is_empty() {
+            chips.push(("To", self.to.clone(), Self { to: String::new(), ..self.clone() }.first_page()));
+        }
+        chips
+    }
+}
+
+fn address(query: &str) -> String {
+    if query.is_empty() { "/".to_owned() } else { format!("/?{query}") }
+}
+
+/// A time as every command takes it: RFC 3339, a day or a minute by UTC, Unix seconds, or how long ago.
+fn time(text: &str, now: Timestamp) -> Option<Timestamp> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Some(time);
+    }
+    let civil = text.parse::<DateTime>().or_else(|_| text.parse::<Date>().map(Into::into));
+    if let Ok(civil) = civil
+        && text.contains('-')
+    {
+        return civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    }
+    if let Ok(seconds) = text.parse::<i64>() {
+        return Timestamp::from_second(seconds).ok();
+    }
+    let ago = SignedDuration::try_from(positive_duration(text).ok()?).ok()?;
+    now.checked_sub(ago).ok()
+}

@@ -1,0 +1,200 @@
+//! An event's proof: who signed it, and what the report binds.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::Examined;
+use crate::cli::console::page::time;
+use crate::cli::console::text::{text, whole};
+use crate::event::Proofs;
+use crate::verify::{Address, Report};
+
+/// Signatures that are shown.
+pub(super) const MOST_SIGNATURES: usize = 64;
+
+/// The published members of the production network, by the addresses that they sign with.
+const OPERATORS: [(&str, &str); 11] = [
+    ("0xff9b062fccb2f042311343048b9518068370f837", "Chainlayer"),
+    ("0xe55fcaf921e76c6bbcf9415bba12b1236f07b0c3", "CLP"),
+    ("0x4d6cfd44f94408a39fb1af94a53c107a730ba161", "Dextrac"),
+    ("0xde5cd1dd4300a0b4854f8223add60d20e1dfe21b", "Fiews"),
+    ("0xf3baa9a99b5ad64f50779f449bac83baac8bfdb6", "Inotel"),
+    ("0xd7f22fb5382ff477d2ff5c702cab0ef8abf18233", "LinkForest"),
+    ("0xcdf20f8ffd41b02c680988b20e68735cc8c1ca17", "LinkPool"),
+    ("0x4d7d71c7e584cfa1f5c06275e5d283b9d3176924", "LinkRiver"),
+    ("0xedf4bc027a750d1a88b8ca3ec5e8a5506f6019be", "PierTwo"),
+    ("0x1a89c98e75983ec384ad8e83eaf7d0176eeaf155", "PierTwo, before"),
+    ("0x4f99b550623e77b807df7cbed9c79d55e1163b48", "SimplyVC"),
+];
+
+/// Who an address is known to be of.
+pub(in crate::cli::console) fn operator(address: &Address) -> Option<&'static str> {
+    let address = address.to_string();
+    OPERATORS.iter().find(|(known, _)| *known == address).map(|(_, name)| *name)
+}
+
+/// What a signature counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    Yes,
+    /// A member that has signed before.
+    Twice,
+    Stranger,
+    Malformed,
+    /// There were enough before it: it is not looked at.
+    NotNeeded,
+}
+
+impl Counts {
+    fn said(self) -> &'static str {
+        match self {
+            Self::Yes => "counted",
+            Self::Twice => "signed before, not counted",
+            Self::Stranger => "not in the signer set",
+            Self::Malformed => "malformed",
+            Self::NotNeeded => "not needed",
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Self::Yes => "good",
+            Self::NotNeeded => "none",
+            Self::Twice | Self::Stranger | Self::Malformed => "bad",
+        }
+    }
+}
+
+/// What each signature counts for, in their order.
+fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> Vec<Counts> {
+    let mut found: Vec<Address> = Vec::new();
+    let mut is_over = false;
+    let each = makers.iter().map(|maker| {
+        if is_over || found.len() >= required {
+            return Counts::NotNeeded;
+        }
+        match maker {
+            None => {
+                is_over = true;
+                Counts::Malformed
+            }
+            Some(maker) if !members.contains(maker) => Counts::Stranger,
+            Some(maker) if found.contains(maker) => Counts::Twice,
+            Some(maker) => {
+                found.push(*maker);
+                Counts::Yes
+            }
+        }
+    });
+    each.collect()
+}
+
+pub(super) fn show(examined: &Examined) -> Markup {
+    let Some(event) = &examined.event else { return html! {} };
+    let Proofs::One(ocr) = &event.proofs else { return html! {} };
+    let Some(dissected) = &examined.dissected else {
+        return html! { section { h2 { "The proof" } p.notice.bad { "Its report or its context cannot be read." } } };
+    };
+    let (members, required) = (examined.verifier.signers().addresses(), examined.verifier.signers().required());
+    let counts = counts(&dissected.makers, members, required);
+    let counted = counts.iter().filter(|counts| **counts == Counts::Yes).count();
+    let report = Report::parse(&dissected.report);
+    let owner = examined.verifier.workflow_owner();
+    let event_hash = event.payload.signed.as_deref().map(crate::verify::event_hash);
+    html! {
+        section aria-labelledby="proof" {
+            h2 #proof { "The proof" }
+            p.sub { (counted) " of " (required) " required signatures count, by a signer set of " (members.len()) ". The signatures are over the "
+                "report; the report names the owner and the hash of the signed text." }
+            div.scroll role="region" aria-label="Signatures" tabindex="0" {
+                table.signers {
+                    thead { tr { th scope="col" { "#" } th scope="col" { "Signer" } th scope="col" { "Signature" } th scope="col" { "Counts" } } }
+                    tbody {
+                        @for (at, (maker, counts)) in dissected.makers.iter().zip(&counts).enumerate() {
+                            @let signature = ocr.signatures.get(at).and_then(|text| text.as_deref()).unwrap_or("null");
+                            tr {
+                                td data-label="Number" { (at + 1) }
+                                td data-label="Signer" {
+                                    @match maker {
+                                        Some(maker) => {
+                                            @if let Some(name) = operator(maker) { strong { (name) } " " }
+                                            span.mono.long { (maker.to_string()) }
+                                        }
+                                        None => span.none { "no key" },
+                                    }
+                                }
+                                td data-label="Signature" { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } }
+                                td data-label="Counts" { span class=(counts.class()) { (counts.said()) } }
+                            }
+                        }
+                    }
+                }
+            }
+            @if ocr.signatures.len() > dissected.makers.len() {
+                p.note { "The proof has " (ocr.signatures.len()) " signatures, of which the first are shown." }
+            }
+            dl.facts {
+                (fact("Digest", "what the signatures are over, and what names this proof", &dissected.digest.to_string(), None))
+                @if let Some(report) = &report {
+                    (fact("Workflow owner", "must be yours", &report.workflow_owner.to_string(), Some(report.workflow_owner == owner)))
+                    @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
+                    (fact("Event hash", "of the signed text, as the report binds it", &bound,
+                        Some(event_hash.is_some_and(|hash| hash.0[..] == *report.payload))))
+                    (fact("Workflow", "one a watcher", &report.workflow_id.to_string(), None))
+                    (fact("Run of the workflow", "", &report.execution_id.to_string(), None))
+                    dt { "Report made" }
+                    dd { (time(Timestamp::from_second(report.timestamp.into()).ok())) " UTC" }
+                    dt { "Network" }
+                    dd { "DON " (report.don_id) ", configuration " (report.don_config_version) }
+                    dt { "Workflow name" }
+                    dd.mono { (text(&name(report.workflow_name))) }
+                    dt { "Report" }
+                    dd { "version " (report.version) ", id 0x" (hex::encode(report.report_id)) ", " (dissected.report.len()) " bytes" }
+                }
+            }
+        }
+    }
+}
+
+/// A value in hex; `holds` says whether it is what it has to be.
+fn fact(name: &str, what: &str, value: &str, holds: Option<bool>) -> Markup {
+    html! {
+        dt { (name) @if !what.is_empty() { span.sub { " " (what) } } }
+        dd {
+            span.mono.long { (value) }
+            @match holds {
+                Some(true) => { " " span.good { "as expected" } }
+                Some(false) => { " " span.bad { "not as expected" } }
+                None => {}
+            }
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    if text.is_ascii() && text.len() > 24 {
+        format!("{}…{}", &text[..12], &text[text.len() - 6..])
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Ten bytes, which are mostly letters.
+fn name(bytes: &[u8]) -> String {
+    let is_text = bytes.iter().all(u8::is_ascii_graphic);
+    if is_text { String::from_utf8_lossy(bytes).into_owned() } else { format!("0x{}", hex::encode(bytes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_count_in_their_order_up_to_the_threshold() {
+        let [one, two, three] = [1, 2, 3].map(|byte| Address([byte; 20]));
+        let makers = [Some(one), Some(one), Some(three), Some(two), None];
+        let counted = counts(&makers, &[one, two], 2);
+        assert_eq!(counted, [Counts::Yes, Counts::Twice, Counts::Stranger, Counts::Yes, Counts::NotNeeded]);
+        assert_eq!(counts(&[None, Some(one)], &[one], 1), [Counts::Malformed, Counts::NotNeeded]);
+    }
+}

@@ -1,0 +1,261 @@
+//! A table in a PostgreSQL database.
+//!
+//! # Cancellation
+//!
+//! The server is asked to give up a query whose time is over, and its connection is closed.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value, pattern};
+use super::{Filter, MOST_NEW, Place, Row, Sample, Search, Unread, Whole, Window};
+use crate::event::ChannelId;
+use crate::postgres::{Connector, DatabaseError, Open, advised, answered};
+use crate::sink::PostgresSettings;
+use crate::tasks::lock;
+
+/// Connections that are kept.
+const IDLE: usize = 2;
+
+/// What is read at once, without the budget of a page.
+const SMALL: Duration = Duration::from_secs(8);
+
+/// So few rows are found by their words alone.
+const FEW: usize = 1_000;
+
+/// Channels whose newest rows are looked at.
+const MOST_CHANNELS: usize = 200;
+
+/// Of each channel so many of the newest rows are looked at for new ones.
+const LOOKED_AT: usize = 200;
+
+pub(super) struct Postgres {
+    at: String,
+    settings: PostgresSettings,
+    connector: Connector,
+    idle: Mutex<Vec<Open>>,
+}
+
+impl Postgres {
+    pub(super) fn new(sink: &str, settings: PostgresSettings) -> Result<Self, String> {
+        let at = format!("sinks.{sink}");
+        let connector = Connector::new(&settings.server);
+        let connector = connector.map_err(|error| format!("{at}.url: no certificate can be checked: {error}"))?;
+        Ok(Self { at, settings, connector, idle: Mutex::default() })
+    }
+
+    async fn query(&self, deadline: Instant, sql: &str, values: &[Value]) -> Result<Vec<tokio_postgres::Row>, Unread> {
+        let open = self.open().await?;
+        let parameters: Vec<(&(dyn ToSql + Sync), Type)> = values
+            .iter()
+            .map(|value| match value {
+                Value::Text(text) => (text as &(dyn ToSql + Sync), Type::TEXT),
+                Value::Texts(texts) => (texts as _, Type::TEXT_ARRAY),
+                Value::Number(number) => (number as _, Type::INT8),
+            })
+            .collect();
+        let answer = timeout_at(deadline.into(), open.client.query_typed(sql, &parameters)).await;
+        match answer {
+            Ok(Ok(rows)) => {
+                let mut idle = lock(&self.idle);
+                if idle.len() < IDLE {
+                    idle.push(open);
+                }
+                Ok(rows)
+            }
+            Ok(Err(error)) => Err(self.unread(&error.into())),
+            Err(_) => {
+                self.connector.cancel(&open).await;
+                Err(Unread::Slow)
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Open, Unread> {
+        let idle = {
+            let mut idle = lock(&self.idle);
+            idle.retain(|open| !open.client.is_closed());
+            idle.pop()
+        };
+        if let Some(open) = idle {
+            return Ok(open);
+        }
+        let open = self.connector.connect().await.map_err(|error| self.unread(&error))?;
+        let only_reads = "set default_transaction_read_only = on; set timezone = 'UTC'; set jit = off";
+        answered(open.client.batch_execute(only_reads)).await.map_err(|error| self.unread(&error))?;
+        Ok(open)
+    }
+
+    fn unread(&self, error: &DatabaseError) -> Unread {
+        if let DatabaseError::Server(source) = error
+            && let Some(said) = source.as_db_error()
+            && said.code() == &tokio_postgres::error::SqlState::UNDEFINED_TABLE
+        {
+            let table = self.table();
+            return Unread::Failed(format!("There is no table {table} yet: no event has been delivered into it."));
+        }
+        Unread::Failed(format!("{}.", advised(error, &self.settings.server, &self.at)))
+    }
+
+    fn table(&self) -> String {
+        format!("\"{}\".\"{}\"", self.settings.schema, self.settings.table)
+    }
+
+    pub(super) async fn window(
+        &self,
+        filter: &Filter,
+        window: Window,
+        below: Option<&Place>,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<Row>, Unread> {
+        let mut statement = Statement::new(Dialect::Postgres);
+        statement.filtered(filter);
+        statement.within(window, below);
+        self.with_words(&mut statement, filter);
+        let (table, columns, conditions) = (self.table(), columns(""), statement.conditions());
+        // The order is that of the columns, not of their texts.
+        let order = NEWEST_FIRST;
+        let sql = format!("select {columns} from {table} where {conditions} order by {order} limit {limit}");
+        Ok(self.query(deadline, &sql, &statement.values).await?.iter().map(read).collect())
+    }
+
+    fn with_words(&self, statement: &mut Statement, filter: &Filter) {
+        let Some(words) = &filter.words else { return };
+        match self.settings.search {
+            Search::None => statement.looked_through(words),
+            Search::Words => {
+                let text = statement.parameter(Value::Text(words.join(" ")));
+                let query = format!("plainto_tsquery('simple', {text})::text");
+                // The last word may be the beginning of one.
+                statement
+                    .conditions
+                    .push(format!("search @@ (case when {query} = '' then '' else {query} || ':*' end)::tsquery"));
+            }
+            Search::Trigrams => {
+                for word in words {
+                    let pattern = statement.parameter(Value::Text(pattern(word)));
+                    statement.conditions.push(format!("search ilike {pattern} escape '\\'"));
+                }
+            }
+        }
+    }
+
+    pub(super) async fn has_few(&self, filter: &Filter, deadline: Instant) -> Result<bool, Unread> {
+        let mut statement = Statement::new(Dialect::Postgres);
+        self.with_words(&mut statement, filter);
+        let (table, conditions) = (self.table(), statement.conditions());
+        let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {FEW}) as found");
+        let rows = self.query(deadline, &sql, &statement.values).await?;
+        Ok(rows.first().is_some_and(|row| usize::try_from(row.get::<_, i64>(0)).is_ok_and(|count| count < FEW)))
+    }
+
+    /// The newest rows of each channel, from its end of the key. `what` is selected of them.
+    fn newest(&self, what: &str, each: usize) -> String {
+        let table = self.table();
+        format!(
+            "with recursive ids as (\
+               (select channel_id from {table} order by channel_id limit 1) union all \
+               select (select channel_id from {table} where channel_id > ids.channel_id order by channel_id limit 1) \
+               from ids where ids.channel_id is not null), \
+             newest as (select e.* from (select channel_id from ids where channel_id is not null limit {MOST_CHANNELS}) as c \
+               cross join lateral (select * from {table} where channel_id = c.channel_id \
+                 order by event_offset desc limit {each}) as e) \
+             select {what} from newest"
+        )
+    }
+
+    pub(super) async fn sample(&self, most: usize) -> Result<Sample, Unread> {
+        let deadline = Instant::now() + SMALL;
+        let table = self.table();
+        // Of few channels many rows each, of many channels few.
+        let channels = "count(distinct channel_id)";
+        let counted = self.query(deadline, &self.newest(channels, 1), &[]).await?;
+        let count = counted.first().map_or(1, |row| row.get::<_, i64>(0)).max(1);
+        let each = most / usize::try_from(count).unwrap_or(1) + 1;
+        let what = columns("newest.");
+        let sql = format!("{} order by newest.\"time\" desc nulls last limit {most}", self.newest(&what, each));
+        let rows: Vec<_> = self.query(deadline, &sql, &[]).await?.iter().map(read).collect();
+        let total = if rows.len() < most {
+            rows.len() as u64
+        } else {
+            let sql = "select reltuples::bigint from pg_class where oid = to_regclass($1)";
+            let counted = self.query(deadline, sql, &[Value::Text(table)]).await?;
+            counted.first().and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok()).unwrap_or(0)
+        };
+        Ok(Sample { rows, total })
+    }
+
+    pub(super) async fn mark(&self) -> Result<String, Unread> {
+        let newest = "coalesce((extract(epoch from max(delivered)) * 1000000)::bigint, 0)";
+        let rows = self.query(Instant::now() + SMALL, &self.newest(newest, 20), &[]).await?;
+        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)).to_string())
+    }
+
+    pub(super) async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, Unread> {
+        let mark = mark.parse().map_err(|_| Unread::Failed("The mark is none of this table.".to_owned()))?;
+        let mut statement = Statement::new(Dialect::Postgres);
+        let after = statement.parameter(Value::Number(mark));
+        statement.conditions.push(format!("delivered > timestamptz 'epoch' + {after} * interval '1 microsecond'"));
+        statement.filtered(filter);
+        self.with_words(&mut statement, filter);
+        let conditions = statement.conditions();
+        let sql = format!("{} where {conditions}", self.newest("count(*)", LOOKED_AT));
+        let rows = self.query(Instant::now() + SMALL, &sql, &statement.values).await?;
+        let count = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+        Ok(usize::try_from(count).unwrap_or(MOST_NEW).min(MOST_NEW))
+    }
+
+    pub(super) async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
+        let (table, columns) = (self.table(), columns(""));
+        let sql = format!(
+            "select {columns}, '0x' || encode(digest, 'hex'), record from {table} \
+             where channel_id = $1::uuid and event_offset = $2"
+        );
+        let values = [Value::Text(channel.to_string()), Value::Number(offset)];
+        let rows = self.query(Instant::now() + SMALL, &sql, &values).await?;
+        Ok(rows.first().map(|row| Whole {
+            row: read(row),
+            digest: row.get(LISTED.len()),
+            record: row.get(LISTED.len() + 1),
+        }))
+    }
+}
+
+/// The columns of a list, each as a text but for the offset.
+fn columns(of: &str) -> String {
+    let column = |name: &str| match name {
+        "event_offset" => format!("{of}event_offset"),
+        "time" | "received" | "delivered" => {
+            format!("to_char({of}\"{name}\" at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
+        }
+        "channel_id" | "event_id" => format!("{of}{name}::text"),
+        name => format!("{of}\"{name}\""),
+    };
+    LISTED.map(column).join(", ")
+}
+
+fn read(row: &tokio_postgres::Row) -> Row {
+    let text = |at: usize| row.get::<_, Option<String>>(at);
+    let needed = |at: usize| text(at).unwrap_or_default();
+    let time = |at: usize| text(at).and_then(|text| text.parse().ok());
+    Row {
+        channel: needed(0),
+        channel_id: needed(1),
+        offset: row.get(2),
+        event_id: text(3),
+        kind: needed(4),
+        name: text(5),
+        source: text(6),
+        service: text(7),
+        network: text(8),
+        time: time(9),
+        received: time(10),
+        delivered: time(11),
+        status: text(12),
+        verification: needed(13),
+    }
+}

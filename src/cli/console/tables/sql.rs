@@ -1,0 +1,184 @@
+//! Statements over a table, for both databases: conditions, and the values that they are given.
+//!
+//! # Invariants
+//!
+//! * **No value stands in a statement.** Names of tables are identifiers that the configuration has checked; everything else is
+//!   a parameter.
+
+use jiff::Timestamp;
+
+use super::{Filter, Place, Search, Window};
+
+/// The columns of a list, in the order in which [`Row`](super::Row) is read.
+pub(super) const LISTED: [&str; 14] = [
+    "channel",
+    "channel_id",
+    "event_offset",
+    "event_id",
+    "type",
+    "name",
+    "source",
+    "service",
+    "network",
+    "time",
+    "received",
+    "delivered",
+    "status",
+    "verification",
+];
+
+/// The texts that are looked through where there is no index of words.
+const LOOKED_THROUGH: [&str; 12] = [
+    "event_id",
+    "type",
+    "name",
+    "source",
+    "service",
+    "network",
+    "status",
+    "status_reason",
+    "operation_id",
+    "wallet_id",
+    "digest",
+    "decoded",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Text(String),
+    Texts(Vec<String>),
+    Number(i64),
+}
+
+/// A statement in the making.
+pub(super) struct Statement {
+    dialect: Dialect,
+    pub(super) conditions: Vec<String>,
+    pub(super) values: Vec<Value>,
+}
+
+/// The order of rows.
+pub(super) const NEWEST_FIRST: &str = "\"time\" desc, event_offset desc, channel_id desc";
+
+impl Statement {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self { dialect, conditions: Vec::new(), values: Vec::new() }
+    }
+
+    /// Takes a parameter: how it is named in the statement.
+    pub(super) fn parameter(&mut self, value: Value) -> String {
+        self.values.push(value);
+        let sign = if self.dialect == Dialect::Sqlite { '?' } else { '$' };
+        format!("{sign}{}", self.values.len())
+    }
+
+    fn time(&mut self, time: Timestamp) -> String {
+        let parameter = self.parameter(Value::Text(format!("{time:.3}")));
+        if self.dialect == Dialect::Postgres { format!("{parameter}::timestamptz") } else { parameter }
+    }
+
+    /// Restricts it to what a filter lets through, but for words that are indexed.
+    pub(super) fn filtered(&mut self, filter: &Filter) {
+        for (facet, values) in &filter.chosen {
+            let column = facet.column();
+            let condition = match self.dialect {
+                Dialect::Postgres => {
+                    let values = self.parameter(Value::Texts(values.clone()));
+                    format!("\"{column}\" = any({values})")
+                }
+                Dialect::Sqlite => {
+                    let values: Vec<_> =
+                        values.iter().map(|value| self.parameter(Value::Text(value.clone()))).collect();
+                    format!("\"{column}\" in ({})", values.join(", "))
+                }
+            };
+            self.conditions.push(condition);
+        }
+        if let Some(from) = filter.from {
+            let from = self.time(from);
+            self.conditions.push(format!("\"time\" >= {from}"));
+        }
+        if let Some(to) = filter.to {
+            let to = self.time(to);
+            self.conditions.push(format!("\"time\" <= {to}"));
+        }
+    }
+
+    /// Restricts it to a window of time, and there to what stands below a place.
+    pub(super) fn within(&mut self, window: Window, below: Option<&Place>) {
+        match window {
+            Window::Timeless => self.conditions.push("\"time\" is null".to_owned()),
+            Window::Times { after, through } => {
+                self.conditions.push("\"time\" is not null".to_owned());
+                if let Some(after) = after {
+                    let after = self.time(after);
+                    self.conditions.push(format!("\"time\" > {after}"));
+                }
+                if let Some(through) = through {
+                    let through = self.time(through);
+                    self.conditions.push(format!("\"time\" <= {through}"));
+                }
+            }
+        }
+        let Some(Place { time, offset, channel }) = below else { return };
+        let cast = if self.dialect == Dialect::Postgres { "::uuid" } else { "" };
+        match (window, time) {
+            (Window::Times { .. }, Some(time)) => {
+                let time = self.time(*time);
+                let offset = self.parameter(Value::Number(*offset));
+                let channel = self.parameter(Value::Text(channel.to_string()));
+                let place = format!("({time}, {offset}, {channel}{cast})");
+                self.conditions.push(format!("(\"time\", event_offset, channel_id) < {place}"));
+            }
+            (Window::Timeless, None) => {
+                let offset = self.parameter(Value::Number(*offset));
+                let channel = self.parameter(Value::Text(channel.to_string()));
+                self.conditions.push(format!("(event_offset, channel_id) < ({offset}, {channel}{cast})"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Restricts it to rows whose texts hold all of these, without an index.
+    pub(super) fn looked_through(&mut self, words: &[String]) {
+        let like = if self.dialect == Dialect::Postgres { "ilike" } else { "like" };
+        for word in words {
+            let pattern = self.parameter(Value::Text(pattern(word)));
+            let text = |column: &str| match (self.dialect, column) {
+                (Dialect::Postgres, "digest") => "coalesce('0x' || encode(digest, 'hex'), '')".to_owned(),
+                (Dialect::Postgres, column) => format!("coalesce(\"{column}\"::text, '')"),
+                (Dialect::Sqlite, column) => format!("ifnull(\"{column}\", '')"),
+            };
+            let texts: Vec<_> = LOOKED_THROUGH.iter().map(|column| text(column)).collect();
+            self.conditions.push(format!("({}) {like} {pattern} escape '\\'", texts.join(" || ' ' || ")));
+        }
+    }
+
+    /// All its conditions.
+    pub(super) fn conditions(&self) -> String {
+        if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" and ") }
+    }
+}
+
+/// A pattern that finds a text anywhere.
+pub(super) fn pattern(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    format!("%{escaped}%")
+}
+
+/// A query of SQLite's full-text search: rows that hold all of the words, the last one also as the beginning of one.
+pub(super) fn fts(words: &[String], search: Search) -> String {
+    let quoted = |word: &String| format!("\"{}\"", word.replace('"', "\"\""));
+    let mut query = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    if search == Search::Words {
+        query.push('*');
+    }
+    query
+}

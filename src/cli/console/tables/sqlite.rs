@@ -1,0 +1,289 @@
+//! A table in a SQLite file, which the daemon writes meanwhile.
+//!
+//! # Cancellation
+//!
+//! A query whose time is over is interrupted, and its connection used again.
+
+use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, ToSql, params_from_iter};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout_at;
+
+use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value, fts};
+use super::{Filter, MOST_NEW, Place, Row, Sample, Search, Unread, Whole, Window};
+use crate::event::ChannelId;
+use crate::sink::SqliteSettings;
+use crate::tasks::{joined, lock};
+
+/// How long another program may hold the file locked.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// Connections that are kept.
+const IDLE: usize = 4;
+
+/// What is read at once, without the budget of a page.
+const SMALL: Duration = Duration::from_secs(10);
+
+/// So few rows are found by their words alone.
+const FEW: usize = 1_000;
+
+/// A file.
+pub(super) struct Sqlite {
+    settings: SqliteSettings,
+    /// Those that wait for a query, with the file that each has open.
+    idle: Mutex<Vec<((u64, u64), Connection)>>,
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Self::Number(number) => ToSqlOutput::Owned(SqlValue::Integer(*number)),
+            // Only PostgreSQL has lists.
+            Self::Texts(_) => ToSqlOutput::Owned(SqlValue::Null),
+        })
+    }
+}
+
+impl Sqlite {
+    pub(super) fn new(settings: SqliteSettings) -> Self {
+        Self { settings, idle: Mutex::default() }
+    }
+
+    /// Does something with a connection, until its time is over.
+    async fn with<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Unread> {
+        let (file, connection) = self.connection().await?;
+        let interrupt = connection.get_interrupt_handle();
+        let mut working = spawn_blocking(move || (work(&connection), connection));
+        let done = if let Ok(done) = timeout_at(deadline.into(), &mut working).await {
+            done
+        } else {
+            interrupt.interrupt();
+            working.await
+        };
+        let (answer, connection) = joined(done).await;
+        let mut idle = lock(&self.idle);
+        if idle.len() < IDLE {
+            idle.push((file, connection));
+        }
+        drop(idle);
+        answer.map_err(|error| self.unread(&error))
+    }
+
+    /// A connection to the file that the path leads to now.
+    async fn connection(&self) -> Result<((u64, u64), Connection), Unread> {
+        let path = self.settings.path.clone();
+        let found = std::fs::metadata(&path).map_err(|error| {
+            let path = path.display();
+            Unread::Failed(match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    format!("The database {path} is not there yet: it is made when the first event is delivered.")
+                }
+                _ => format!("The database {path} cannot be read: {error}."),
+            })
+        })?;
+        let file = (found.dev(), found.ino());
+        let kept = {
+            let mut idle = lock(&self.idle);
+            idle.retain(|(its, _)| *its == file);
+            idle.pop()
+        };
+        if let Some(kept) = kept {
+            return Ok(kept);
+        }
+        let opened = spawn_blocking(move || open(path));
+        let connection = joined(opened.await).await.map_err(|error| self.unread(&error))?;
+        Ok((file, connection))
+    }
+
+    fn unread(&self, error: &rusqlite::Error) -> Unread {
+        if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
+            return Unread::Slow;
+        }
+        let (path, table) = (self.settings.path.display(), &self.settings.table);
+        let message = error.to_string();
+        if message.contains("no such table") {
+            return Unread::Failed(format!(
+                "There is no table {table} in {path} yet: no event has been delivered into it."
+            ));
+        }
+        Unread::Failed(format!("{path} cannot be read: {message}."))
+    }
+
+    fn table(&self) -> String {
+        format!("\"{}\"", self.settings.table)
+    }
+
+    fn search_table(&self) -> String {
+        format!("\"{}_search\"", self.settings.table)
+    }
+
+    pub(super) async fn window(
+        &self,
+        filter: &Filter,
+        window: Window,
+        below: Option<&Place>,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<Row>, Unread> {
+        let mut statement = Statement::new(Dialect::Sqlite);
+        statement.filtered(filter);
+        statement.within(window, below);
+        self.with_words(&mut statement, filter, window);
+        let (table, columns, conditions) = (self.table(), columns(), statement.conditions());
+        let sql = format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
+        self.with(deadline, move |connection| rows(connection, &sql, &statement.values)).await
+    }
+
+    /// The rows that hold the words; of an index only the part that a window of time is in, as far as ids tell.
+    fn with_words(&self, statement: &mut Statement, filter: &Filter, window: Window) {
+        let Some(words) = &filter.words else { return };
+        if self.settings.search == Search::None {
+            return statement.looked_through(words);
+        }
+        let (table, search) = (self.table(), self.search_table());
+        let query = statement.parameter(Value::Text(fts(words, self.settings.search)));
+        let mut ids = String::new();
+        // By the index of the time: without the sign each would look at all rows in the order of their ids.
+        if let Window::Times { after: Some(after), through } = window {
+            let after = statement.parameter(Value::Text(format!("{after:.3}")));
+            let mut within = format!("\"time\" > {after}");
+            if let Some(through) = through {
+                let through = statement.parameter(Value::Text(format!("{through:.3}")));
+                let _ = write!(within, " and \"time\" <= {through}");
+            }
+            ids = format!(
+                " and rowid >= (select min(+id) from {table} where {within}) \
+                 and rowid <= (select max(+id) from {table} where {within})"
+            );
+        }
+        let found = format!("select rowid from {search} where {search} match {query}{ids}");
+        statement.conditions.push(format!("id in ({found})"));
+    }
+
+    pub(super) async fn has_few(&self, filter: &Filter, deadline: Instant) -> Result<bool, Unread> {
+        let Some(words) = &filter.words else { return Ok(false) };
+        let (search, query) = (self.search_table(), fts(words, self.settings.search));
+        let sql = format!("select count(*) from (select 1 from {search} where {search} match ?1 limit {FEW})");
+        let count: i64 =
+            self.with(deadline, move |connection| connection.query_row(&sql, [query], |row| row.get(0))).await?;
+        Ok(usize::try_from(count).is_ok_and(|count| count < FEW))
+    }
+
+    pub(super) async fn sample(&self, most: usize) -> Result<Sample, Unread> {
+        let (table, columns) = (self.table(), columns());
+        let newest = format!("select {columns} from {table} order by id desc limit {most}");
+        let ids = format!("select ifnull((select max(id) from {table}), 0), ifnull((select min(id) from {table}), 1)");
+        self.with(Instant::now() + SMALL, move |connection| {
+            let (highest, lowest): (i64, i64) = connection.query_row(&ids, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let rows = rows(connection, &newest, &[])?;
+            // Ids are given in their order, and only the oldest rows are ever deleted.
+            let total = u64::try_from(highest - lowest + 1).unwrap_or(0);
+            Ok(Sample { rows, total })
+        })
+        .await
+    }
+
+    pub(super) async fn mark(&self) -> Result<String, Unread> {
+        let sql = format!("select ifnull(max(id), 0) from {}", self.table());
+        let read = move |connection: &Connection| connection.query_row(&sql, [], |row| row.get::<_, i64>(0));
+        self.with(Instant::now() + SMALL, read).await.map(|id| id.to_string())
+    }
+
+    pub(super) async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, Unread> {
+        let mark = mark.parse().map_err(|_| Unread::Failed("The mark is none of this table.".to_owned()))?;
+        let mut statement = Statement::new(Dialect::Sqlite);
+        let after = statement.parameter(Value::Number(mark));
+        statement.conditions.push(format!("id > {after}"));
+        statement.filtered(filter);
+        if let Some(words) = &filter.words {
+            if self.settings.search == Search::None {
+                statement.looked_through(words);
+            } else {
+                let (search, query) = (self.search_table(), fts(words, self.settings.search));
+                let query = statement.parameter(Value::Text(query));
+                let found = format!("select rowid from {search} where {search} match {query} and rowid > {after}");
+                statement.conditions.push(format!("id in ({found})"));
+            }
+        }
+        let (table, conditions) = (self.table(), statement.conditions());
+        let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {MOST_NEW})");
+        let read = move |connection: &Connection| {
+            connection.query_row(&sql, params_from_iter(&statement.values), |row| row.get::<_, i64>(0))
+        };
+        let count = self.with(Instant::now() + SMALL, read).await?;
+        Ok(usize::try_from(count).unwrap_or(MOST_NEW))
+    }
+
+    pub(super) async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
+        let columns = columns();
+        let table = self.table();
+        let sql = format!("select {columns}, digest, record from {table} where channel_id = ?1 and event_offset = ?2");
+        self.with(Instant::now() + SMALL, move |connection| {
+            let whole = |row: &rusqlite::Row<'_>| {
+                let (digest, record) = (row.get(LISTED.len())?, lossy(row, LISTED.len() + 1)?.unwrap_or_default());
+                Ok(Whole { row: read(row)?, digest, record })
+            };
+            connection.query_row(&sql, (channel.to_string(), offset), whole).optional()
+        })
+        .await
+    }
+}
+
+fn open(path: PathBuf) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    connection.execute_batch("pragma query_only = on; pragma cache_size = -16384; pragma temp_store = memory;")?;
+    Ok(connection)
+}
+
+fn columns() -> String {
+    LISTED.map(|column| format!("\"{column}\"")).join(", ")
+}
+
+fn rows(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Row>> {
+    let mut statement = connection.prepare(sql)?;
+    statement.query_map(params_from_iter(values), read)?.collect()
+}
+
+fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+    let needed = |at| Ok::<_, rusqlite::Error>(lossy(row, at)?.unwrap_or_default());
+    let time = |at| Ok::<_, rusqlite::Error>(lossy(row, at)?.and_then(|text| text.parse().ok()));
+    Ok(Row {
+        channel: needed(0)?,
+        channel_id: needed(1)?,
+        offset: row.get(2)?,
+        event_id: lossy(row, 3)?,
+        kind: needed(4)?,
+        name: lossy(row, 5)?,
+        source: lossy(row, 6)?,
+        service: lossy(row, 7)?,
+        network: lossy(row, 8)?,
+        time: time(9)?,
+        received: time(10)?,
+        delivered: time(11)?,
+        status: lossy(row, 12)?,
+        verification: needed(13)?,
+    })
+}
+
+/// A text, also one that is not UTF-8.
+fn lossy(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Null => None,
+        ValueRef::Text(text) | ValueRef::Blob(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+    })
+}

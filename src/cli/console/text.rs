@@ -1,0 +1,209 @@
+//! Texts of others, in HTML: escaped, isolated from the direction of what is around them, with what cannot be seen made
+//! visible.
+//!
+//! # Invariants
+//!
+//! * **No text is markup.** `&`, `<`, `>` and both quotes are escaped everywhere.
+//! * **Nothing is hidden.** Control characters, those that turn the direction of a text around and those without a width show
+//!   as what they are, in a frame.
+//! * **Bounded.** Of a long text the beginning is shown, and that it is only that.
+
+use std::fmt::Write;
+
+use maud::{Markup, PreEscaped, Render};
+
+#[cfg(test)]
+mod tests;
+
+/// So many characters of a text in a table or a heading.
+const SHORT: usize = 160;
+
+/// So many bytes of a JSON text.
+const LONG: usize = 200_000;
+
+/// The deepest level of JSON that stands in further than the one above it.
+const DEEPEST: usize = 12;
+
+/// A text of others, in a line of ours.
+pub(super) fn text(text: &str) -> Markup {
+    isolated(text, SHORT)
+}
+
+/// As [`text`], with so many characters at most.
+fn isolated(text: &str, most: usize) -> Markup {
+    let mut html = String::with_capacity(text.len() + 16);
+    html.push_str("<bdi>");
+    let mut rest = text.chars();
+    rest.by_ref().take(most).for_each(|c| push(&mut html, c));
+    if rest.next().is_some() {
+        html.push('…');
+    }
+    html.push_str("</bdi>");
+    PreEscaped(html)
+}
+
+/// A whole text of others, however long.
+pub(super) fn whole(text: &str) -> Markup {
+    isolated(text, LONG)
+}
+
+/// A text of others or, where there is none, a dash that readers of screens pass over.
+pub(super) fn or_dash(of: Option<&str>) -> Markup {
+    of.filter(|of| !of.is_empty()).map_or_else(|| PreEscaped("<span class=\"none\">–</span>".to_owned()), text)
+}
+
+/// A long id: its ends, and all of it for who points at it.
+pub(super) fn id(id: &str) -> Markup {
+    const ENDS: usize = 6;
+    let is_long = id.len() > 2 * ENDS + 6 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if !is_long {
+        return text(id);
+    }
+    let head = if id.starts_with("0x") { ENDS } else { ENDS - 2 };
+    maud::html! { span.id title=(id) { (&id[..head]) "…" (&id[id.len() - 4..]) } }
+}
+
+/// What a character shows as in place of itself, where it would not show.
+fn visible(c: char) -> Option<String> {
+    let is_hidden = matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}');
+    match c {
+        // The pictures of the control characters.
+        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).map(String::from),
+        '\x7f' => Some('␡'.to_string()),
+        c if c.is_control() || is_hidden => Some(format!("U+{:04X}", u32::from(c))),
+        _ => None,
+    }
+}
+
+fn push(html: &mut String, c: char) {
+    match c {
+        '&' => html.push_str("&amp;"),
+        '<' => html.push_str("&lt;"),
+        '>' => html.push_str("&gt;"),
+        '"' => html.push_str("&quot;"),
+        '\'' => html.push_str("&#39;"),
+        c => match visible(c) {
+            None => html.push(c),
+            Some(shown) => {
+                html.push_str("<span class=\"ctl\" title=\"a character that does not show\">");
+                html.push_str(&shown);
+                html.push_str("</span>");
+            }
+        },
+    }
+}
+
+/// A JSON text, a line a member, its numbers and escapes as they are written.
+pub(super) struct Json<'a>(pub(super) &'a str);
+
+impl Render for Json<'_> {
+    fn render_to(&self, html: &mut String) {
+        html.push_str("<pre class=\"json\" tabindex=\"0\">");
+        html.push_str("<span class=\"l d0\">");
+        let is_cut = Layout::default().lay_out(self.0, html);
+        html.push_str("</span></pre>");
+        if is_cut {
+            html.push_str("<p class=\"note\">The text is longer than is shown here. The raw bytes are whole.</p>");
+        }
+    }
+}
+
+#[derive(Default)]
+struct Layout {
+    depth: usize,
+}
+
+impl Layout {
+    /// Says whether it was cut off.
+    fn lay_out(&mut self, json: &str, html: &mut String) -> bool {
+        let mut at = 0;
+        let bytes = json.as_bytes();
+        while at < bytes.len() {
+            if at > LONG {
+                return true;
+            }
+            match bytes[at] {
+                b'"' => at = string(json, at, html),
+                open @ (b'{' | b'[') => {
+                    html.push(char::from(open));
+                    let next = at + 1 + space(&bytes[at + 1..]);
+                    if matches!(bytes.get(next), Some(b'}' | b']')) {
+                        html.push(char::from(bytes[next]));
+                        at = next + 1;
+                        continue;
+                    }
+                    self.depth += 1;
+                    self.line(html);
+                    at += 1;
+                }
+                close @ (b'}' | b']') => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.line(html);
+                    html.push(char::from(close));
+                    at += 1;
+                }
+                b',' => {
+                    html.push(',');
+                    self.line(html);
+                    at += 1;
+                }
+                b':' => {
+                    html.push_str(": ");
+                    at += 1;
+                }
+                byte if byte.is_ascii_whitespace() => at += 1,
+                _ => at = word(json, at, html),
+            }
+        }
+        false
+    }
+
+    /// Begins a line. How far it stands in is its class: a style of its own is not allowed.
+    fn line(&self, html: &mut String) {
+        let _ = write!(html, "</span><span class=\"l d{}\">", self.depth.min(DEEPEST));
+    }
+}
+
+/// How much space a text begins with.
+fn space(bytes: &[u8]) -> usize {
+    bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
+}
+
+/// A text in quotes: where it ends.
+fn string(json: &str, start: usize, html: &mut String) -> usize {
+    let bytes = json.as_bytes();
+    let mut end = start + 1;
+    while end < bytes.len() && bytes[end] != b'"' {
+        end += if bytes[end] == b'\\' { 2 } else { 1 };
+    }
+    let mut end = (end + 1).min(bytes.len());
+    while !json.is_char_boundary(end) {
+        end += 1;
+    }
+    let is_name = bytes.get(end + space(&bytes[end..])) == Some(&b':');
+    html.push_str(if is_name { "<span class=\"k\"><bdi>" } else { "<span class=\"s\"><bdi>" });
+    let mut stop = end.min(start + LONG);
+    while !json.is_char_boundary(stop) {
+        stop -= 1;
+    }
+    json.get(start..stop).unwrap_or_default().chars().for_each(|c| push(html, c));
+    html.push_str("</bdi></span>");
+    end
+}
+
+/// A number or a word: where it ends.
+fn word(json: &str, start: usize, html: &mut String) -> usize {
+    let rest = &json[start..];
+    let end = rest.find(|c: char| c.is_ascii_whitespace() || "{}[],:\"".contains(c)).unwrap_or(rest.len()).max(1);
+    let mut end = start + end;
+    while !json.is_char_boundary(end) {
+        end += 1;
+    }
+    html.push_str("<span class=\"n\"><bdi>");
+    json[start..end].chars().for_each(|c| push(html, c));
+    html.push_str("</bdi></span>");
+    end
+}

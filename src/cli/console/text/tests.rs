@@ -1,0 +1,54 @@
+use super::*;
+use maud::Render;
+use proptest::prelude::*;
+
+#[test]
+fn texts_are_no_markup_and_show_what_does_not_show() {
+    assert_eq!(text("<script>'\"&").into_string(), "<bdi>&lt;script&gt;&#39;&quot;&amp;</bdi>");
+    for (hidden, shown) in [
+        ('\u{1b}', "␛"),
+        ('\0', "␀"),
+        ('\u{7f}', "␡"),
+        ('\u{202e}', "U+202E"),
+        ('\u{2066}', "U+2066"),
+        ('\u{200b}', "U+200B"),
+        ('\u{9b}', "U+009B"),
+        ('\u{e0041}', "U+E0041"),
+    ] {
+        let html = text(&format!("a{hidden}b")).into_string();
+        assert!(html.contains(shown) && !html.contains(hidden), "{html}");
+    }
+    assert_eq!(text("שלום").into_string(), "<bdi>שלום</bdi>");
+    assert!(text(&"x".repeat(SHORT + 1)).into_string().ends_with("x…</bdi>"));
+}
+
+#[test]
+fn json_stands_a_member_a_line_with_its_numbers_as_they_are() {
+    let html = Json(r#"{"a":[1e400,{}],"b\"":"</pre>\u202e"}"#).render().into_string();
+    for part in ["<bdi>1e400</bdi>", "{}", "&lt;/pre&gt;\\u202e", "class=\"k\"", "class=\"l d2\""] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+    assert_eq!(html.matches("</pre>").count(), 1);
+}
+
+#[test]
+fn a_long_id_shows_its_ends() {
+    let html = id("0x00112233445566778899aabbccddeeff00112233").into_string();
+    assert!(html.contains(">0x0011…2233<") && html.contains("title=\"0x00112233445566778899"), "{html}");
+    assert_eq!(id("short").into_string(), "<bdi>short</bdi>");
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_text_is_no_tag_begins_in_it(any in ".{0,300}") {
+        for html in [text(&any).into_string(), whole(&any).into_string(), Json(&any).render().into_string()] {
+            for (at, _) in html.match_indices('<') {
+                let rest = &html[at..];
+                let ours = ["<bdi>", "</bdi>", "<span class=", "</span>", "<pre class=\"json\"", "</pre>", "<p class=\"note\"", "</p>"];
+                prop_assert!(ours.iter().any(|tag| rest.starts_with(tag)), "{rest}");
+            }
+            let hides = |c: char| c == '\u{1b}' || c == '\u{202e}' || c == '\0';
+            prop_assert!(!html.contains(hides));
+        }
+    }
+}

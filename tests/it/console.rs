@@ -1,0 +1,39 @@
+//! `channeld console`: who is let in, what is shown, what is changed; by requests and in a real browser.
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+
+use crate::support::{Daemon, Setup, rows_of};
+
+mod access;
+mod browser;
+mod changes;
+mod events;
+mod million;
+mod postgres;
+
+const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
+const FORGED: EventSpec = EventSpec::Forged(Tampering::ContentChanged);
+
+/// A service with one channel, whose events go into a table of a file with an index of words.
+async fn with_table(events: u64) -> (Simulator, Setup) {
+    let simulator = Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap();
+    let setup = into_table(Setup::reading(&simulator));
+    (simulator, setup)
+}
+
+fn into_table(setup: Setup) -> Setup {
+    let path = setup.path("events.db").display().to_string();
+    setup
+        .with("sinks.local.type", "sqlite")
+        .with("sinks.local.path", path)
+        .with("sinks.local.search", "words")
+        .with("channels.c0.sinks", vec!["local"])
+}
+
+/// Starts the daemon, and waits until the table has so many rows.
+async fn daemon_with_rows(setup: &Setup, rows: i64) -> Daemon {
+    let mut daemon = setup.start();
+    let file = setup.path("events.db");
+    daemon.until(&format!("{rows} rows"), |_| rows_of(&file) >= rows).await;
+    daemon
+}

@@ -1,0 +1,137 @@
+//! Who is let in.
+
+use reqwest::header::{ORIGIN, SET_COOKIE};
+use reqwest::{Method, StatusCode};
+
+use super::with_table;
+use crate::support::{Answer, Visitor};
+
+#[tokio::test]
+async fn an_address_lets_one_browser_in_once_and_nobody_else_sees_anything() {
+    let (_simulator, setup) = with_table(1).await;
+    setup.write();
+    let console = setup.console(&[]).await;
+    let path = console.address.strip_prefix(console.base()).unwrap().to_owned();
+    let stranger = Visitor::without_cookie(console.base());
+    for page in ["/", "/daemon", "/held", "/event/x/1", "/export", "/new", "/nowhere", "/do/pause?channel=c0"] {
+        let answer = stranger.get(page).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{page}: {answer:?}");
+        assert!(!answer.body.contains("c0"), "{page}: {answer:?}");
+    }
+    assert_eq!(stranger.get("/enter?token=guessed").await.status, StatusCode::FORBIDDEN);
+
+    let visitor = console.enter().await;
+    assert_eq!(visitor.get("/").await.status, StatusCode::OK);
+    let stolen = stranger.get(&path).await;
+    assert_eq!((stolen.status, stolen.headers.get(SET_COOKIE)), (StatusCode::FORBIDDEN, None));
+    assert!(stolen.body.contains("used before"), "{stolen:?}");
+    assert_eq!(visitor.get("/").await.status, StatusCode::OK, "who was first stays in");
+
+    // Another browser, by an address that this one asks for.
+    let invited = visitor.submit("/invite", "/invite", &[]).await;
+    let address = invited.attribute("value");
+    let mut second = Visitor::without_cookie(console.base());
+    let entered = second.get(address.strip_prefix(console.base()).unwrap()).await;
+    second.cookie = entered.headers[SET_COOKIE].to_str().unwrap().split_once(';').unwrap().0.to_owned();
+    assert_eq!(second.get("/").await.status, StatusCode::OK);
+    assert_ne!(second.cookie, visitor.cookie);
+}
+
+#[tokio::test]
+async fn every_answer_says_what_a_page_may_do_and_the_cookie_is_out_of_reach() {
+    let (_simulator, setup) = with_table(1).await;
+    setup.write();
+    let console = setup.console(&[]).await;
+    let stranger = Visitor::without_cookie(console.base());
+    let path = console.address.strip_prefix(console.base()).unwrap();
+    let entered = stranger.get(path).await;
+    let cookie = entered.headers[SET_COOKIE].to_str().unwrap().to_owned();
+    for attribute in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(attribute), "{cookie}");
+    }
+    for page in ["/", "/enter", "/console.css", "/console.js", "/icon.svg", "/nowhere"] {
+        let answer = stranger.get(page).await;
+        let policy = answer.headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{page}: {policy}");
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{page}");
+        assert_eq!(answer.headers["cache-control"], "no-store", "{page}");
+    }
+    assert!(!entered.body.contains("<script>") && !entered.body.contains(" style="), "{entered:?}");
+}
+
+#[tokio::test]
+async fn another_name_another_origin_and_another_form_are_refused() {
+    let (_simulator, setup) = with_table(1).await;
+    setup.write();
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    for host in ["evil.example", "127.0.0.1.evil.example", "192.168.0.7:80"] {
+        assert_eq!(visitor.get_by(host, "/").await.status, StatusCode::MISDIRECTED_REQUEST, "{host}");
+        assert_eq!(visitor.get_by(host, "/console.css").await.status, StatusCode::MISDIRECTED_REQUEST, "{host}");
+    }
+    let by = |origin: &'static str| Answer::of(visitor.ask(Method::GET, "/").header(ORIGIN, origin));
+    for origin in ["http://evil.example", "null", "http://127.0.0.1:1"] {
+        assert_eq!(by(origin).await.status, StatusCode::FORBIDDEN, "{origin}");
+    }
+    // The cookie alone changes nothing.
+    let own = visitor.base.clone();
+    let page = visitor.get("/do/pause?channel=c0").await;
+    let token = page.attribute(r#"name="form" value"#);
+    let form = format!("form={token}&channel=c0");
+    for (origin, form) in [
+        (None, form.as_str()),
+        (Some("http://evil.example"), &form),
+        (Some("null"), &form),
+        (Some(&own), "channel=c0"),
+        (Some(&own), "form=x&channel=c0"),
+    ] {
+        let mut request = visitor.post("/do/pause", form);
+        if let Some(origin) = origin {
+            request = request.header(ORIGIN, origin);
+        }
+        let answer = Answer::of(request).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{origin:?} {form}: {answer:?}");
+    }
+    // The form of one browser is not another's.
+    let other = {
+        let invited = visitor.submit("/invite", "/invite", &[]).await.attribute("value");
+        let mut other = Visitor::without_cookie(console.base());
+        let entered = other.get(invited.strip_prefix(console.base()).unwrap()).await;
+        other.cookie = entered.headers[SET_COOKIE].to_str().unwrap().split_once(';').unwrap().0.to_owned();
+        other
+    };
+    let answer = Answer::of(other.post("/do/pause", &form).header(ORIGIN, &own)).await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_read_only_console_changes_nothing_and_offers_nothing() {
+    let (_simulator, setup) = with_table(3).await;
+    let daemon = super::daemon_with_rows(&setup, 3).await;
+    let console = setup.console(&["--read-only"]).await;
+    let visitor = console.enter().await;
+    for page in ["/", "/daemon", "/held", "/invite"] {
+        let answer = visitor.get(page).await;
+        assert_eq!(answer.status, StatusCode::OK, "{page}");
+        assert!(!answer.body.contains("method=\"post\"") && !answer.body.contains("/do/"), "{page}: {answer:?}");
+    }
+    assert_eq!(visitor.get("/do/pause?channel=c0").await.status, StatusCode::FORBIDDEN);
+    for to in ["/do/pause", "/poll", "/invite"] {
+        let request = visitor.post(to, "channel=c0").header(ORIGIN, &visitor.base);
+        assert_eq!(Answer::of(request).await.status, StatusCode::FORBIDDEN, "{to}");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn it_listens_on_loopback_only_and_reads_tables_only() {
+    let (_simulator, setup) = with_table(1).await;
+    setup.write();
+    let told = setup.tell(&["console", "--listen", "0.0.0.0:0"]).await;
+    assert_eq!(told.code, Some(64));
+    assert!(told.errors.contains("loopback"), "{told:?}");
+    let told = setup.tell(&["console", "--from", "nowhere"]).await;
+    assert!(told.code == Some(64) && told.errors.contains("local"), "{told:?}");
+    let told = setup.tell(&["console", "--from", "file"]).await;
+    assert!(told.code == Some(64) && told.errors.contains("sqlite or postgres"), "{told:?}");
+}

@@ -1,0 +1,224 @@
+//! In a real browser.
+
+use serde_json::json;
+
+use super::{FORGED, PROVED, daemon_with_rows, into_table, with_table};
+use crate::support::{Browser, Console, Setup, serving, signed};
+use channeld::simulator::{Options, Simulator};
+
+#[tokio::test]
+async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers_it() {
+    let Some(browser) = Browser::start().await else { return };
+    let (_simulator, setup) = with_table(80).await;
+    let daemon = daemon_with_rows(&setup, 80).await;
+    let console = setup.console(&[]).await;
+    browser.enter(&console.address).await;
+    assert_eq!(browser.offsets().await.len(), 80);
+
+    let rows = rusqlite::Connection::open(setup.path("events.db")).unwrap();
+    let (decoded, offset): (String, i64) = rows
+        .query_row("select decoded, event_offset from events where name is not null limit 1 offset 9", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    let decoded: serde_json::Value = serde_json::from_str(&decoded).unwrap();
+    browser.fill("#search", decoded["chain_event"]["tx_hash"].as_str().unwrap()).await;
+    browser.press("Search").await;
+    browser.until("one is found", "return document.querySelectorAll('a.open').length == 1").await;
+    assert_eq!(browser.offsets().await, [offset]);
+    browser.click("a.open").await;
+    browser.until("it is shown", "return !!document.querySelector('.side.signed')").await;
+    browser.press("Verify again").await;
+    browser.until("it is verified", "return document.body.innerText.includes('Verified again at')").await;
+    let text = browser.text().await;
+    assert!(text.contains("The proof holds: 4 of 4") && text.contains("Signed by the network"), "{text}");
+    browser.run("scrollTo(0, 0)").await;
+    browser.press("Redeliver to").await;
+    browser.until("it is asked", "return document.body.innerText.includes('Redeliver the event?')").await;
+    browser.press("Redeliver the event").await;
+    browser.until("it is on its way", "return document.body.innerText.includes('once more: 1 event')").await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn filters_are_chosen_by_hand_and_stay_in_the_address() {
+    let Some(browser) = Browser::start().await else { return };
+    let (_simulator, setup) = with_table(60).await;
+    let daemon = daemon_with_rows(&setup, 60).await;
+    let console = setup.console(&[]).await;
+    browser.enter(&console.address).await;
+    for (facet, value) in [("type", "watcher.event"), ("verdict", "verified")] {
+        browser.run(&format!("document.querySelector('input[name={facet}]').closest('details').open = true")).await;
+        browser.click(&format!("input[name={facet}][value='{value}']")).await;
+        browser.run(&format!("document.querySelector('input[name={facet}]').closest('form').requestSubmit()")).await;
+        let chosen = format!("return new URLSearchParams(location.search).getAll('{facet}').join() == '{value}'");
+        browser.until("it is chosen", &chosen).await;
+    }
+    let offsets = browser.offsets().await;
+    assert!(!offsets.is_empty() && offsets.len() < 60, "{offsets:?}");
+    let address = browser.run("return location.href").await;
+    browser.go(address.as_str().unwrap()).await;
+    assert_eq!(browser.offsets().await, offsets, "the address says it all");
+    let others =
+        "return [...document.querySelectorAll('td[data-label=Type]')].every(cell => cell.innerText == 'watcher.event')";
+    browser.until("only those", others).await;
+    // And by keys.
+    browser.run("document.activeElement.blur()").await;
+    browser.driver.action_chain().send_keys("jj").perform().await.unwrap();
+    let second = "return document.activeElement === document.querySelectorAll('a.open')[1]";
+    browser.until("the second is chosen", second).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_arrives_moves_nothing_that_one_reads() {
+    let Some(browser) = Browser::start().await else { return };
+    let (simulator, setup) = with_table(100).await;
+    let mut daemon = daemon_with_rows(&setup, 100).await;
+    daemon.until_logged("batch recorded").await;
+    let console = setup.console(&[]).await;
+    browser.enter(&console.address).await;
+    let before = browser.offsets().await;
+    browser.run("scrollTo(0, 1500)").await;
+    let place = "return [scrollY, Math.round(document.querySelectorAll('a.open')[40].getBoundingClientRect().top)]";
+    let stood = browser.run(place).await;
+    simulator.publish(0, 7);
+    browser.until("they are announced", "const bar = document.getElementById('arrived'); return !bar.hidden && bar.innerText.includes('7 new events')").await;
+    assert_eq!((browser.offsets().await, browser.run(place).await), (before, stood), "nothing has moved");
+    browser.click("#arrived a").await;
+    browser
+        .until("they are shown", "return [...document.querySelectorAll('a.open')].some(a => a.href.endsWith('/107'))")
+        .await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn polling_retrying_and_dropping_are_buttons_that_say_what_they_do() {
+    let Some(browser) = Browser::start().await else { return };
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    for spec in [PROVED, FORGED] {
+        simulator.publish_one(0, spec);
+    }
+    let setup = into_table(Setup::reading(&simulator)).with("api.idle_wait", "10m");
+    let mut daemon = daemon_with_rows(&setup, 1).await;
+    daemon.until_logged("batch recorded").await;
+    let console = setup.console(&[]).await;
+    browser.enter(&console.address).await;
+    simulator.publish(0, 1);
+    browser.press("Poll now").await;
+    browser.until("it is said", "return document.body.innerText.includes('there are new events')").await;
+
+    browser.press("See why").await;
+    browser.click("a.open").await;
+    browser.until("it is shown", "return document.body.innerText.includes('Claims to be signed')").await;
+    browser.press("Verify and deliver").await;
+    browser.press("Verify again and deliver what holds").await;
+    browser.until("it is kept", "return document.body.innerText.includes('still do not hold, and stay')").await;
+    browser.click("a.open").await;
+    browser.press("Drop").await;
+    browser.until("it is asked", "return document.body.innerText.includes('cannot be brought back')").await;
+    browser.press("Drop the quarantined event").await;
+    browser.until("it is gone", "return document.body.innerText.includes('Nothing is in the quarantine')").await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn two_browsers_and_a_daemon_that_restarts_under_them() {
+    let Some(browser) = Browser::start().await else { return };
+    let Some(other) = Browser::start().await else { return };
+    let (_simulator, setup) = with_table(3).await;
+    let daemon = daemon_with_rows(&setup, 3).await;
+    let console = setup.console(&[]).await;
+    browser.enter(&console.address).await;
+    // The address was used: whoever has it gets nothing.
+    other.go(&console.address).await;
+    other.until("it is refused", "return document.body.innerText.includes('used before')").await;
+    browser.press("Another browser").await;
+    browser.press("Make an address").await;
+    browser.until("there is one", "return !!document.querySelector('.copied input')").await;
+    let invited = browser.run("return document.querySelector('.copied input').value").await;
+    other.enter(invited.as_str().unwrap()).await;
+    assert_eq!(other.offsets().await.len(), 3);
+
+    for browser in [&browser, &other] {
+        browser.go(&format!("{}/daemon", console.base())).await;
+        browser.until("it is there", "return document.body.innerText.includes('Channels and their sinks')").await;
+    }
+    daemon.stop().await;
+    for browser in [&browser, &other] {
+        browser.until("it is away", "return document.body.innerText.includes('No daemon answers')").await;
+    }
+    let daemon = setup.start();
+    for browser in [&browser, &other] {
+        browser.until("it is back", "return document.body.innerText.includes('Channels and their sinks')").await;
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn no_text_of_an_event_runs_in_a_browser() {
+    let Some(browser) = Browser::start().await else { return };
+    let hostile = "<script>document.title='pwned'</script><img src=x onerror=document.title='pwned'>\\u202e\\u001b[31m";
+    let decoded = format!(
+        r#"{{"name":"{hostile}","service":"javascript:document.title='pwned'","chain_selector":"1","chain_event":{{"address":"{hostile}"}}}}"#
+    );
+    let (_service, setup) = serving(vec![signed(1, &decoded)]).await;
+    let setup = into_table(setup);
+    let daemon = daemon_with_rows(&setup, 1).await;
+    let console = setup.console(&[]).await;
+    browser.enter(&console.address).await;
+    let is_text = "return document.body.innerText.includes('<script>') && !document.title.startsWith('pwned') && document.images.length == 0";
+    browser.until("it is a text in the list", is_text).await;
+    browser.click("a.open").await;
+    browser
+        .until(
+            "it is a text on its own page",
+            &format!("if (!document.querySelector('.side')) return false; {is_text}"),
+        )
+        .await;
+    // Also where a script gets into a page, it does not run.
+    browser.run("const script = document.createElement('script'); script.textContent = 'document.title = \"pwned\"'; document.body.append(script)").await;
+    assert_ne!(browser.run("return document.title").await, json!("pwned"));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn pages_break_no_rule_of_accessibility_light_or_dark_narrow_or_wide() {
+    let Some(browser) = Browser::start().await else { return };
+    let console = Console::start(&["demo", "--console"], None).await;
+    browser.enter(&console.address).await;
+    browser.go(console.base()).await;
+    browser
+        .until(
+            "there are events",
+            "if (document.querySelectorAll('a.open').length > 3) return true; location.reload(); return false",
+        )
+        .await;
+    let event = browser.run("return document.querySelector('a.open').pathname").await;
+    let pages = [
+        "/",
+        "/?q=nowhere",
+        "/daemon",
+        "/held",
+        "/held/quarantine/demo/10",
+        event.as_str().unwrap(),
+        "/do/drop?channel=demo&offset=10",
+        "/do/pause?channel=demo",
+        "/invite",
+        "/nowhere",
+    ];
+    for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 2000)] {
+        browser.look(scheme, width).await;
+        for page in pages {
+            browser.go(&format!("{}{page}", console.base())).await;
+            // What opens is looked at too.
+            browser
+                .run("document.querySelectorAll('details').forEach(it => it.open = !it.classList.contains('menu'))")
+                .await;
+            let Some(found) = browser.violations().await else { return };
+            assert_eq!(found, [""; 0], "{page} {scheme} {width}");
+            let fits = browser.run("return document.documentElement.scrollWidth <= innerWidth").await;
+            assert_eq!(fits, json!(true), "{page} {scheme} {width}: it is wider than the screen");
+        }
+    }
+}

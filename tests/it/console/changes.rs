@@ -1,0 +1,137 @@
+//! What is changed: each change is confirmed, carried out by the daemon, and logged with who asked.
+
+use reqwest::StatusCode;
+
+use super::{FORGED, PROVED, into_table};
+use crate::support::{Receiver, Reply, Setup, eventually};
+use channeld::simulator::{Options, Simulator};
+
+const GIVEN_UP: &str = "given up: it is a dead letter now, see `channeld dead-letters list`";
+
+#[tokio::test]
+async fn a_forged_event_shows_why_and_is_verified_again_and_dropped_when_confirmed() {
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    for spec in [PROVED, FORGED, PROVED] {
+        simulator.publish_one(0, spec);
+    }
+    let setup = into_table(Setup::reading(&simulator));
+    let daemon = super::daemon_with_rows(&setup, 2).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let held = visitor.until("/held", "it is quarantined", |page| page.body.contains("/held/quarantine/c0/2")).await;
+    assert!(held.body.contains("event-hash-mismatch"), "{held:?}");
+    let one = visitor.get("/held/quarantine/c0/2").await;
+    for said in
+        ["Not delivered.", "Claims to be signed", "The proof does not hold", "not as expected", "do not act on it"]
+    {
+        assert!(one.body.contains(said), "{said}: {one:?}");
+    }
+
+    let confirm = visitor.get("/do/retry?channel=c0&offset=2").await;
+    assert!(
+        confirm.body.contains("is verified again") && confirm.body.contains("logs it, with your name"),
+        "{confirm:?}"
+    );
+    let to = visitor.submit("/do/retry?channel=c0&offset=2", "/do/retry", &[("channel", "c0"), ("offset", "2")]).await;
+    assert_eq!((to.status, &to.headers["location"]), (StatusCode::SEE_OTHER, &"/held".parse().unwrap()));
+    assert!(visitor.get("/held").await.body.contains("still do not hold, and stay"));
+
+    let confirm = visitor.get("/do/drop?channel=c0&offset=2").await;
+    assert!(confirm.body.contains("cannot be brought back"), "{confirm:?}");
+    assert!(visitor.get("/held").await.body.contains("/held/quarantine/c0/2"), "nothing is changed by looking");
+    visitor.submit("/do/drop?channel=c0&offset=2", "/do/drop", &[("channel", "c0"), ("offset", "2")]).await;
+    let held = visitor.get("/held").await;
+    assert!(held.body.contains("Dropped: 1 event.") && held.body.contains("Nothing is in the quarantine"), "{held:?}");
+    let log = daemon.stop().await;
+    assert_eq!(log.lines("quarantined event dropped by an operator").len(), 1);
+    let asked: Vec<_> = log.lines("asked by an operator").iter().map(|line| line["request"].clone()).collect();
+    assert_eq!(asked, ["/quarantine/retry", "/quarantine/drop"]);
+}
+
+#[tokio::test]
+async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_resumed() {
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    for _ in 0..3 {
+        simulator.publish_one(0, PROVED);
+    }
+    let receiver = Receiver::start().await;
+    receiver.always(Some(Reply::Refuse(422, None)));
+    let setup =
+        into_table(Setup::reading(&simulator)).with_webhook("hook", &receiver).with("sinks.hook.give_up_after", "1s");
+    let mut daemon = super::daemon_with_rows(&setup, 3).await;
+    daemon.until("all are given up", |daemon| daemon.log().lines(GIVEN_UP).len() == 3).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let one = visitor.get("/held/dead/c0/hook/2").await;
+    assert!(one.body.contains("has given it up") && one.body.contains("answered 422"), "{one:?}");
+    assert!(one.body.contains("The proof holds"), "{one:?}");
+
+    receiver.always(None);
+    let place = [("channel", "c0"), ("sink", "hook"), ("offset", "2")];
+    visitor.submit("/do/redeliver-dead?channel=c0&sink=hook&offset=2", "/do/redeliver-dead", &place).await;
+    eventually("it arrives", || (receiver.received() == 1).then_some(())).await;
+    let dropped = [("channel", "c0"), ("sink", "hook"), ("offset", "1")];
+    visitor.submit("/do/drop-dead?channel=c0&sink=hook&offset=1", "/do/drop-dead", &dropped).await;
+    let held = visitor.get("/held").await;
+    assert!(held.body.contains("Dropped: 1 event.") && held.body.contains("/held/dead/c0/hook/3"), "{held:?}");
+    assert!(!held.body.contains("/held/dead/c0/hook/1\"") && !held.body.contains("/held/dead/c0/hook/2\""), "{held:?}");
+
+    // An event of the table, from its own page.
+    let list = visitor.get("/").await;
+    let path = list.link("class=\"open\" href=\"").unwrap();
+    let page = visitor.get(&path).await;
+    let to = page.link("href=\"/do/redeliver?").unwrap();
+    let to = to.replace("sink=local", "sink=hook");
+    let members: Vec<(String, String)> = url::form_urlencoded::parse(to.as_bytes()).into_owned().collect();
+    let members: Vec<_> = members.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let sent = visitor.submit(&format!("/do/redeliver?{to}"), "/do/redeliver", &members).await;
+    assert_eq!(&sent.headers["location"], &path.parse::<reqwest::header::HeaderValue>().unwrap());
+    eventually("it arrives once more", || (receiver.received() == 2).then_some(())).await;
+
+    visitor
+        .submit("/do/pause?channel=c0&sink=hook", "/do/pause", &[("channel", "c0"), ("sink", "hook"), ("for", "1h")])
+        .await;
+    let page = visitor.get("/daemon").await;
+    assert!(
+        page.body.contains("c0, sink hook: paused.") && page.body.contains("/do/resume?channel=c0&amp;sink=hook"),
+        "{page:?}"
+    );
+    simulator.publish(0, 1);
+    visitor.until("/", "the table goes on", |page| page.offsets().len() == 4).await;
+    assert_eq!(receiver.received(), 2, "the sink stands still");
+    visitor.submit("/do/resume?channel=c0&sink=hook", "/do/resume", &[("channel", "c0"), ("sink", "hook")]).await;
+    eventually("it goes on", || (receiver.received() == 3).then_some(())).await;
+    let log = daemon.stop().await;
+    assert_eq!(log.lines("asked by an operator").len(), 5);
+}
+
+#[tokio::test]
+async fn the_daemons_page_says_what_is_wrong_and_what_to_do_and_outlives_the_daemon() {
+    let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
+    let receiver = Receiver::start().await;
+    receiver.always(Some(Reply::Refuse(410, None)));
+    let setup = into_table(Setup::reading(&simulator)).with_webhook("hook", &receiver);
+    let daemon = super::daemon_with_rows(&setup, 3).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let page = visitor.until("/daemon", "it is blocked", |page| page.body.contains("blocked")).await;
+    for said in [
+        "not ready",
+        "class=\"runbook\"",
+        "Signers",
+        "Behind, events",
+        "Delivered a second",
+        "From reading to delivery",
+    ] {
+        assert!(page.body.contains(said), "{said}: {page:?}");
+    }
+    for signer in &simulator.announcement().valid_signers {
+        assert!(page.body.contains(&signer.to_string()), "{signer}");
+    }
+    daemon.stop().await;
+    visitor.until("/daemon/now", "it is away", |page| page.body.contains("No daemon answers")).await;
+    assert_eq!(visitor.get("/").await.offsets().len(), 3, "the table is read without it");
+    let daemon = setup.start();
+    visitor.until("/daemon/now", "it is back", |page| page.body.contains("Channels and their sinks")).await;
+    daemon.stop().await;
+}

@@ -1,0 +1,233 @@
+//! What is shown: the list, its filters and pages, what has arrived, one event, and what is taken away as a file.
+
+use std::collections::BTreeSet;
+
+use channeld::simulator::Options;
+use channeld::simulator::Simulator;
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use super::{daemon_with_rows, into_table, with_table};
+use crate::support::{Setup, Visitor, serving, signed};
+
+/// Every offset of a list, page after page.
+async fn all(visitor: &Visitor, first: &str) -> Vec<i64> {
+    let (mut offsets, mut next) = (Vec::new(), Some(first.to_owned()));
+    while let Some(path) = next {
+        let page = visitor.get(&path).await;
+        assert_eq!(page.status, StatusCode::OK, "{page:?}");
+        offsets.extend(page.offsets());
+        next = page.link("rel=\"next\" href=\"");
+        assert!(offsets.len() < 10_000, "it does not end");
+    }
+    offsets
+}
+
+#[tokio::test]
+async fn pages_hold_every_event_once_and_filters_let_through_what_they_say() {
+    let (_simulator, setup) = with_table(150).await;
+    let daemon = daemon_with_rows(&setup, 150).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let offsets = all(&visitor, "/?rows=20").await;
+    assert_eq!(offsets.iter().collect::<BTreeSet<_>>().len(), 150, "{offsets:?}");
+    assert_eq!(offsets.len(), 150);
+
+    // Each column by each of its values: together they are all events that have one.
+    let rows = rusqlite::Connection::open(setup.path("events.db")).unwrap();
+    for (facet, column) in [
+        ("verdict", "verification"),
+        ("type", "type"),
+        ("name", "name"),
+        ("source", "source"),
+        ("service", "service"),
+        ("network", "network"),
+        ("status", "status"),
+        ("channel", "channel"),
+    ] {
+        let sql = format!(
+            "select {column}, count(*) from events where {column} is not null group by 1 order by 2 desc limit 3"
+        );
+        let mut statement = rows.prepare(&sql).unwrap();
+        let values = statement
+            .query_map([], |row| Ok((row.get::<_, String>(0)?, usize::try_from(row.get::<_, u32>(1)?).unwrap())))
+            .unwrap();
+        let values: Vec<_> = values.collect::<Result<_, _>>().unwrap();
+        assert!(!values.is_empty(), "{column}");
+        let mut both = Vec::new();
+        for (value, count) in &values {
+            let query = url::form_urlencoded::Serializer::new(String::new()).append_pair(facet, value).finish();
+            assert_eq!(all(&visitor, &format!("/?{query}")).await.len(), *count, "{facet} {value}");
+            both.push((facet, value.as_str()));
+        }
+        let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(both).finish();
+        let expected: usize = values.iter().map(|(_, count)| count).sum();
+        assert_eq!(all(&visitor, &format!("/?{query}")).await.len(), expected, "several of {facet}");
+    }
+
+    let time: String =
+        rows.query_row("select time from events order by time limit 1 offset 70", [], |row| row.get(0)).unwrap();
+    let later: u32 = rows.query_row("select count(*) from events where time >= ?1", [&time], |row| row.get(0)).unwrap();
+    assert_eq!(all(&visitor, &format!("/?from={time}")).await.len(), usize::try_from(later).unwrap());
+    assert!(visitor.get("/?from=yesterday").await.body.contains("is no time"));
+
+    // A word of its content leads to an event.
+    let (decoded, offset): (String, i64) = rows
+        .query_row("select decoded, event_offset from events where name is not null limit 1", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    let decoded: Value = serde_json::from_str(&decoded).unwrap();
+    let word = decoded["chain_event"]["tx_hash"].as_str().unwrap();
+    assert_eq!(all(&visitor, &format!("/?q={word}")).await, [offset]);
+    assert_eq!(all(&visitor, &format!("/?q={}", &word[..20])).await, [offset], "the beginning of a word");
+    assert_eq!(all(&visitor, "/?q=nowhere").await, [0_i64; 0]);
+    assert!(visitor.get("/?q=nowhere").await.body.contains("No event matches"));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_shown_is_taken_away_as_lines_that_verify_and_as_a_sheet() {
+    let (_simulator, setup) = with_table(40).await;
+    let daemon = daemon_with_rows(&setup, 40).await;
+    let visitor = setup.console(&[]).await;
+    let (console, visitor) = (&visitor, visitor.enter().await);
+    let lines = visitor.get("/export?as=jsonl&verdict=verified").await.body;
+    assert!(lines.lines().count() > 20);
+    let file = setup.path("exported.jsonl");
+    std::fs::write(&file, &lines).unwrap();
+    let told = setup.tell(&["verify", file.to_str().unwrap(), "--json"]).await;
+    assert!(told.each("status").iter().all(|status| status == "verified"), "{told:?}");
+    let sheet = visitor.get("/export?as=csv").await;
+    assert_eq!(sheet.headers["content-type"], "text/csv; charset=utf-8");
+    assert_eq!(sheet.body.lines().count(), 41);
+    assert!(sheet.body.starts_with("verdict,type,name,source"), "{sheet:?}");
+    let _ = console;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_poll_by_hand_does_not_wait_for_the_next_one_and_what_arrives_is_counted() {
+    let (simulator, setup) = with_table(5).await;
+    let setup = setup.with("api.idle_wait", "10m");
+    let mut daemon = daemon_with_rows(&setup, 5).await;
+    daemon.until_logged("batch recorded").await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let page = visitor.until("/", "they are there", |page| page.offsets().len() == 5).await;
+    let new = format!("/new?mark={}", page.attribute("data-mark"));
+    assert_eq!(visitor.get(&new).await.body, r#"{"count":0,"most":false}"#);
+
+    simulator.publish(0, 3);
+    let polled = visitor.submit("/", "/poll", &[("back", "verdict=verified")]).await;
+    assert_eq!(
+        (polled.status, &polled.headers["location"]),
+        (StatusCode::SEE_OTHER, &"/?verdict=verified".parse().unwrap())
+    );
+    let page = visitor.get("/").await;
+    assert!(page.body.contains("there are new events"), "{page:?}");
+    visitor.until(&new, "they are counted", |new| new.body == r#"{"count":3,"most":false}"#).await;
+    assert_eq!(visitor.get("/").await.offsets().len(), 8);
+    assert!(!visitor.get("/").await.body.contains("there are new events"), "it is said once");
+
+    visitor.submit("/", "/poll", &[]).await;
+    assert!(visitor.get("/").await.body.contains("nothing new"));
+    let log = daemon.stop().await;
+    let asked = log.lines("asked by an operator");
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert_eq!((&asked[0]["request"], &asked[0]["channel"]), (&"/poll".into(), &"c0".into()));
+    assert!(asked[0]["by"].as_str().unwrap().ends_with("at the console, browser 1"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn one_event_shows_what_was_signed_and_by_whom_and_a_row_that_was_changed_shows_it() {
+    let (simulator, setup) = with_table(0).await;
+    simulator.publish_one(0, super::PROVED);
+    let daemon = daemon_with_rows(&setup, 1).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let path = visitor.get("/").await.link("class=\"open\" href=\"").unwrap();
+    let page = visitor.get(&format!("{path}?verify=1")).await;
+    for said in [
+        "Verified again at",
+        "The proof holds: 4 of 4",
+        "Signed by the network",
+        "Not signed",
+        "as expected",
+        "Delivered to",
+    ] {
+        assert!(page.body.contains(said), "{said}: {page:?}");
+    }
+    assert_eq!(page.body.matches(">counted<").count(), 4);
+    let signers: usize =
+        simulator.announcement().valid_signers.iter().filter(|signer| page.body.contains(&signer.to_string())).count();
+    assert_eq!(signers, 4);
+    let raw = visitor.get(&format!("{path}/raw")).await.body;
+    let file = setup.path("raw.json");
+    std::fs::write(&file, raw).unwrap();
+    assert_eq!(setup.tell(&["verify", file.to_str().unwrap()]).await.code, Some(0));
+    daemon.stop().await;
+
+    let rows = rusqlite::Connection::open(setup.path("events.db")).unwrap();
+    rows.execute(
+        "update events set record = replace(record, '\"offset\":1,\"event_id\"', '\"offset\":2,\"event_id\"')",
+        [],
+    )
+    .unwrap();
+    let page = visitor.get(&path).await;
+    assert!(page.body.contains("the row was changed"), "{page:?}");
+    let cut = "instr(record, '\"verifiable_event\":\"') + 60";
+    let change = format!("update events set record = substr(record, 1, {cut}) || 'AAAA' || substr(record, {cut} + 5)");
+    rows.execute(&change, []).unwrap();
+    let page = visitor.get(&path).await;
+    assert!(page.body.contains("The proof does not hold"), "{page:?}");
+    assert!(page.body.contains("When it was delivered it was"), "{page:?}");
+}
+
+#[tokio::test]
+async fn texts_of_an_event_are_texts_whatever_they_are() {
+    let hostile = "<script>pwned()</script><img src=x onerror=pwned()>\\u001b[31m\\u202egnp\\u0000'\\\"&";
+    let decoded = format!(
+        r#"{{"name":"{hostile}","service":"{hostile}","chain_selector":"1","chain_event":{{"address":"{hostile}","params":{{"{hostile}":"{hostile}"}}}}}}"#
+    );
+    let (_service, setup) = serving(vec![signed(1, &decoded)]).await;
+    let setup = into_table(setup);
+    let daemon = daemon_with_rows(&setup, 1).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let list = visitor.until("/", "it is shown", |page| page.offsets() == [1]).await;
+    let one = visitor.get(&list.link("class=\"open\" href=\"").unwrap()).await;
+    let search = visitor.get("/?q=%3Cscript%3E%22%27&type=%3Cscript%3E").await;
+    for page in [&list, &one, &search] {
+        assert_eq!(page.status, StatusCode::OK);
+        assert!(!page.body.contains("<script>") && !page.body.contains("<img"), "{page:?}");
+        // The value of a box to tick is not shown: it is what is asked for.
+        let shown = page.body.split(" value=\"").map(|part| part.split_once('"').map_or(part, |(_, rest)| rest));
+        let shown = shown.collect::<String>();
+        assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{page:?}");
+    }
+    assert!(list.body.contains("␛") && list.body.contains("U+202E"), "what does not show is shown: {list:?}");
+    let sheet = visitor.get("/export?as=csv").await;
+    assert_eq!(sheet.status, StatusCode::OK);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_table_the_service_is_searched_and_the_page_says_what_is_missing() {
+    let simulator = Simulator::start(Options { events: 30, forged: 0.2, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let page = visitor.get("/").await;
+    assert!(page.body.contains("There is no table to read") && page.body.contains("Missing here"), "{page:?}");
+    assert!(page.body.contains(">verified<") && page.body.contains("rejected"), "{page:?}");
+    let path = page.link("class=\"open\" href=\"/at-service").unwrap();
+    let one = visitor.get(&format!("/at-service{path}")).await;
+    assert_eq!(one.status, StatusCode::OK, "{one:?}");
+    assert!(one.body.contains("what the service shows now"), "{one:?}");
+    let watchers = visitor.get("/?type=watcher.event").await;
+    assert!(!watchers.body.contains("<bdi>query.status</bdi></td>"), "{watchers:?}");
+    // No daemon runs: its page says so.
+    assert!(visitor.get("/daemon").await.body.contains("No daemon answers"));
+}

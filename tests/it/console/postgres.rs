@@ -1,0 +1,66 @@
+//! The same of a table in PostgreSQL, whatever is indexed in it.
+
+use channeld::simulator::{Options, Simulator};
+use serde_json::Value;
+
+use crate::support::{Database, Setup, Visitor};
+
+async fn offsets(visitor: &Visitor, path: &str) -> Vec<i64> {
+    let (mut offsets, mut next) = (Vec::new(), Some(path.to_owned()));
+    while let Some(path) = next {
+        let page = visitor.get(&path).await;
+        assert!(!page.body.contains("notice bad"), "{path}: {page:?}");
+        offsets.extend(page.offsets());
+        next = page.link("rel=\"next\" href=\"");
+        assert!(offsets.len() < 1_000, "it does not end");
+    }
+    offsets
+}
+
+#[tokio::test]
+async fn a_table_in_postgresql_is_listed_searched_and_counted() {
+    for search in ["none", "words", "trigrams"] {
+        let Some(database) = Database::new().await else { return };
+        let simulator =
+            Simulator::start(Options { events: 90, unsigned: 0.2, channels: 2, ..Options::default() }).await.unwrap();
+        let setup = Setup::reading(&simulator)
+            .with("sinks.warehouse.type", "postgres")
+            .with("sinks.warehouse.url", database.url())
+            .with("sinks.warehouse.search", search)
+            .with("channels.c0.sinks", vec!["warehouse"])
+            .with("channels.c1.sinks", vec!["warehouse"]);
+        let daemon = setup.start();
+        let console = setup.console(&["--from", "warehouse"]).await;
+        let visitor = console.enter().await;
+        visitor.until("/export?as=csv", "all are there", |sheet| sheet.body.lines().count() == 181).await;
+        let listed = offsets(&visitor, "/?rows=50").await;
+        assert_eq!(listed.len(), 180, "{search}");
+        let of_one = offsets(&visitor, "/?channel=c1&verdict=verified&verdict=unsigned").await;
+        assert_eq!(of_one.len(), 90, "{search}");
+
+        let sql = "select decoded #>> '{chain_event,tx_hash}', event_offset from events where channel = 'c0' and name is not null limit 1";
+        let row = &database.query(sql).await[0];
+        let (word, offset): (String, i64) = (row.get(0), row.get(1));
+        assert_eq!(offsets(&visitor, &format!("/?q={word}")).await, [offset], "{search}");
+        if search != "words" {
+            assert_eq!(offsets(&visitor, &format!("/?q={}", &word[10..40])).await, [offset], "{search}");
+        }
+        for hostile in
+            ["%27%3Bdrop+table+events", "%25", "%5C", "abc+%26%26%26+%7C%7C%7C+%21", "%3A*%3A*+%3A%3A", "%22"]
+        {
+            let page = visitor.get(&format!("/?q={hostile}xyz")).await;
+            assert!(!page.body.contains("notice bad"), "{search} {hostile}: {page:?}");
+        }
+
+        let page = visitor.get("/").await;
+        let new = format!("/new?mark={}", page.attribute("data-mark"));
+        simulator.publish(1, 4);
+        let count =
+            |new: &crate::support::Answer| serde_json::from_str::<Value>(&new.body).is_ok_and(|new| new["count"] == 4);
+        visitor.until(&new, "they are counted", count).await;
+        let path = visitor.get("/").await.link("class=\"open\" href=\"").unwrap();
+        let one = visitor.get(&path).await;
+        assert!(one.body.contains("Delivered to"), "{search}: {one:?}");
+        daemon.stop().await;
+    }
+}
