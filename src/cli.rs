@@ -9,6 +9,7 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::{Parser, Subcommand};
 
@@ -121,6 +122,11 @@ enum Command {
     Completions(completions::Args),
     #[command(hide = true)]
     Man(man::Args),
+}
+
+/// Reads an id that the service gives.
+fn id<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "must be a UUID, such as 7c9e6679-7425-40de-944b-e07fc1f90ae7")
 }
 
 /// Reads the arguments. Help and errors are printed here.

@@ -112,7 +112,7 @@ impl Config {
         let config = Self::read(&reader.root());
         reader.note_unknown();
         let (files, mut notes) = (reader.files.take(), reader.notes.take());
-        let mut config = reader.finish(config)?;
+        let mut config = reader.finish(config).map_err(|error| error.located_in(&text))?;
         notes.extend(unused(&config.channels, &config.sinks));
         config.notes = notes;
         Ok(Loaded { text, config, files })

@@ -103,6 +103,12 @@ impl<'de> Deserialize<'de> for Offset {
     }
 }
 
+impl EventType {
+    /// Those that this version knows, as the service writes them.
+    pub const KNOWN: [&str; 5] =
+        ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status"];
+}
+
 /// What happened, by the service's `headers.type`.
 ///
 /// New kinds appear over time. An unknown kind is kept by its name and treated as a notice, which is never signed.

@@ -37,6 +37,7 @@ pub use shape::{Format, Message, Shape};
 pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
 
 use line::{Parts, Verification};
+pub(crate) use line::{UNSIGNED, VERIFIED};
 
 /// A channel, by the operator's name for it and the service's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,14 +79,14 @@ impl Record {
     /// The record of an event whose proof holds.
     pub fn verified(channel: &ChannelRef, verified: &Verified, lines: &mut Lines) -> Self {
         let proof = verified.proof();
-        let verification = Verification { proof: Some(proof), ..Verification::status(line::VERIFIED) };
+        let verification = Verification { proof: Some(proof), ..Verification::status(VERIFIED) };
         let (digest, workflow_id) = (Some(proof.digest), Some(proof.workflow_id));
         Self { digest, workflow_id, ..Self::new(channel, verified.event(), &verification, lines) }
     }
 
     /// The record of a notice, which is never signed, marked as such.
     pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned, lines: &mut Lines) -> Self {
-        Self::new(channel, unsigned.event(), &Verification::status(line::UNSIGNED), lines)
+        Self::new(channel, unsigned.event(), &Verification::status(UNSIGNED), lines)
     }
 
     fn new(channel: &ChannelRef, event: &Event, verification: &Verification<'_>, lines: &mut Lines) -> Self {

@@ -10,29 +10,29 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::Deserialize;
 
 use super::check;
 use super::exit::{Exit, Failure};
 use super::operate::say;
-use crate::config::Config;
+use crate::config::{Config, Text};
+
+mod prompt;
 
 /// The service's address where none is given.
 const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
 
-const CTRL_C: u8 = 3;
-const CTRL_D: u8 = 4;
-const BACKSPACE: u8 = 8;
-const DELETE: u8 = 127;
+/// What can be written for without further keys.
+const SINKS: [&str; 6] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats"];
 
 /// Write a configuration to begin with, and check it against the service.
 ///
-/// What the flags do not say is asked for on a terminal; elsewhere it is a mistake. The service is asked with the key, the
+/// What the flags do not say is asked for on a terminal, which says at once how each channel is; elsewhere it is a mistake. The
+/// service is asked with the key, the
 /// newest events of each channel are read and verified, and the sink is looked at: where one of them fails, nothing is
 /// written and the exit code is 69, or 78 for a mistake in what was given. The key is read from its file, or else asked for
 /// without showing it, or with --api-key-stdin read from standard input; it is then written to that file with mode 0600.
@@ -83,13 +83,13 @@ pub(super) struct Args {
     /// A channel: a name of your choice and its id. Once for each.
     #[arg(long, value_name = "NAME=ID")]
     channel: Vec<String>,
-    /// Where events go: file, stdout, webhook, sqlite or postgres.
-    #[arg(long, value_name = "TYPE", value_parser = ["file", "stdout", "webhook", "sqlite", "postgres"])]
+    /// Where events go.
+    #[arg(long, value_name = "TYPE", value_parser = SINKS)]
     sink: Option<String>,
     /// The sink's path or address. One that holds a secret: --to-file.
     #[arg(long, value_name = "PATH|URL", conflicts_with = "to_file")]
     to: Option<String>,
-    /// A file that holds the address of a webhook or a PostgreSQL database.
+    /// A file that holds the address of a webhook or a PostgreSQL database, relative to the configuration.
     #[arg(long, value_name = "FILE")]
     to_file: Option<PathBuf>,
 }
@@ -105,20 +105,29 @@ struct Announced {
     channels: Vec<String>,
 }
 
-/// Everything that was decided.
-struct Answers {
+/// What the service is asked with.
+struct Service {
     base_url: String,
     key_file: PathBuf,
-    /// The key, where its file has to be written.
-    key: Option<String>,
     owner: (&'static str, String),
     signers: Vec<String>,
     required: Option<u64>,
+}
+
+/// Everything that was decided.
+struct Answers {
+    service: Service,
+    /// Names and ids.
     channels: Vec<(String, String)>,
-    sink: String,
-    /// The key of the sink and its value: none for standard output.
-    to: Option<(&'static str, String)>,
+    sink: Sink,
     state: PathBuf,
+}
+
+/// Where events go.
+struct Sink {
+    kind: String,
+    /// The key of its place, and the place: none for standard output.
+    to: Option<(&'static str, String)>,
 }
 
 pub(super) async fn run(args: Args, out: &mut impl Write) -> Result<Exit, Failure> {
@@ -127,30 +136,21 @@ pub(super) async fn run(args: Args, out: &mut impl Write) -> Result<Exit, Failur
             format!("{} is there already; name another file, or overwrite it with --force", args.file.display());
         return Err(Failure(Exit::Usage, message));
     }
-    let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
-    let answers = Answers::of(args)?;
-    let directory = directory(&file);
-    let failed = |error| Failure::io(format!("{} could not be written", file.display()))(error);
-    let new_key = answers.write_key()?;
-    let ended = write(&answers, &file, &directory, force, unchecked, out).await;
-    if !matches!(ended, Ok(Exit::Done)) && new_key {
-        fs::remove_file(&answers.key_file).map_err(failed)?;
+    let mut new_key = None;
+    let ended = make(args, &mut new_key, out).await;
+    if let Some(path) = new_key.filter(|_| !matches!(ended, Ok(Exit::Done))) {
+        fs::remove_file(&path).map_err(Failure::io(format!("{} could not be removed", path.display())))?;
     }
     ended
 }
 
-async fn write(
-    answers: &Answers,
-    file: &Path,
-    directory: &Path,
-    force: bool,
-    unchecked: bool,
-    out: &mut impl Write,
-) -> Result<Exit, Failure> {
-    let failed = |error| Failure::io(format!("{} could not be written", file.display()))(error);
-    let mut written = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-    written.write_all(answers.text().as_bytes()).map_err(failed)?;
-    let config = Config::load(Some(written.path()))?;
+/// Asks for what is missing, and writes the file. Says in `new_key` which key file it has made.
+async fn make(args: Args, new_key: &mut Option<PathBuf>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
+    let directory = directory(&file);
+    let answers = Answers::of(args, &directory, new_key, out).await?;
+    let text = answers.text();
+    let config = load(&file, &text)?;
     if !unchecked {
         let asked = check::ask(&config).await;
         for asked in &asked {
@@ -161,11 +161,23 @@ async fn write(
             return Err(Failure(Exit::Unavailable, message.to_owned()));
         }
     }
-    written.as_file().sync_all().map_err(failed)?;
-    let persisted = if force { written.persist(file) } else { written.persist_noclobber(file) };
+    let failed = |error| Failure::io(format!("{} could not be written", file.display()))(error);
+    let mut written = tempfile::NamedTempFile::new_in(&directory).map_err(failed)?;
+    written.write_all(text.as_bytes()).and_then(|()| written.as_file().sync_all()).map_err(failed)?;
+    let persisted = if force { written.persist(&file) } else { written.persist_noclobber(&file) };
     persisted.map_err(|error| failed(error.error))?;
     let shown = file.display();
-    say(out, format!("\n{shown} is written. Read the events:\n  channeld run --config {shown}"))
+    say(out, format!("\n{shown} is written. Read the events:\n  channeld run --config {shown}"))?;
+    if let Some(look) = answers.sink.look() {
+        say(out, format!("and look at them:\n  {look}"))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What a file with that text would say, and the environment over it.
+fn load(file: &Path, text: &str) -> Result<Config, Failure> {
+    let text = Text::written(file, text.to_owned());
+    Ok(Config::of(text, std::env::vars_os())?.config)
 }
 
 /// Where the file goes, absolute.
@@ -175,107 +187,97 @@ fn directory(file: &Path) -> PathBuf {
 }
 
 impl Answers {
-    fn of(args: Args) -> Result<Self, Failure> {
-        let directory = directory(&args.file);
+    async fn of(
+        args: Args,
+        directory: &Path,
+        new_key: &mut Option<PathBuf>,
+        out: &mut impl Write,
+    ) -> Result<Self, Failure> {
         let key_file = std::path::absolute(args.api_key_file.unwrap_or_else(|| directory.join("api-key")))
             .map_err(Failure::io("the path of the key file"))?;
         let announced = args.demo.as_deref().map(announced).transpose()?;
-        let mut missing = Vec::new();
-        let is_there = key_file.exists();
-        let (base_url, owner, signers, required, channels, key);
-        if let Some(it) = announced {
-            let named = it.channels.into_iter().enumerate().map(|(number, id)| (format!("simulated-{number}"), id));
-            channels = named.collect();
-            base_url = it.base_url;
-            owner = ("org_id", it.org_id);
-            (signers, required) = (it.valid_signers, Some(it.min_required_signatures));
-            key = (!is_there).then_some(it.api_key);
-        } else {
-            base_url = args.base_url.map_or_else(|| ask_or("The service's address", SERVICE), Ok)?;
-            owner = match (args.org_id, args.workflow_owner) {
-                (_, Some(address)) => ("workflow_owner", address),
-                (Some(id), None) => ("org_id", id),
-                (None, None) => ("org_id", ask("The organisation's id (org_…)", "--org-id", &mut missing)?),
-            };
-            (signers, required) = (args.valid_signers, args.min_required_signatures);
-            let mut given = args.channel;
-            if given.is_empty() {
-                given.push(ask("A channel, as NAME=ID", "--channel", &mut missing)?);
-            }
-            channels =
-                given.iter().filter(|text| !text.is_empty()).map(|text| channel(text)).collect::<Result<_, _>>()?;
-            key = if is_there {
-                None
-            } else if args.api_key_stdin {
-                let mut text = String::new();
-                io::stdin().read_to_string(&mut text).map_err(Failure::io("the key could not be read"))?;
-                Some(text.trim().to_owned())
-            } else if is_terminal() {
-                Some(ask_secret("The API key (not shown)")?)
-            } else {
-                missing.push("--api-key-file with a file that is there, or --api-key-stdin");
-                None
-            };
-        }
-        let sink =
-            args.sink.map_or_else(|| ask_or("Where events go: file, stdout, webhook, sqlite, postgres", "file"), Ok)?;
-        let to = match (sink.as_str(), args.to, args.to_file) {
-            ("stdout", ..) => None,
-            ("file" | "sqlite", to, _) => {
-                let default = if sink == "file" { "events.jsonl" } else { "events.db" };
-                let path = to.unwrap_or_else(|| default.to_owned());
-                Some(("path", directory.join(path).display().to_string()))
-            }
-            (_, _, Some(file)) => Some(("url_file", directory.join(file).display().to_string())),
-            (_, Some(url), None) => Some(("url", url)),
-            (..) => Some(("url", ask("The sink's address", "--to or --to-file", &mut missing)?)),
-        };
+        let is_nobody_there = announced.is_none() && !prompt::is_possible();
+        let missing: Vec<_> = [
+            (args.org_id.is_none() && args.workflow_owner.is_none(), "--org-id"),
+            (args.channel.is_empty(), "--channel"),
+            (!key_file.exists() && !args.api_key_stdin, "--api-key-file with a file that is there, or --api-key-stdin"),
+        ]
+        .into_iter()
+        .filter_map(|(is_missing, flag)| (is_missing && is_nobody_there).then_some(flag))
+        .chain(without_place(args.sink.as_deref(), args.to.is_some() || args.to_file.is_some()))
+        .collect();
         if !missing.is_empty() {
             let message = format!("this is no terminal to ask at; say {}", missing.join(", "));
             return Err(Failure(Exit::Usage, message));
         }
-        let state =
-            if directory == Path::new("/etc/channeld") { "/var/lib/channeld".into() } else { directory.join("state") };
-        Ok(Self { base_url, key_file, key, owner, signers, required, channels, sink, to, state })
-    }
-
-    /// Whether it was written.
-    fn write_key(&self) -> Result<bool, Failure> {
-        let Some(key) = &self.key else { return Ok(false) };
-        let failed = || Failure::io(format!("the key could not be written to {}", self.key_file.display()));
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.key_file).map_err(failed())?;
-        writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())?;
-        Ok(true)
+        let mut key = None;
+        let (service, named): (Service, Vec<(String, String)>);
+        if let Some(it) = announced {
+            named =
+                it.channels.into_iter().enumerate().map(|(number, id)| (format!("simulated-{number}"), id)).collect();
+            key = Some(it.api_key);
+            let (signers, required) = (it.valid_signers, Some(it.min_required_signatures));
+            service = Service { base_url: it.base_url, key_file, owner: ("org_id", it.org_id), signers, required };
+        } else {
+            let base_url = args.base_url.map_or_else(|| prompt::ask_or("The service's address", SERVICE), Ok)?;
+            if !key_file.exists() {
+                key = Some(if args.api_key_stdin {
+                    let mut text = String::new();
+                    io::stdin().read_to_string(&mut text).map_err(Failure::io("the key could not be read"))?;
+                    text.trim().to_owned()
+                } else {
+                    prompt::ask_secret("The API key (not shown)")?
+                });
+            }
+            let owner = match (args.org_id, args.workflow_owner) {
+                (_, Some(address)) => ("workflow_owner", address),
+                (Some(id), None) => ("org_id", id),
+                (None, None) => ("org_id", prompt::ask("The organisation's id (org_…)")?),
+            };
+            let (signers, required) = (args.valid_signers, args.min_required_signatures);
+            named = args.channel.iter().map(|text| channel(text)).collect::<Result<_, _>>()?;
+            service = Service { base_url, key_file, owner, signers, required };
+        }
+        if let Some(key) = key.filter(|_| !service.key_file.exists()) {
+            service.write_key(&key)?;
+            *new_key = Some(service.key_file.clone());
+        }
+        let channels =
+            if named.is_empty() { service.ask_channels(&args.file, args.unchecked, out).await? } else { named };
+        let sink = Sink::of(args.sink, args.to, args.to_file, directory)?;
+        let is_installed = directory == Path::new("/etc/channeld");
+        let state = if is_installed { "/var/lib/channeld".into() } else { directory.join("state") };
+        Ok(Self { service, channels, sink, state })
     }
 
     fn text(&self) -> String {
+        let Self { service, channels, sink, state } = self;
         let quoted = |text: &str| toml_edit::Value::from(text).to_string();
         let path = |path: &Path| quoted(&path.display().to_string());
         let mut text = format!(
             "# Made by `channeld init`. What is not set here has its default: `man channeld.toml` has every key.\n\n[api]\n\
              base_url = {}\napi_key_file = {}\n\n[verification]\n# Whose events these are: others' are rejected.\n{} = {}\n",
-            quoted(&self.base_url),
-            path(&self.key_file),
-            self.owner.0,
-            quoted(&self.owner.1)
+            quoted(&service.base_url),
+            path(&service.key_file),
+            service.owner.0,
+            quoted(&service.owner.1)
         );
-        if !self.signers.is_empty() {
+        if !service.signers.is_empty() {
             text.push_str("valid_signers = [\n");
-            for signer in &self.signers {
+            for signer in &service.signers {
                 let _ = writeln!(text, "    {},", quoted(signer));
             }
             text.push_str("]\n");
-            if let Some(required) = self.required {
+            if let Some(required) = service.required {
                 let _ = writeln!(text, "min_required_signatures = {required}");
             }
         }
         let _ = writeln!(
             text,
             "\n[state]\n# How far it has got. Keep it on a disk that survives a restart.\npath = {}",
-            path(&self.state)
+            path(state)
         );
-        for (name, id) in &self.channels {
+        for (name, id) in channels {
             let _ = writeln!(
                 text,
                 "\n[channels.{name}]\nid = {}\nsinks = [\"events\"]\n# Only where there is no cursor yet: \"earliest\", \
@@ -283,12 +285,121 @@ impl Answers {
                 quoted(id)
             );
         }
-        let _ = writeln!(text, "\n[sinks.events]\ntype = {}", quoted(&self.sink));
-        if let Some((key, value)) = &self.to {
+        let _ = writeln!(text, "\n[sinks.events]\ntype = {}", quoted(&sink.kind));
+        if let Some((key, value)) = &sink.to {
             let _ = writeln!(text, "{key} = {}", quoted(value));
         }
         text
     }
+}
+
+impl Service {
+    fn write_key(&self, key: &str) -> Result<(), Failure> {
+        let failed = || Failure::io(format!("the key could not be written to {}", self.key_file.display()));
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.key_file).map_err(failed())?;
+        writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())
+    }
+
+    /// Asks for channels until there is one and no further is named, and says at once how each is. One that cannot be read is
+    /// not taken, unless nothing is to be asked.
+    async fn ask_channels(
+        &self,
+        file: &Path,
+        unchecked: bool,
+        out: &mut impl Write,
+    ) -> Result<Vec<(String, String)>, Failure> {
+        let mut channels = Vec::new();
+        loop {
+            let answer = match channels.len() {
+                0 => prompt::ask("A channel, as NAME=ID")?,
+                _ => prompt::ask_or_nothing("Another channel, or nothing")?,
+            };
+            if answer.is_empty() {
+                return Ok(channels);
+            }
+            let seen = match channel(&answer) {
+                Ok(named) if unchecked => Ok((named, true)),
+                Ok(named) => self.look(file, &named, out).await.map(|ok| (named, ok)),
+                Err(failure) => Err(failure),
+            };
+            match seen {
+                Ok((named, true)) => channels.push(named),
+                Ok((_, false)) => {
+                    say(out, "That channel is not taken: name it again, or give up with Ctrl-D").map(drop)?
+                }
+                // A mistake in it, or in what was answered before.
+                Err(failure) => say(out, format!("{failure}")).map(drop)?,
+            }
+            out.flush().map_err(Failure::output)?;
+        }
+    }
+
+    /// Whether a channel can be read; says what was found.
+    async fn look(&self, file: &Path, channel: &(String, String), out: &mut impl Write) -> Result<bool, Failure> {
+        let sink = Sink { kind: "stdout".to_owned(), to: None };
+        let Self { base_url, key_file, owner, signers, required } = self;
+        let service = Self {
+            base_url: base_url.clone(),
+            key_file: key_file.clone(),
+            owner: owner.clone(),
+            signers: signers.clone(),
+            required: *required,
+        };
+        let answers = Answers { service, channels: vec![channel.clone()], sink, state: directory(file).join("state") };
+        let asked = check::ask(&load(file, &answers.text())?).await;
+        for asked in asked.iter().filter(|asked| !asked.ok || asked.what == "channel") {
+            say(out, asked.to_string())?;
+        }
+        out.flush().map_err(Failure::output)?;
+        Ok(asked.iter().all(|asked| asked.ok))
+    }
+}
+
+impl Sink {
+    fn of(
+        kind: Option<String>,
+        to: Option<String>,
+        to_file: Option<PathBuf>,
+        directory: &Path,
+    ) -> Result<Self, Failure> {
+        let kind =
+            kind.map_or_else(|| prompt::ask_or(&format!("Where events go: {}", SINKS.join(", ")), "file"), Ok)?;
+        let to = match (kind.as_str(), to, to_file) {
+            ("stdout", ..) => None,
+            ("file" | "sqlite", to, _) => {
+                let default = if kind == "file" { "events.jsonl" } else { "events.db" };
+                let path = to.unwrap_or_else(|| default.to_owned());
+                Some(("path", directory.join(path).display().to_string()))
+            }
+            (_, _, Some(file)) => Some(("url_file", directory.join(file).display().to_string())),
+            (_, Some(url), None) => Some(("url", url)),
+            (..) => Some(("url", prompt::ask("The sink's address")?)),
+        };
+        Ok(Self { kind, to })
+    }
+
+    /// The command that shows the events in it, where there is one.
+    fn look(&self) -> Option<String> {
+        let (_, place) = self.to.as_ref()?;
+        let question = "select time, type, name, status from events order by time desc limit 10";
+        match self.kind.as_str() {
+            "file" => Some(format!("tail -f {place}")),
+            "sqlite" => Some(format!("sqlite3 -readonly {place} '{question}'")),
+            // What a file holds is secret.
+            "postgres" if self.to.as_ref().is_some_and(|(key, _)| *key == "url_file") => {
+                Some(format!("psql \"$(cat {place})\" -c '{question}'"))
+            }
+            "postgres" => Some(format!("psql '{place}' -c '{question}'")),
+            _ => None,
+        }
+    }
+}
+
+/// The flag that says the sink's place, where it takes one, and nobody can be asked.
+fn without_place(sink: Option<&str>, has_place: bool) -> Option<&'static str> {
+    let needs_one = !matches!(sink, None | Some("stdout" | "file" | "sqlite"));
+    (needs_one && !has_place && !prompt::is_possible()).then_some("--to or --to-file")
 }
 
 fn channel(text: &str) -> Result<(String, String), Failure> {
@@ -309,73 +420,4 @@ fn announced(file: &Path) -> Result<Announced, Failure> {
         let message = format!("{} does not begin with the line that `channeld simulate` prints", file.display());
         Failure(Exit::Usage, message)
     })
-}
-
-fn is_terminal() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
-fn ask(what: &str, flag: &'static str, missing: &mut Vec<&'static str>) -> Result<String, Failure> {
-    if !is_terminal() {
-        missing.push(flag);
-        return Ok(String::new());
-    }
-    loop {
-        eprint!("{what}: ");
-        let answer = answer()?;
-        if !answer.is_empty() {
-            return Ok(answer);
-        }
-    }
-}
-
-/// With the default where there is no answer, or no terminal to ask at.
-fn ask_or(what: &str, default: &str) -> Result<String, Failure> {
-    if !is_terminal() {
-        return Ok(default.to_owned());
-    }
-    eprint!("{what} [{default}]: ");
-    let answer = answer()?;
-    Ok(if answer.is_empty() { default.to_owned() } else { answer })
-}
-
-fn answer() -> Result<String, Failure> {
-    let mut line = String::new();
-    match io::stdin().lock().read_line(&mut line).map_err(Failure::io("no answer could be read"))? {
-        0 => Err(no_answer()),
-        _ => Ok(line.trim().to_owned()),
-    }
-}
-
-fn no_answer() -> Failure {
-    Failure(Exit::Usage, "there is no answer; nothing was written".to_owned())
-}
-
-/// Without echo.
-fn ask_secret(what: &str) -> Result<String, Failure> {
-    let failed = || Failure::io("the terminal cannot be told to show nothing");
-    let stdin = io::stdin();
-    let before = tcgetattr(&stdin).map_err(|error| failed()(error.into()))?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
-    tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(|error| failed()(error.into()))?;
-    eprint!("{what}: ");
-    let answered = hidden_line();
-    tcsetattr(&stdin, OptionalActions::Now, &before).map_err(|error| failed()(error.into()))?;
-    eprintln!();
-    answered
-}
-
-/// A line, read byte by byte. Ctrl-C comes as a byte too, so that the echo is put back before the program ends.
-fn hidden_line() -> Result<String, Failure> {
-    let mut line = Vec::new();
-    for byte in io::stdin().lock().bytes() {
-        match byte.map_err(Failure::io("no answer could be read"))? {
-            b'\r' | b'\n' => break,
-            CTRL_C | CTRL_D => return Err(no_answer()),
-            BACKSPACE | DELETE => drop(line.pop()),
-            byte => line.push(byte),
-        }
-    }
-    Ok(String::from_utf8_lossy(&line).trim().to_owned())
 }

@@ -23,6 +23,11 @@ const SECRET_LIMIT: usize = 64 * 1024;
 pub struct Text(pub(super) Option<(PathBuf, String)>);
 
 impl Text {
+    /// The text that `file` is about to have.
+    pub fn written(file: &Path, text: String) -> Self {
+        Self(Some((file.to_owned(), text)))
+    }
+
     /// Reads `file`, where there is one.
     ///
     /// # Errors

@@ -2,8 +2,12 @@
 
 use strum::VariantArray;
 
+use uuid::Uuid;
+
 use super::section::{Reading, Section};
-use crate::record::{Field, Filter, Rule};
+use crate::event::EventType;
+use crate::record::{Field, Filter, Rule, UNSIGNED, VERIFIED};
+use crate::verify::Address;
 
 /// Reads the filter `name`: the name of one, or a table with the values to accept of each field.
 pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
@@ -21,7 +25,40 @@ pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
         if values.is_empty() {
             filter.wrong(name, "is empty, and no event would pass; name a value");
         }
+        for (number, value) in (1..).zip(&values) {
+            if let Err(needed) = possible(field, value) {
+                filter.wrong(name, format!("number {number} is no value that an event can have: it must be {needed}"));
+            } else if let Some(known) = unknown(field, value) {
+                let note =
+                    format!("number {number} is no type that this version knows: {known}; no event may ever have it");
+                filter.note(name, note);
+            }
+        }
         rule.insert(field, values);
     }
     Ok(Some(Filter(vec![rule])))
+}
+
+/// Whether an event can have that value; otherwise what it must be.
+fn possible(field: Field, value: &str) -> Result<(), &'static str> {
+    let is_word =
+        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let (is_possible, needed) = match field {
+        Field::Type => (value.split('.').all(is_word), "a type, such as \"operation.status\""),
+        Field::Status => (is_word(value), "a status, such as \"confirmed\""),
+        Field::ChainSelector => (value.parse::<u64>().is_ok(), "a chain selector, in decimal digits"),
+        Field::Address => (value.parse::<Address>().is_ok(), "an address, 0x and 40 hexadecimal digits"),
+        Field::WatcherId | Field::WalletId | Field::OperationId | Field::QueryId => {
+            (value.parse::<Uuid>().is_ok(), "an id, as the service shows it")
+        }
+        Field::Verification => (matches!(value, VERIFIED | UNSIGNED), "\"verified\" or \"unsigned\""),
+        Field::EventName | Field::Service | Field::WalletOperationId => (!value.is_empty(), "a text that is not empty"),
+    };
+    if is_possible { Ok(()) } else { Err(needed) }
+}
+
+/// The types that are known, where that is none of them: the service may have more than this version knows.
+fn unknown(field: Field, value: &str) -> Option<String> {
+    let is_unknown = field == Field::Type && matches!(value.parse(), Ok(EventType::Other(_)));
+    is_unknown.then(|| EventType::KNOWN.join(", "))
 }

@@ -31,7 +31,7 @@ impl Known {
     }
 
     /// The known key that an unknown one was probably meant to be: a name of the same table with a few letters wrong, a
-    /// variable with `_` between its levels, or the same name in another table.
+    /// variable with `_` between its levels, or the same name in another table, but not for a key of a sink.
     pub(super) fn closest(&self, unknown: &Key) -> Option<&Key> {
         let (name, table) = unknown.0.split_last()?;
         let most = (name.chars().count() / 3).max(1);
@@ -45,6 +45,11 @@ impl Known {
         misspelt
             .map(|(_, key)| key)
             .or_else(|| self.values.iter().find(|key| key.0.join("_") == joined))
-            .or_else(|| self.values.iter().find(|key| key.name() == name))
+            // What sinks are called is the operator's choice, and each type has keys of its own.
+            .or_else(|| self.values.iter().find(|key| key.name() == name && !is_sink(unknown)))
     }
+}
+
+fn is_sink(key: &Key) -> bool {
+    key.0.first().is_some_and(|table| table == "sinks")
 }

@@ -7,6 +7,10 @@
 use std::path::Path;
 
 use serde::Serialize;
+use toml_edit::{ImDocument, Key};
+
+use super::files::Text;
+use super::sources::FILE;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -14,7 +18,7 @@ use serde::Serialize;
 pub struct Problem {
     /// The key, as it would stand in a file: `channels.settlements.id`; or `--config` for the file itself.
     pub key: String,
-    /// The file, environment variable or flag the value came from; `None` where there is no value.
+    /// The file with its line, environment variable or flag that the value came from; `None` where there is no value.
     #[serde(rename = "source")]
     pub origin: Option<String>,
     /// What is wrong, and what to do about it.
@@ -30,9 +34,33 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
+    /// With the line of the operator's file that each value stands on.
+    pub(super) fn located_in(mut self, text: &Text) -> Self {
+        let Text(Some((file, text))) = text else { return self };
+        let Ok(document) = ImDocument::parse(text.as_str()) else { return self };
+        let origin = format!("{FILE}{}", file.display());
+        for problem in self.problems.iter_mut().filter(|problem| problem.origin.as_ref() == Some(&origin)) {
+            let line = Key::parse(&problem.key).ok().and_then(|key| line(&document, text, &key));
+            problem.origin = line.map(|line| format!("{origin}, line {line}")).or(problem.origin.take());
+        }
+        self
+    }
+
     /// The operator's file cannot be used at all.
     pub(super) fn of_file(path: &Path, message: String) -> Self {
         let origin = Some(path.display().to_string());
         Self { problems: vec![Problem { key: "--config".to_owned(), origin, message }] }
     }
+}
+
+/// Where a key stands, from line 1, or the table above it that has a place of its own.
+fn line(document: &ImDocument<&str>, text: &str, path: &[Key]) -> Option<usize> {
+    let (mut table, mut at) = (document.as_item(), None);
+    for name in path {
+        let Some((key, value)) = table.as_table_like().and_then(|table| table.get_key_value(name)) else { break };
+        at = key.span().or(at);
+        table = value;
+    }
+    let before = text.get(..at?.start)?;
+    Some(1 + before.matches('\n').count())
 }

@@ -94,10 +94,24 @@ impl Reader {
                     format!("is not a known key; did you mean {}?", meant.variable())
                 }
                 Some(meant) => format!("is not a known key; did you mean {meant}?"),
-                None => "is not a known key; remove it, or see the documented keys in config/default.toml".to_owned(),
+                None => match self.kind_of_sink(&key) {
+                    Some(kind) => {
+                        format!("is no key of a sink of type {kind:?}; config/default.toml documents those that are")
+                    }
+                    None => {
+                        "is not a known key; remove it, or see the documented keys in config/default.toml".to_owned()
+                    }
+                },
             };
             self.wrong(&key, message);
         }
+    }
+
+    /// The type of the sink that a key belongs to.
+    fn kind_of_sink(&self, key: &Key) -> Option<&str> {
+        let [sinks, name, _, ..] = &key.0[..] else { return None };
+        let kind = Key::default().at(sinks).at(name).at("type");
+        kind.find_in(&self.values).filter(|_| sinks == "sinks")?.as_str()
     }
 
     /// Ends the reading: the value, if no problem was noted.

@@ -52,7 +52,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 
 /// An HTTP address without the parts that could hold a secret.
 pub(super) fn http_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text.trim()).map_err(|error| format!("is not a URL: {error}"))?;
+    let url = Url::parse(text.trim()).map_err(|_| "must be a URL, such as \"https://host.example/path\"")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("must begin with https:// or http://".to_owned());
     }
@@ -95,7 +95,7 @@ pub(super) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Resul
     move |text| {
         let size = Some(ByteSize(size(text)?)).filter(|size| range.contains(size));
         let (least, most) = (range.start().display().iec(), range.end().display().iec());
-        size.ok_or_else(|| format!("must be a size from \"{least}\" to \"{most}\", such as \"512 KiB\" or \"1MiB\""))
+        size.ok_or_else(|| format!("must be a size from \"{least}\" to \"{most}\", such as \"{least}\""))
     }
 }
 

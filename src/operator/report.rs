@@ -185,11 +185,11 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
         ));
     }
     for (kept, what, follows) in [
-        (quarantine, "quarantine is", "reading stops before the next event that would be rejected"),
-        (dead_letters, "dead letters are", "its sinks give up no event until there is room"),
+        (quarantine, "its quarantine is full", "reading stops before the next event that would be rejected"),
+        (dead_letters, "its dead letters are full", "its sinks give up no event until there is room"),
     ] {
         if kept.full {
-            reasons.push(format!("its {what} full ({} events, {} bytes): {follows}", kept.events, kept.bytes));
+            reasons.push(format!("{what} ({} events, {} bytes): {follows}", kept.events, kept.bytes));
         }
     }
     if *late_full {

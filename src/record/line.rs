@@ -11,8 +11,8 @@ use super::{ChannelRef, rfc3339};
 use crate::event::{ChannelId, Event, EventId, Offset, RawEvent, is_nested_too_deeply};
 use crate::verify::Proof;
 
-pub(super) const VERIFIED: &str = "verified";
-pub(super) const UNSIGNED: &str = "unsigned";
+pub(crate) const VERIFIED: &str = "verified";
+pub(crate) const UNSIGNED: &str = "unsigned";
 
 /// About the length of what stands before `decoded` and `event`, without the signers.
 const HEAD: usize = 800;

@@ -220,6 +220,9 @@ fn explained(error: &Error, source: &str, values: &BTreeMap<String, Secret>) -> 
     let part = part.map(|part| printable(&limited(part.lines().next().unwrap_or_default(), SHOWN)));
     let part = part.filter(|part| !part.is_empty()).map(|part| format!(" `{part}`")).unwrap_or_default();
     let said = match error.kind() {
+        ErrorKind::UndefinedError if part.starts_with(" `values.") => {
+            format!("no value for{part}: set it in template_values, or a file that holds it in template_value_files")
+        }
         ErrorKind::UndefinedError => {
             format!(
                 "no value for{part}: is it spelled right? What not every event has is asked for by {{% if … is defined %}}"

@@ -33,7 +33,7 @@ const AT_ONCE: usize = 8;
 /// The result of one check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(in crate::cli) struct Asked {
-    what: &'static str,
+    pub(in crate::cli) what: &'static str,
     name: String,
     pub(in crate::cli) ok: bool,
     message: String,

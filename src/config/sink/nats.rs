@@ -60,7 +60,8 @@ fn read_servers(sink: &Section<'_>) -> Result<Vec<Url>, Reported> {
 }
 
 fn server_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("is not a URL: {error}"))?;
+    let url = Url::parse(text)
+        .map_err(|error| format!("is not a URL ({error}); give addresses such as \"nats://bus.internal:4222\""))?;
     if !matches!(url.scheme(), "nats" | "tls") || url.host_str().is_none_or(str::is_empty) {
         return Err(
             "must be addresses such as \"nats://bus.internal:4222\" or \"tls://…\", with commas between".to_owned()

@@ -7,7 +7,10 @@ use std::process::Stdio;
 use channeld::simulator::{Options, Simulator};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
+
+use crate::support::{LONGEST_WAIT, programs};
 
 /// The exit code, and all that was said.
 async fn init(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -68,4 +71,91 @@ async fn where_nobody_can_be_asked_each_flag_that_is_missing_is_named() {
     assert_eq!(code, Some(64), "{said}");
     assert!(["--org-id", "--channel", "--api-key-stdin"].iter().all(|flag| said.contains(flag)), "{said}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// `channeld init` at a terminal, which util-linux's `script` gives it.
+struct Terminal {
+    program: tokio::process::Child,
+    /// What it has shown.
+    shown: String,
+}
+
+impl Terminal {
+    fn start(directory: &Path, arguments: &str) -> Self {
+        let mut script = Command::new("script");
+        let init = format!("{} init {arguments}", env!("CARGO_BIN_EXE_channeld"));
+        script.args(["--quiet", "--return", "--command", &init, "/dev/null"]).current_dir(directory).env_clear();
+        script.env("PATH", "/usr/bin:/bin").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        Self { program: script.spawn().unwrap(), shown: String::new() }
+    }
+
+    /// Waits until it has asked that, and answers.
+    async fn answer(&mut self, question: &str, answer: &str) {
+        let from = self.shown.len();
+        while !self.shown[from..].contains(question) {
+            let mut bytes = [0; 4096];
+            let read = self.program.stdout.as_mut().unwrap().read(&mut bytes);
+            let read = tokio::time::timeout(LONGEST_WAIT, read).await.expect("it asks").unwrap();
+            assert!(read > 0, "{question} was not asked: {}", self.shown);
+            self.shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        }
+        self.program.stdin.as_mut().unwrap().write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+    }
+
+    /// Waits until it ends: the exit code, and all that was shown.
+    async fn ended(mut self) -> (Option<i32>, String) {
+        let mut rest = Vec::new();
+        let ending = async {
+            self.program.stdout.as_mut().unwrap().read_to_end(&mut rest).await.unwrap();
+            self.program.wait().await.unwrap().code()
+        };
+        let code = tokio::time::timeout(LONGEST_WAIT, ending).await.expect("it ends");
+        (code, self.shown + &String::from_utf8_lossy(&rest))
+    }
+}
+
+#[tokio::test]
+async fn at_a_terminal_it_asks_and_says_at_once_how_each_channel_is() {
+    if !programs(&["script"]) {
+        return;
+    }
+    let (simulator, directory) = service().await;
+    let known = simulator.announcement();
+    // The published signers have not signed these.
+    let signers: Vec<_> = known.valid_signers.iter().map(ToString::to_string).collect();
+    let flags =
+        format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures);
+    let mut terminal = Terminal::start(directory.path(), &flags);
+    terminal.answer("The service's address [https://", &known.base_url).await;
+    terminal.answer("The API key (not shown): ", &known.api_key).await;
+    terminal.answer("The organisation's id (org_…): ", &known.org_id).await;
+    terminal.answer("A channel, as NAME=ID: ", "settlements").await;
+    terminal
+        .answer("a channel is NAME=ID, such as settlements=", "settlements=00000000-0000-0000-0000-000000000001")
+        .await;
+    terminal.answer("does not exist", &format!("settlements={}", known.channels[0])).await;
+    terminal.answer("the newest event is at offset 5; of the newest 5: 5 verified", "").await;
+    terminal.answer("Where events go: file, stdout, webhook, sqlite, postgres, nats [file]: ", "sqlite").await;
+    let (code, shown) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("channeld.toml is written") && shown.contains("sqlite3 -readonly"), "{shown}");
+    assert!(!shown.contains(&known.api_key), "{shown}");
+    assert_eq!(std::fs::read_to_string(directory.path().join("api-key")).unwrap(), format!("{}\n", known.api_key));
+
+    let mut terminal = Terminal::start(directory.path(), "other.toml --api-key-file other-key");
+    terminal.answer("The service's address", &known.base_url).await;
+    terminal.answer("The API key", &known.api_key).await;
+    terminal.answer("The organisation's id", "\u{4}").await;
+    let (code, shown) = terminal.ended().await;
+    assert_eq!(code, Some(64), "{shown}");
+    assert!(shown.contains("nothing was written") && !directory.path().join("other-key").exists(), "{shown}");
+}
+
+#[tokio::test]
+async fn what_is_written_for_a_table_works_and_says_how_to_look_at_it() {
+    let (_simulator, directory) = service().await;
+    let (code, said) = init(directory.path(), &["--demo", "simulated.json", "--sink", "sqlite"]).await;
+    assert!(code == Some(0) && said.contains("select time, type, name, status from events"), "{said}");
+    let written = std::fs::read_to_string(directory.path().join("channeld.toml")).unwrap();
+    assert!(written.contains("type = \"sqlite\""), "{written}");
 }

@@ -7,6 +7,8 @@ use uuid::Uuid;
 
 use crate::support::{Daemon, Setup};
 
+mod table;
+
 fn setup() -> Setup {
     Setup::of("http://127.0.0.1:9/v1", "key-of-a-test", &[ChannelId(Uuid::from_u128(1))])
 }

@@ -18,18 +18,20 @@ fn tools() -> PathBuf {
 #[test]
 fn the_linters_of_what_is_shipped_have_nothing_to_say() {
     let linter = |name: &str| Command::new(tools().join(name));
-    let linters = ["yamllint", "hadolint", "check-jsonschema", "kubernetes-validate"];
+    let linters = ["yamllint", "hadolint", "check-jsonschema", "kubernetes-validate", "actionlint"];
     let missing: Vec<_> = linters.into_iter().filter(|name| !tools().join(name).exists()).collect();
     if !missing.is_empty() {
         return skip(&format!("linters that .ci/run puts into target/tools: {}", missing.join(", ")));
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (rules, workflow) = (root.join("tests/it/deploy/yamllint.yaml"), root.join(".github/workflows/ci.yml"));
+    let rules = root.join("tests/it/deploy/yamllint.yaml");
+    let workflows = ["ci.yml", "release.yml"].map(|name| root.join(".github/workflows").join(name));
     run(linter("yamllint").arg("--strict").arg("-c").arg(rules).arg(shipped("")).arg(root.join(".github")));
     run(linter("hadolint").arg(shipped("Dockerfile")));
     run(linter("check-jsonschema").args(["--builtin-schema", "vendor.compose-spec"]).arg(shipped("compose.yaml")));
     run(linter("kubernetes-validate").arg("--strict").args(CLUSTERS.into_iter().flat_map(manifests)));
-    run(linter("check-jsonschema").args(["--builtin-schema", "vendor.github-workflows"]).arg(workflow));
+    run(linter("check-jsonschema").args(["--builtin-schema", "vendor.github-workflows"]).args(&workflows));
+    run(linter("actionlint").args(workflows));
 }
 
 /// The folders of the cluster: for one pod, and for several instances.

@@ -1,4 +1,6 @@
 //! The program of the image, run as an engine would run it: as the Dockerfile says, and with nothing but what is in it.
+//!
+//! `deploy/image/test` builds the image and runs this with its files. Otherwise the program that is tested stands in for them.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -10,7 +12,10 @@ use tempfile::TempDir;
 use super::read;
 use crate::support::{LONGEST_WAIT, Setup, eventually, programs, run, skip};
 
-/// The image's files, with the program that is tested: it, what it is linked to, and nothing else.
+/// The variable that names the directory with the files of an image that was built.
+const IMAGE: &str = "CHANNELD_TEST_IMAGE";
+
+/// The image's files.
 struct Image {
     directory: TempDir,
 }
@@ -26,23 +31,33 @@ const ENGINE: &str = r#"
     exec chroot --userspec=65532:65532 "$0/root" "$@"
 "#;
 
+/// The program that is tested, what it is linked to, and nothing else.
+fn stand_in(root: &Path) {
+    let program = env!("CARGO_BIN_EXE_channeld");
+    let linked = String::from_utf8(run(Command::new("ldd").arg(program))).unwrap();
+    for library in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+        place(Path::new(library), root, library);
+    }
+    place(Path::new(program), root, "/usr/bin/channeld");
+}
+
+fn place(file: &Path, root: &Path, inside: &str) {
+    let inside = root.join(inside.trim_start_matches('/'));
+    std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
+    std::fs::copy(file, &inside).unwrap();
+    // The loader of libraries is a program too.
+    std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
 impl Image {
     fn with(config: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("root");
-        let program = env!("CARGO_BIN_EXE_channeld");
-        let linked = String::from_utf8(run(Command::new("ldd").arg(program))).unwrap();
-        let libraries = linked.split_whitespace().filter(|word| word.starts_with('/'));
-        let config = ("/etc/channeld/channeld.toml", config.to_str().unwrap());
-        for (inside, outside) in
-            libraries.map(|library| (library, library)).chain([("/usr/bin/channeld", program), config])
-        {
-            let inside = root.join(inside.trim_start_matches('/'));
-            std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
-            std::fs::copy(outside, &inside).unwrap();
-            // The loader of libraries is a program too.
-            std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o755)).unwrap();
+        match std::env::var_os(IMAGE) {
+            Some(built) => drop(run(Command::new("cp").arg("-a").arg(built).arg(&root))),
+            None => stand_in(&root),
         }
+        place(config, &root, "/etc/channeld/channeld.toml");
         for empty in ["proc", "var/lib/channeld"] {
             std::fs::create_dir_all(root.join(empty)).unwrap();
         }

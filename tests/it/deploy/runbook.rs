@@ -17,8 +17,10 @@ fn sections(runbook: &str) -> Vec<(&str, String)> {
 fn every_alert_leads_to_its_section() {
     let (runbook, rules) = (read("RUNBOOK.md"), read("prometheus/alerts.yaml"));
     let sections = sections(&runbook);
-    let led: Vec<_> =
-        rules.lines().filter_map(|line| line.trim().strip_prefix("runbook: deploy/RUNBOOK.md#")).collect();
+    let led: Vec<_> = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("runbook_url: file:///usr/share/doc/channeld/RUNBOOK.md#"))
+        .collect();
     let alerts = alerts();
     assert_eq!(led, alerts.iter().map(|alert| alert.to_lowercase()).collect::<Vec<_>>());
     for alert in alerts {
@@ -89,6 +91,76 @@ fn every_reason_of_a_rejection_is_in_the_runbook() {
         let is_it = |name: &&str| name.strip_suffix('…').map_or(*name == reason, |start| reason.starts_with(start));
         assert!(named.iter().any(is_it), "{reason} is not in {named:?}");
     }
+}
+
+#[test]
+fn what_is_quoted_of_the_program_is_what_it_says() {
+    let said = said();
+    let mut quoted = 0;
+    for document in ["RUNBOOK.md", "OPERATIONS.md"] {
+        let text = read(document);
+        let prose: String = text.split("```").step_by(2).collect();
+        // Commands, settings and single names are held elsewhere.
+        let is_message = |quote: &&str| quote.split_whitespace().count() > 2 && !quote.contains(['=', '/', '<', '-']);
+        for quote in prose.split('`').skip(1).step_by(2).filter(is_message) {
+            let is_command =
+                ["channeld ", "systemctl ", "sqlite3 ", "select "].iter().any(|start| quote.starts_with(start));
+            if is_command {
+                continue;
+            }
+            quoted += 1;
+            for part in open(quote).split('…').map(|part| part.trim_matches([' ', ':', ';', ',', '(', ')'])) {
+                let is_one =
+                    part.split_whitespace().count() < 2 || said.contains(part) || said.contains(&variant(part));
+                assert!(is_one, "{document} quotes `{quote}`, and the program does not say \"{part}\"");
+            }
+        }
+    }
+    assert!(quoted > 30, "{quoted}");
+}
+
+/// The program's text on one line, with … for each value.
+fn said() -> String {
+    let mut said = String::new();
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|kind| kind == "rs") && !entry.ends_with("tests.rs") {
+                said.push_str(&std::fs::read_to_string(entry).unwrap());
+            }
+        }
+    }
+    // A text that goes on in the next line.
+    let joined: String = said.split("\\\n").map(str::trim_start).collect();
+    open(&joined.replace("\\\"", "\""))
+}
+
+/// A text with … for what stands in braces, and for numbers, and one space between words.
+fn open(text: &str) -> String {
+    let (mut out, mut depth) = (String::new(), 0);
+    for c in text.chars() {
+        match c {
+            '{' => depth = 1,
+            '}' | '\n' if depth == 1 => {
+                depth = 0;
+                out.push('…');
+            }
+            _ if depth == 1 => (),
+            '0'..='9' => out.push('…'),
+            c => out.push(c),
+        }
+    }
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// `too many late` as `TooManyLate`.
+fn variant(words: &str) -> String {
+    words
+        .split(' ')
+        .flat_map(|word| word[..1].to_uppercase().chars().chain(word[1..].chars()).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The lines of its blocks of commands.

@@ -1,0 +1,84 @@
+//! Questions at a terminal.
+//!
+//! # Invariants
+//!
+//! * **Asked on standard error, answered on standard input**, both of them a terminal.
+//! * **A secret is not shown**, and the terminal shows again what is typed afterwards, also where the question is given up.
+
+use std::io::{self, BufRead, IsTerminal, Read};
+
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+
+use crate::cli::exit::{Exit, Failure};
+
+const CTRL_C: u8 = 3;
+const CTRL_D: u8 = 4;
+const BACKSPACE: u8 = 8;
+const DELETE: u8 = 127;
+
+/// Whether there is somebody to ask.
+pub(super) fn is_possible() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks until there is an answer.
+pub(super) fn ask(what: &str) -> Result<String, Failure> {
+    loop {
+        let answer = ask_or_nothing(what)?;
+        if !answer.is_empty() {
+            return Ok(answer);
+        }
+    }
+}
+
+/// The answer, which may be empty.
+pub(super) fn ask_or_nothing(what: &str) -> Result<String, Failure> {
+    eprint!("{what}: ");
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line).map_err(Failure::io("no answer could be read"))? {
+        0 => Err(no_answer()),
+        _ => Ok(line.trim().to_owned()),
+    }
+}
+
+/// The default where the answer is empty, or nobody can be asked.
+pub(super) fn ask_or(what: &str, default: &str) -> Result<String, Failure> {
+    if !is_possible() {
+        return Ok(default.to_owned());
+    }
+    let answer = ask_or_nothing(&format!("{what} [{default}]"))?;
+    Ok(if answer.is_empty() { default.to_owned() } else { answer })
+}
+
+fn no_answer() -> Failure {
+    Failure(Exit::Usage, "there is no answer; nothing was written".to_owned())
+}
+
+/// Asks without showing what is typed.
+pub(super) fn ask_secret(what: &str) -> Result<String, Failure> {
+    let failed = || Failure::io("the terminal cannot be told to show nothing");
+    let stdin = io::stdin();
+    let before = tcgetattr(&stdin).map_err(|error| failed()(error.into()))?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+    tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(|error| failed()(error.into()))?;
+    eprint!("{what}: ");
+    let answered = hidden_line();
+    tcsetattr(&stdin, OptionalActions::Now, &before).map_err(|error| failed()(error.into()))?;
+    eprintln!();
+    answered
+}
+
+/// A line, read byte by byte. Ctrl-C comes as a byte too, so that the echo is put back before the program ends.
+fn hidden_line() -> Result<String, Failure> {
+    let mut line = Vec::new();
+    for byte in io::stdin().lock().bytes() {
+        match byte.map_err(Failure::io("no answer could be read"))? {
+            b'\r' | b'\n' => break,
+            CTRL_C | CTRL_D => return Err(no_answer()),
+            BACKSPACE | DELETE => drop(line.pop()),
+            byte => line.push(byte),
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).trim().to_owned())
+}
