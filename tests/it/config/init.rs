@@ -110,7 +110,7 @@ impl Terminal {
             self.program.wait().await.unwrap().code()
         };
         let code = tokio::time::timeout(LONGEST_WAIT, ending).await.expect("it ends");
-        (code, self.shown + &String::from_utf8_lossy(&rest))
+        (code, self.shown + &*String::from_utf8_lossy(&rest))
     }
 }
 
