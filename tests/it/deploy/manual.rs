@@ -84,7 +84,7 @@ fn bash_completes_commands_and_options() {
     let channel =
         |name| format!("[channels.{name}]\nid = \"7c9e6679-7425-40de-944b-e07fc1f90ae7\"\nsinks = [\"audit\"]\n");
     let sinks = "[sinks.audit]\n";
-    std::fs::write(&file, channel("funds") + &channel("settlements") + sinks).unwrap();
+    std::fs::write(&file, format!("{}{}{sinks}", channel("funds"), channel("settlements"))).unwrap();
     let mut bash = Command::new("bash");
     let out = run(bash.args(["-euc", script, "bash", env!("CARGO_BIN_EXE_channeld")]).arg(&file));
     let expected = "quarantine\nretry\n--min-required-signatures\nfunds settlements\nsettlements\naudit\nfunds\n--from-service\n\n\
