@@ -68,7 +68,7 @@ const HERE: &str = "channeld.toml";
 ///
 /// Exit codes: 0 done, 64 wrong usage, 78 wrong configuration, 69 the service or every channel unavailable, 1 otherwise.
 #[derive(Debug, Parser)]
-#[command(name = "channeld", version = version::text(), max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "channeld", version = version::text(), long_version = version::long(), max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
     /// The configuration file (TOML). Without it, /etc/channeld/channeld.toml where that is there. Environment variables
     /// such as `CHANNELD_API__API_KEY` come on top of it.

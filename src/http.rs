@@ -30,7 +30,7 @@ mod public;
 mod retry_after;
 mod tls;
 
-pub use error::{explained, find, reason, root_cause};
+pub use error::{advice, explained, find, reason, root_cause};
 pub use excerpt::excerpt;
 pub use header::{basic, sensitive};
 pub use proxy::Proxy;

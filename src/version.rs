@@ -8,6 +8,12 @@ pub fn text() -> String {
     written(env!("CARGO_PKG_VERSION"), option_env!("BUILD_COMMIT"), date().as_deref())
 }
 
+/// That, and on a second line what was built in beyond the default: `features: kafka`, or `features: none`.
+pub fn long() -> String {
+    let features = if cfg!(feature = "kafka") { "kafka" } else { "none" };
+    format!("{}\nfeatures: {features}", text())
+}
+
 /// The day of that commit in UTC, `2026-11-20`.
 pub fn date() -> Option<String> {
     option_env!("BUILD_COMMIT_TIME").and_then(day)

@@ -327,10 +327,10 @@ impl Service {
             match seen {
                 Ok((named, true)) => channels.push(named),
                 Ok((_, false)) => {
-                    say(out, "That channel is not taken: name it again, or give up with Ctrl-D").map(drop)?
+                    say(out, "That channel is not taken: name it again, or give up with Ctrl-D").map(drop)?;
                 }
                 // A mistake in it, or in what was answered before.
-                Err(failure) => say(out, format!("{failure}")).map(drop)?,
+                Err(failure) => drop(say(out, format!("{failure}"))?),
             }
             out.flush().map_err(Failure::output)?;
         }

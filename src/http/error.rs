@@ -34,6 +34,18 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
 }
 
+/// What to look at after an error that says no more than what happened; or nothing.
+pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
+    match find(error) {
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => "; is its authority in ca_file?",
+        Some(rustls::Error::InvalidCertificate(CertificateError::Expired)) => "; it has to be renewed",
+        None if find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) => {
+            "; does it run, and is its address right?"
+        }
+        _ => "",
+    }
+}
+
 /// Why a request failed: an explanation where there is one, or else the innermost error.
 pub fn reason(error: &(dyn Error + 'static)) -> String {
     explained(error).map_or_else(|| root_cause(error), str::to_owned)

@@ -99,8 +99,7 @@ pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) 
     }
     let doing = if error.is_connect() { "could not connect" } else { doing };
     let error = error.without_url();
-    let why = http::reason(&error);
-    (format!("{doing}: {why}"), needs_attention)
+    (format!("{doing}: {}{}", http::reason(&error), http::advice(&error)), needs_attention)
 }
 
 /// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.

@@ -89,7 +89,8 @@ async fn a_side_that_is_not_trusted_gets_nothing_and_that_is_said_until_it_is_pu
 
     let mut daemon = setup.start();
     let lane = until_lane_is(&setup, &mut daemon, "distrusted", "blocked").await;
-    assert_eq!(lane["error"]["message"], "could not connect: invalid peer certificate: UnknownIssuer");
+    let why = "could not connect: invalid peer certificate: UnknownIssuer; is its authority in ca_file?";
+    assert_eq!(lane["error"]["message"], why);
     let lane = until_lane_is(&setup, &mut daemon, "distrusting", "blocked").await;
     let message = lane["error"]["message"].as_str().unwrap();
     let why = "; it asks for a client certificate, and client_certificate_file is not set";
