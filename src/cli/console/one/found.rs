@@ -17,7 +17,7 @@ use crate::cli::connect;
 use crate::cli::console::State;
 use crate::cli::console::access::Visitor;
 use crate::cli::console::held::advice;
-use crate::cli::console::page::{self, Badge, ago};
+use crate::cli::console::page::{self, Badge, ago, span};
 use crate::cli::console::tables::{Source, Unread, Whole};
 use crate::cli::console::text::text;
 use crate::event::{ChannelId, Event, EventId, Offset, Proofs};
@@ -39,6 +39,10 @@ pub(in crate::cli::console) async fn delivered(
     };
     let report = state.link.lately().await;
     let Whole { row, .. } = &found;
+    // What waited for its proof, or for a sink that was away, shows here.
+    let after =
+        row.delivered.zip(row.received).map(|(delivered, received)| delivered.as_second() - received.as_second());
+    let after = after.and_then(|seconds| u64::try_from(seconds).ok());
     let mut journey = vec![Step::new(row.time, html! { "Created" }, html! { "by the service's own word" })];
     journey.push(Step::new(row.received, html! { "Read" }, html! { "by channeld, from the service" }));
     journey.push(match row.verification.as_str() {
@@ -52,7 +56,7 @@ pub(in crate::cli::console) async fn delivered(
     journey.push(Step::new(
         row.delivered,
         html! { "Delivered to " (text(table)) },
-        html! { "with its row in this table" },
+        html! { "with its row in this table" @if let Some(after) = after { ", " (span(after)) " after it was read" } },
     ));
     journey.extend(report.iter().flat_map(|report| others(report, &row.channel_id, table, offset)));
     let event = found.event().map(|event| Bytes::copy_from_slice(event.as_bytes()));
