@@ -1,12 +1,11 @@
 //! The list of events: filters, pages, what has arrived since, a poll by hand, and an export of what is shown.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, RawQuery, State as Of};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Json, Redirect, Response};
+use axum::response::{IntoResponse, Json, Response};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -19,11 +18,12 @@ use super::tables::{Facet, MOST_NEW, MOST_ROWS, Page, Place, Row, Sample, Search
 use super::text::{id, or_dash, text, whole};
 use super::{State, service};
 use crate::operator::Report;
-use crate::operator::api::PollNow;
 
 mod export;
+mod poll;
 mod query;
 
+pub(super) use poll::poll;
 pub(super) use query::Query;
 
 /// Values of a column that are offered.
@@ -31,12 +31,6 @@ const OFFERED: usize = 40;
 
 /// Rows of a page, unless another number is asked for.
 pub(super) const ROWS: usize = 100;
-
-/// How long a poll is waited for.
-const POLLED: Duration = Duration::from_secs(4);
-
-/// Between two looks whether it has been done.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Rows of an export, at the most.
 const EXPORTED: usize = 100_000;
@@ -381,57 +375,6 @@ pub(super) async fn new_ones(Of(state): Of<Arc<State>>, RawQuery(query): RawQuer
     match count {
         Ok(count) => Json(json!({ "count": count, "most": count >= MOST_NEW })).into_response(),
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-    }
-}
-
-/// Has every channel poll, and waits until it has.
-pub(super) async fn poll(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>, body: String) -> Redirect {
-    let back = url::form_urlencoded::parse(body.as_bytes()).find(|(name, _)| name == "back");
-    let back = back.map(|(_, back)| Query::parse(&back, Timestamp::now())).unwrap_or_default().first_page();
-    let said = polled(&state, &visitor).await;
-    let (is_good, text) = match said {
-        Ok(text) => (true, text),
-        Err(text) => (false, text),
-    };
-    state.access.notify(&visitor, is_good, text);
-    Redirect::to(&back)
-}
-
-async fn polled(state: &State, visitor: &Visitor) -> Result<String, String> {
-    let newest = |report: &Report| report.channels.iter().map(|channel| channel.newest).collect::<Vec<_>>();
-    let before = newest(&*state.link.report().await?);
-    let (mut asked, mut refused) = (Vec::new(), Vec::new());
-    for known in &state.channels {
-        let name = known.channel.name.to_string();
-        match state.link.ask_for(visitor.number, &PollNow { channel: name.clone() }).await {
-            Ok(at) => asked.push((name, at)),
-            Err(why) => refused.push(format!("{name}: {why}")),
-        }
-    }
-    if asked.is_empty() && !refused.is_empty() {
-        return Err(format!("No channel was polled. {}", refused.join("; ")));
-    }
-    let since = tokio::time::Instant::now();
-    loop {
-        let report = state.link.report().await?;
-        let has_polled = |(name, at): &(String, Timestamp)| {
-            let channel = report.channels.iter().find(|channel| *channel.channel == **name);
-            channel.is_none_or(|channel| channel.last_poll > Some(*at))
-        };
-        let waiting: Vec<_> = asked.iter().filter(|asked| !has_polled(asked)).map(|(name, _)| name.clone()).collect();
-        if waiting.is_empty() {
-            let moved = newest(&report) != before;
-            return Ok(
-                if moved { "Polled: there are new events." } else { "Polled: the service has nothing new." }.to_owned()
-            );
-        }
-        if since.elapsed() > POLLED {
-            return Err(format!(
-                "Asked, but not every channel has had an answer yet: {}. The daemon's page says why.",
-                waiting.join(", ")
-            ));
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 

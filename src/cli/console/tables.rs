@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::Failure;
@@ -30,11 +30,13 @@ mod sql;
 mod sqlite;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 pub(super) use filter::{Facet, Filter, Place};
 
 use postgres::Postgres;
 use sqlite::Sqlite;
+use windows::{Window, Windows};
 
 /// Rows of a page, at the most.
 pub(super) const MOST_ROWS: usize = 200;
@@ -46,14 +48,8 @@ const SAMPLED: usize = 2_000;
 const SAMPLED_FOR: Duration = Duration::from_secs(15);
 
 /// For so long a page looks for its rows, and so long where it was asked to look further.
-const BUDGET: Duration = Duration::from_millis(150);
+const BUDGET: Duration = Duration::from_millis(120);
 const PATIENT_BUDGET: Duration = Duration::from_secs(10);
-
-/// Each window is so much wider than the one above it.
-const WIDER: i32 = 8;
-
-/// The first window is no narrower.
-const NARROWEST: SignedDuration = SignedDuration::from_secs(10);
 
 /// New rows are counted up to here.
 pub(super) const MOST_NEW: usize = 1_000;
@@ -135,17 +131,6 @@ pub(super) struct Sample {
     pub(super) rows: Vec<Row>,
     /// How many rows the table has, about.
     pub(super) total: u64,
-}
-
-/// Rows between two times, newest first: above `after` and up to `through`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Window {
-    Times {
-        after: Option<Timestamp>,
-        through: Option<Timestamp>,
-    },
-    /// Those whose time is not known.
-    Timeless,
 }
 
 /// Why a table does not answer.
@@ -338,71 +323,6 @@ impl Sample {
     pub(super) fn is_all(&self) -> bool {
         self.rows.len() < SAMPLED
     }
-}
-
-/// Windows of time, newest first, and at last the rows without a time.
-struct Windows {
-    next: Option<Window>,
-    width: SignedDuration,
-    /// The lowest time that the filter asks for.
-    floor: Option<Timestamp>,
-    has_timeless: bool,
-}
-
-impl Windows {
-    fn over(sample: &Sample, filter: &Filter, below: Option<&Place>, few: bool) -> Self {
-        let newest = sample.rows.iter().filter_map(|row| row.time).max();
-        let through = match below {
-            Some(Place { time: None, .. }) => {
-                return Self { next: Some(Window::Timeless), width: NARROWEST, floor: None, has_timeless: false };
-            }
-            Some(Place { time, .. }) => *time,
-            None => filter.to,
-        };
-        // About as wide as a page is high, where the table is as dense as at its top.
-        let mut times: Vec<_> = sample.rows.iter().filter_map(|row| row.time).collect();
-        times.sort_unstable();
-        let page = times.len().checked_sub(MOST_ROWS + 50).and_then(|at| times.get(at).copied());
-        let width = newest.zip(page).map_or(NARROWEST, |(newest, page)| newest.duration_since(page).max(NARROWEST));
-        let top = match (through, newest) {
-            (Some(through), Some(newest)) => Some(through.min(newest)),
-            (through, newest) => through.or(newest),
-        };
-        let has_timeless = filter.from.is_none() && filter.to.is_none();
-        let is_all = few || sample.is_all();
-        let after = if is_all { None } else { top.and_then(|top| top.checked_sub(width).ok()) };
-        let after = after.max(filter.from.map(just_before));
-        Self { next: Some(Window::Times { after, through }), width, floor: filter.from.map(just_before), has_timeless }
-    }
-
-    fn next(&mut self) -> Option<Window> {
-        let window = self.next.take()?;
-        if let Window::Times { after, .. } = window {
-            self.next = match after {
-                None => self.has_timeless.then_some(Window::Timeless),
-                Some(after) if Some(after) <= self.floor => None,
-                Some(through) => {
-                    self.width = self.width.saturating_mul(WIDER);
-                    let after = through.checked_sub(self.width).ok().max(self.floor);
-                    Some(Window::Times { after, through: Some(through) })
-                }
-            };
-        }
-        Some(window)
-    }
-
-    /// Down to when everything was looked at, where this window was not.
-    fn looked_to(window: Window) -> Option<Timestamp> {
-        match window {
-            Window::Times { through, .. } => through,
-            Window::Timeless => None,
-        }
-    }
-}
-
-/// Windows do not have the time that they begin at.
-fn just_before(time: Timestamp) -> Timestamp {
-    time.checked_sub(SignedDuration::from_millis(1)).unwrap_or(time)
 }
 
 impl Whole {

@@ -130,7 +130,7 @@ impl Seen {
         let columns = joined(columns, ", ");
         let mut created = format!(
             "create table if not exists {table} ({columns}, primary key (channel_id, event_offset)); \
-             create index if not exists \"{name}_time\" on {table} using brin (\"time\") with (pages_per_range = 32); \
+             create index if not exists \"{name}_time\" on {table} using brin (\"time\") with (pages_per_range = 32, autosummarize = on); \
              create index if not exists \"{name}_event_id\" on {table} (event_id); \
              create index if not exists \"{name}_operation_id\" on {table} (operation_id) where operation_id is not null;"
         );

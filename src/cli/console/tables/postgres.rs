@@ -232,7 +232,8 @@ fn columns(of: &str) -> String {
         "time" | "received" | "delivered" => {
             format!("to_char({of}\"{name}\" at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
         }
-        "channel_id" | "event_id" => format!("{of}{name}::text"),
+        // Under another name: the rows are ordered by the column itself.
+        "channel_id" | "event_id" => format!("{of}{name}::text as {name}_text"),
         name => format!("{of}\"{name}\""),
     };
     LISTED.map(column).join(", ")

@@ -1,0 +1,91 @@
+//! Windows of time, one below the other, that a page looks at.
+//!
+//! # Invariants
+//!
+//! * **No gap, no overlap.** A window ends where the one above it begins, and the lowest has no end but the filter's.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Filter, MOST_ROWS, Place, Sample};
+
+/// Each window is so much wider than the one above it.
+const WIDER: i32 = 8;
+
+/// The first window is no narrower.
+const NARROWEST: SignedDuration = SignedDuration::from_secs(10);
+
+/// Rows between two times, newest first: above `after` and up to `through`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Window {
+    Times {
+        after: Option<Timestamp>,
+        through: Option<Timestamp>,
+    },
+    /// Those whose time is not known.
+    Timeless,
+}
+
+/// Windows of time, newest first, and at last the rows without a time.
+pub(super) struct Windows {
+    next: Option<Window>,
+    width: SignedDuration,
+    /// The lowest time that the filter asks for.
+    floor: Option<Timestamp>,
+    has_timeless: bool,
+}
+
+impl Windows {
+    pub(super) fn over(sample: &Sample, filter: &Filter, below: Option<&Place>, few: bool) -> Self {
+        let newest = sample.rows.iter().filter_map(|row| row.time).max();
+        let through = match below {
+            Some(Place { time: None, .. }) => {
+                return Self { next: Some(Window::Timeless), width: NARROWEST, floor: None, has_timeless: false };
+            }
+            Some(Place { time, .. }) => *time,
+            None => filter.to,
+        };
+        // About as wide as a page is high, where the table is as dense as at its top.
+        let mut times: Vec<_> = sample.rows.iter().filter_map(|row| row.time).collect();
+        times.sort_unstable();
+        let page = times.len().checked_sub(MOST_ROWS + 50).and_then(|at| times.get(at).copied());
+        let width = newest.zip(page).map_or(NARROWEST, |(newest, page)| newest.duration_since(page).max(NARROWEST));
+        let top = match (through, newest) {
+            (Some(through), Some(newest)) => Some(through.min(newest)),
+            (through, newest) => through.or(newest),
+        };
+        let has_timeless = filter.from.is_none() && filter.to.is_none();
+        let is_all = few || sample.is_all();
+        let after = if is_all { None } else { top.and_then(|top| top.checked_sub(width).ok()) };
+        let after = after.max(filter.from.map(just_before));
+        Self { next: Some(Window::Times { after, through }), width, floor: filter.from.map(just_before), has_timeless }
+    }
+
+    pub(super) fn next(&mut self) -> Option<Window> {
+        let window = self.next.take()?;
+        if let Window::Times { after, .. } = window {
+            self.next = match after {
+                None => self.has_timeless.then_some(Window::Timeless),
+                Some(after) if Some(after) <= self.floor => None,
+                Some(through) => {
+                    self.width = self.width.saturating_mul(WIDER);
+                    let after = through.checked_sub(self.width).ok().max(self.floor);
+                    Some(Window::Times { after, through: Some(through) })
+                }
+            };
+        }
+        Some(window)
+    }
+
+    /// Down to when everything was looked at, where this window was not.
+    pub(super) fn looked_to(window: Window) -> Option<Timestamp> {
+        match window {
+            Window::Times { through, .. } => through,
+            Window::Timeless => None,
+        }
+    }
+}
+
+/// Windows do not have the time that they begin at.
+fn just_before(time: Timestamp) -> Timestamp {
+    time.checked_sub(SignedDuration::from_millis(1)).unwrap_or(time)
+}
