@@ -38,9 +38,10 @@
 //! | [`tasks`] | waiting for a newer value, joining a task, locking | |
 //! | [`memory`] | the memory of all channels together, and of each | tasks |
 //! | [`retry`] | waits that grow | |
+//! | [`time`] | a time as an operator writes it | |
 //! | [`version`] | which version this is | |
 //! | [`metrics`] | what is counted, by which name | event, record, tasks |
-//! | [`api`] | the client of the service: pages, errors by what to do next | event, http, memory, secret, tasks |
+//! | [`api`] | the client of the service: pages, errors by what to do next | event, http, memory, secret, tasks, time |
 //! | [`postgres`] | reaching a PostgreSQL server: the state's database, and those that sinks write to | http, telemetry |
 //! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, postgres, tasks, telemetry |
 //! | [`cluster`] | which channels this instance works, where several share them | event, ledger, telemetry |
@@ -94,4 +95,5 @@ pub mod retry;
 pub mod secret;
 pub mod tasks;
 pub mod telemetry;
+pub mod time;
 pub mod version;

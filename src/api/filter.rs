@@ -57,17 +57,17 @@ pub struct Filter {
 /// Bounds on when an event was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Created {
-    /// Created after this Unix second.
-    #[arg(long = "created-gt", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    /// Created after this time: RFC 3339, Unix seconds, or such as 1h for that long ago.
+    #[arg(long = "created-gt", value_name = "TIME", value_parser = crate::time::seconds)]
     pub gt: Option<i64>,
-    /// Created in this Unix second or later.
-    #[arg(long = "created-gte", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    /// Created at this time or later.
+    #[arg(long = "created-gte", value_name = "TIME", value_parser = crate::time::seconds)]
     pub gte: Option<i64>,
-    /// Created before this Unix second.
-    #[arg(long = "created-lt", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    /// Created before this time.
+    #[arg(long = "created-lt", value_name = "TIME", value_parser = crate::time::seconds)]
     pub lt: Option<i64>,
-    /// Created in this Unix second or earlier.
-    #[arg(long = "created-lte", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    /// Created at this time or earlier.
+    #[arg(long = "created-lte", value_name = "TIME", value_parser = crate::time::seconds)]
     pub lte: Option<i64>,
 }
 

@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use super::connect;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, Printed, write_each};
+use super::operate::{Operator, Printed, write_each, write_list};
 use crate::config::Config;
 use crate::event::{ChannelId, Offset};
 use crate::ledger::Cursor;
@@ -56,7 +56,9 @@ fn target(text: &str) -> Result<Target, &'static str> {
 pub(super) async fn run(command: Command, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(file)?;
     match command {
-        Command::Show(Printed { request, json }) => write_each(out, json, &operator.ask(&request).await?, position),
+        Command::Show(Printed { request, json }) => {
+            write_list(out, json, &operator.ask(&request).await?, (&heading(), "There is no cursor yet."), position)
+        }
         Command::Set { request, to, yes, json } => {
             let through = match to {
                 Target::Earliest => None,
@@ -80,6 +82,10 @@ async fn latest(file: Option<&Path>, channel: ChannelId) -> Result<Option<Offset
     let page = connect::client(&Config::load(file)?)?.poll(channel, None, 1).await;
     let page = page.map_err(Failure::api("the latest event could not be asked for"))?;
     Ok(page.events.first().map(|event| event.offset))
+}
+
+fn heading() -> String {
+    format!("{:24}  {:24}  {:>12}  WAITING", "CHANNEL", "SINK", "CURSOR")
 }
 
 fn position(Entry { channel, facts, .. }: &Entry<CursorPosition>) -> String {

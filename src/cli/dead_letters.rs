@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Confirmed, Operator, Printed, say, say_json, write_each, write_lines};
+use super::operate::{Confirmed, Operator, Printed, say, say_json, write_lines, write_list};
 use super::shown::{id, printable, time};
 use crate::operator::api::{
     DeadLetter, DeadLetterEvent, DropDeadLetters, Entry, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,
@@ -34,7 +34,9 @@ pub(super) enum Command {
 pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
     match command {
-        Command::List(Printed { request, json }) => write_each(out, json, &operator.ask(&request).await?, line),
+        Command::List(Printed { request, json }) => {
+            write_list(out, json, &operator.ask(&request).await?, (&heading(), "There is no dead letter."), line)
+        }
         Command::Show { request, json: true } => say_json(out, &operator.ask(&request).await?),
         Command::Show { request, json: false } => {
             let DeadLetterEvent { entry, event } = operator.ask(&request).await?;
@@ -58,6 +60,13 @@ pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
 }
 
 /// `channel  sink  offset  time  event id  attempts  the last answer`.
+fn heading() -> String {
+    format!(
+        "{:24}  {:24}  {:>10}  {:20}  {:36}  {:>6}  REASON",
+        "CHANNEL", "SINK", "OFFSET", "GIVEN UP", "EVENT", "TRIES"
+    )
+}
+
 fn line(Entry { channel, facts: DeadLetter { sink, facts }, .. }: &Entry<DeadLetter>) -> String {
     let (offset, attempts, reason) = (facts.offset, facts.attempts, printable(&facts.reason));
     format!(

@@ -116,7 +116,15 @@ impl Operator {
     pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
         let path = &self.config.state.path;
         let doing = format!("the daemon on the state in {} could not be asked", path.display());
-        Ok(operator::ask(path, request, &who()).await.map_err(Failure::io(doing))?.transpose()?)
+        let asked = operator::ask(path, request, &who()).await.map_err(|error| {
+            let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+            let Failure(exit, mut message) = Failure::io(doing)(error);
+            if is_refused {
+                message.push_str(": ask as root, or as the user that owns that directory");
+            }
+            Failure(exit, message)
+        })?;
+        Ok(asked.transpose()?)
     }
 }
 
@@ -160,6 +168,20 @@ pub(super) fn write_each<T: Serialize>(
     line: impl Fn(&T) -> String,
 ) -> Result<Exit, Failure> {
     write_lines(out, each.iter().map(|one| if json { to_json(one) } else { line(one) }))
+}
+
+/// Writes a list: one line of JSON each; or a heading and a line each, or what is said where there is none.
+pub(super) fn write_list<T: Serialize>(
+    out: &mut impl io::Write,
+    json: bool,
+    each: &[T],
+    (heading, none): (&str, &str),
+    line: impl Fn(&T) -> String,
+) -> Result<Exit, Failure> {
+    if !json {
+        say(out, if each.is_empty() { none } else { heading })?;
+    }
+    write_each(out, json, each, line)
 }
 
 /// Writes one line of JSON.

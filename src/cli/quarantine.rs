@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Confirmed, Operator, Printed, say, say_json, write_each, write_lines};
+use super::operate::{Confirmed, Operator, Printed, say, say_json, write_each, write_lines, write_list};
 use super::shown::{id, printable, time};
 use crate::ledger::Quarantined;
 use crate::operator::api::{
@@ -37,7 +37,9 @@ pub(super) enum Command {
 pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
     match command {
-        Command::List(Printed { request, json }) => write_each(out, json, &operator.ask(&request).await?, line),
+        Command::List(Printed { request, json }) => {
+            write_list(out, json, &operator.ask(&request).await?, (&heading(), "No event is in quarantine."), line)
+        }
         Command::Show { request, json: true, .. } => say_json(out, &operator.ask(&request).await?),
         Command::Show { request, json: false, raw } => show(out, &operator.ask(&request).await?, raw),
         Command::Retry(Printed { request, json }) => {
@@ -71,6 +73,10 @@ fn show(out: &mut impl Write, event: &QuarantinedEvent, raw: bool) -> Result<Exi
 }
 
 /// `channel  offset  time  reason  event id  the reason in words`.
+fn heading() -> String {
+    format!("{:24}  {:>10}  {:20}  {:20}  {:36}  DETAIL", "CHANNEL", "OFFSET", "SINCE", "REASON", "EVENT")
+}
+
 fn line(Entry { channel, facts, .. }: &Entry<Quarantined>) -> String {
     let (offset, reason, detail) = (facts.offset, &facts.reason, printable(&facts.detail));
     format!("{channel:24}  {offset:>10}  {:20}  {reason:20}  {:36}  {detail}", time(Some(facts.at)), id(facts.event_id))

@@ -25,7 +25,14 @@ pub(super) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write
     if args.json {
         return say_json(out, &changes);
     }
-    let changed = if changes.is_empty() { "nothing is different".to_owned() } else { changes.to_string() };
+    let changed = if changes.is_empty() { "nothing in it is different".to_owned() } else { changes.to_string() };
     let warnings = changes.warnings.iter().map(|warning| format!("warning: {warning}"));
-    say(out, [format!("in force: {changed}")].into_iter().chain(warnings).collect::<Vec<_>>().join("\n"))
+    say(
+        out,
+        [format!("The configuration was read again and is in force: {changed}")]
+            .into_iter()
+            .chain(warnings)
+            .collect::<Vec<_>>()
+            .join("\n"),
+    )
 }

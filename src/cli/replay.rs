@@ -71,6 +71,11 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
         bar.tell(whole(args.from, reached) + 1, whole(args.from, args.to) + 1, "");
     }
     bar.hide();
+    if total == 0 {
+        let message =
+            format!("channel {} has no event from {} to {}: nothing is delivered", args.channel, args.from, args.to);
+        return Err(Failure(Exit::Failed, message));
+    }
     say(out, format!("{total} events in all"))
 }
 

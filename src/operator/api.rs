@@ -167,11 +167,11 @@ pub struct DeadLetterSelection {
     /// Those at this offset or below.
     #[arg(long, value_name = "OFFSET")]
     pub to: Option<Offset>,
-    /// Those given up at this time or later, such as 2026-05-14T12:00:00Z.
-    #[arg(long, value_name = "TIME")]
+    /// Those given up at this time or later: RFC 3339, Unix seconds, or such as 1h for that long ago.
+    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
     pub since: Option<Timestamp>,
     /// Those given up at this time or earlier.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
     pub until: Option<Timestamp>,
 }
 

@@ -92,7 +92,7 @@ impl Terminal {
     /// Waits until it has asked that, and answers.
     async fn answer(&mut self, question: &str, answer: &str) {
         let from = self.shown.len();
-        while !self.shown[from..].contains(question) {
+        while !in_one_line(&self.shown[from..]).contains(question) {
             let mut bytes = [0; 4096];
             let read = self.program.stdout.as_mut().unwrap().read(&mut bytes);
             let read = tokio::time::timeout(LONGEST_WAIT, read).await.expect("it asks").unwrap();
@@ -110,8 +110,14 @@ impl Terminal {
             self.program.wait().await.unwrap().code()
         };
         let code = tokio::time::timeout(LONGEST_WAIT, ending).await.expect("it ends");
-        (code, self.shown + &*String::from_utf8_lossy(&rest))
+        (code, in_one_line(&(self.shown + &*String::from_utf8_lossy(&rest))))
     }
+}
+
+/// What a terminal shows, without colours, and as if it were wide enough.
+fn in_one_line(shown: &str) -> String {
+    let plain = anstream::adapter::strip_str(shown).to_string();
+    plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test]
@@ -127,15 +133,15 @@ async fn at_a_terminal_it_asks_and_says_at_once_how_each_channel_is() {
         format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures);
     let mut terminal = Terminal::start(directory.path(), &flags);
     terminal.answer("The service's address [https://", &known.base_url).await;
-    terminal.answer("The API key (not shown): ", &known.api_key).await;
-    terminal.answer("The organisation's id (org_…): ", &known.org_id).await;
-    terminal.answer("A channel, as NAME=ID: ", "settlements").await;
+    terminal.answer("The API key (not shown):", &known.api_key).await;
+    terminal.answer("The organisation's id (org_…):", &known.org_id).await;
+    terminal.answer("A channel, as NAME=ID:", "settlements").await;
     terminal
         .answer("a channel is NAME=ID, such as settlements=", "settlements=00000000-0000-0000-0000-000000000001")
         .await;
     terminal.answer("does not exist", &format!("settlements={}", known.channels[0])).await;
     terminal.answer("the newest event is at offset 5; of the newest 5: 5 verified", "").await;
-    terminal.answer("Where events go: file, stdout, webhook, sqlite, postgres, nats [file]: ", "sqlite").await;
+    terminal.answer("Where events go: file, stdout, webhook, sqlite, postgres, nats [file]:", "sqlite").await;
     let (code, shown) = terminal.ended().await;
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("channeld.toml is written") && shown.contains("sqlite3 -readonly"), "{shown}");

@@ -219,7 +219,10 @@ async fn what_did_not_change_does_not_notice() {
     setup.set("shutdown_grace", "100ms");
     setup.write();
     let told = setup.tell(&["reload"]).await;
-    assert_eq!(String::from_utf8(told.out).unwrap(), "in force: channels ~c0, sinks -hangs, ~shutdown_grace\n");
+    assert_eq!(
+        String::from_utf8(told.out).unwrap(),
+        "The configuration was read again and is in force: channels ~c0, sinks -hangs, ~shutdown_grace\n"
+    );
     simulator.publish(0, 1);
     daemon.until("it goes on without the one that hung", |_| elsewhere.received() == 6).await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);

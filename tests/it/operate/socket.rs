@@ -32,6 +32,9 @@ async fn a_running_daemon_answers_at_a_socket_that_is_its_owners_alone() {
     assert_eq!(setup.tell(&["quarantine", "show", "c0", "2", "--raw"]).await.out, truth[&2].as_bytes());
     assert_eq!(setup.tell(&["quarantine", "drop", "c0", "2", "--yes"]).await.code, Some(0));
     assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.each("offset"), [4]);
+    let listed = String::from_utf8(setup.tell(&["quarantine", "list"]).await.out).unwrap();
+    assert!(listed.starts_with("CHANNEL ") && listed.lines().count() == 2, "{listed}");
+    assert_eq!(setup.tell(&["dead-letters", "list"]).await.out, b"There is no dead letter.\n");
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [4]);
     assert_eq!(setup.tell(&["cursor", "show", "no-such-channel"]).await.code, Some(64));
 

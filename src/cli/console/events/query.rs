@@ -2,14 +2,12 @@
 
 use std::str::FromStr;
 
-use jiff::civil::{Date, DateTime};
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use url::form_urlencoded::{Serializer, parse};
 
 use super::{MOST_ROWS, ROWS, title};
 use crate::cli::console::tables::{Facet, Filter, Place, Search};
-use crate::config::positive_duration;
+use crate::time;
 
 #[cfg(test)]
 mod tests;
@@ -66,7 +64,7 @@ impl Query {
             if text.is_empty() {
                 continue;
             }
-            match (time(text, now), name) {
+            match (time::at(text, now), name) {
                 (Some(time), "from") => read.filter.from = Some(time),
                 (Some(time), _) => read.filter.to = Some(time),
                 (None, _) => {
@@ -170,22 +168,4 @@ impl Query {
 
 fn address(query: &str) -> String {
     if query.is_empty() { "/".to_owned() } else { format!("/?{query}") }
-}
-
-/// A time as every command takes it: RFC 3339, a day or a minute by UTC, Unix seconds, or how long ago.
-fn time(text: &str, now: Timestamp) -> Option<Timestamp> {
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Some(time);
-    }
-    let civil = text.parse::<DateTime>().or_else(|_| text.parse::<Date>().map(Into::into));
-    if let Ok(civil) = civil
-        && text.contains('-')
-    {
-        return civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
-    }
-    if let Ok(seconds) = text.parse::<i64>() {
-        return Timestamp::from_second(seconds).ok();
-    }
-    let ago = SignedDuration::try_from(positive_duration(text).ok()?).ok()?;
-    now.checked_sub(ago).ok()
 }

@@ -9,7 +9,7 @@ fn an_address_says_all_of_what_is_shown() {
     let query = "q=two+words&from=1h&to=2027-01-14&verdict=verified&type=a&type=b&rows=200";
     let read = Query::parse(query, now());
     assert_eq!(read.filter.words, Some(vec!["two".to_owned(), "words".to_owned()]));
-    assert_eq!(read.filter.from, now().checked_sub(SignedDuration::from_hours(1)).ok());
+    assert_eq!(read.filter.from, now().checked_sub(jiff::SignedDuration::from_hours(1)).ok());
     assert_eq!(read.filter.chosen[&Facet::Type], ["a", "b"]);
     let again = Query::parse(read.first_page().strip_prefix("/?").unwrap(), now());
     assert_eq!(again, read);
