@@ -24,8 +24,11 @@ async fn published(kind: Kind) -> Vec<(Value, Value)> {
     page.records.iter().map(read).collect()
 }
 
+/// The names in an object, sorted.
 fn members(value: &Value) -> Vec<&str> {
-    value.as_object().unwrap().keys().map(String::as_str).collect()
+    let mut names: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names
 }
 
 /// `Name(type,type)` with a topic that is its hash.

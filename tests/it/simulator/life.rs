@@ -14,7 +14,8 @@ async fn channels_and_watchers_are_described() {
         json(&client.get(&format!("/channels/{}{path}", client.channels[1])).await.text().await.unwrap())
     };
     let channel = read("").await;
-    let members: Vec<_> = channel.as_object().unwrap().keys().collect();
+    let mut members: Vec<_> = channel.as_object().unwrap().keys().collect();
+    members.sort();
     assert_eq!(members, ["channel_id", "created_at", "description", "name", "status"]);
     assert_eq!(channel["channel_id"], client.channels[1]);
 
