@@ -48,7 +48,7 @@
 //! | [`sink`] | the trait, and one file or folder a sink | event, http, metrics, postgres, record, retry, secret, tasks, telemetry, verify |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, memory, metrics, record, retry, sink, tasks, telemetry, verify |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |
-//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | api, channel, cluster, event, ledger, liveness, metrics, record, tasks, telemetry, verify, version |
+//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | api, channel, cluster, event, ledger, liveness, metrics, record, tasks, telemetry, time, verify, version |
 //! | [`config`] | from the operator's text to the settings of the modules above, every mistake at once | all above |
 //! | [`daemon`] | assembly, a task per channel, reload, signals, systemd: `channeld run` | all above |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
