@@ -64,7 +64,7 @@ async fn filters_are_chosen_by_hand_and_stay_in_the_address() {
     browser.until("only those", others).await;
     // And by keys.
     browser.run("document.activeElement.blur()").await;
-    browser.driver.action_chain().send_keys("jj").perform().await.unwrap();
+    browser.type_keys("jj").await;
     let second = "return document.activeElement === document.querySelectorAll('a.open')[1]";
     browser.until("the second is chosen", second).await;
     daemon.stop().await;

@@ -1,22 +1,39 @@
 //! A browser: Debian's Chromium, by its driver.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fantoccini::error::CmdError;
+use fantoccini::wd::TimeoutConfiguration;
+use fantoccini::{Client, ClientBuilder, Locator};
+use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use thirtyfour::prelude::*;
 
 use super::programs::programs;
 use super::skip;
 use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
 
+/// How the browser is started.
+const ARGUMENTS: [&str; 8] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1280,900",
+];
+
 /// A browser with a profile of its own. It ends with its driver, when it is dropped.
 pub(crate) struct Browser {
-    pub(crate) driver: WebDriver,
+    driver: Client,
+    address: SocketAddr,
+    session: String,
     program: Child,
     _profile: TempDir,
 }
@@ -27,35 +44,25 @@ impl Browser {
         if !programs(&["chromium", "chromedriver"]) {
             return None;
         }
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let profile = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut program = Command::new("chromedriver");
-        program.arg(format!("--port={port}")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let program = program.spawn().unwrap();
-        let mut capabilities = DesiredCapabilities::chrome();
-        for argument in [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--window-size=1280,900",
-        ] {
-            capabilities.add_arg(argument).unwrap();
-        }
-        capabilities.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
+        program.arg(format!("--port={}", address.port()));
+        let program = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let own = format!("--user-data-dir={}", profile.path().display());
+        let arguments: Vec<_> = ARGUMENTS.into_iter().chain([&*own]).collect();
+        let capabilities = json!({"goog:chromeOptions": {"args": arguments}}).as_object().unwrap().clone();
         let deadline = Instant::now() + LONGEST_WAIT;
         let driver = loop {
-            match WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities.clone()).await {
+            let mut builder = ClientBuilder::new(HttpConnector::new());
+            match builder.capabilities(capabilities.clone()).connect(&format!("http://{address}")).await {
                 Ok(driver) => break driver,
                 Err(error) => assert!(Instant::now() < deadline, "the browser does not start: {error}"),
             }
             tokio::time::sleep(LOOK_AGAIN * 20).await;
         };
-        Some(Self { driver, program, _profile: profile })
+        let session = driver.session_id().await.unwrap().expect("it has begun one");
+        Some(Self { driver, address, session, program, _profile: profile })
     }
 
     pub(crate) async fn go(&self, address: &str) {
@@ -70,7 +77,7 @@ impl Browser {
 
     /// What a script returns.
     pub(crate) async fn run(&self, script: &str) -> Value {
-        self.driver.execute(script, Vec::new()).await.unwrap().json().clone()
+        self.driver.execute(script, Vec::new()).await.unwrap()
     }
 
     /// Waits until a script returns true. While a page is exchanged for another, none does.
@@ -78,7 +85,7 @@ impl Browser {
         let deadline = Instant::now() + LONGEST_WAIT;
         loop {
             let seen = self.driver.execute(script, Vec::new()).await;
-            if seen.as_ref().is_ok_and(|seen| *seen.json() == json!(true)) {
+            if seen.as_ref().is_ok_and(|seen| *seen == json!(true)) {
                 return;
             }
             if Instant::now() > deadline {
@@ -91,42 +98,37 @@ impl Browser {
 
     /// Clicks what a selector finds first, once it is there.
     pub(crate) async fn click(&self, selector: &str) {
-        let deadline = Instant::now() + LONGEST_WAIT;
-        loop {
-            let clicked = match self.driver.find(By::Css(selector)).await {
-                Ok(found) => found.click().await,
-                Err(error) => Err(error),
-            };
-            match clicked {
-                Ok(()) => return,
-                Err(error) => assert!(Instant::now() < deadline, "{selector} cannot be clicked: {error}"),
-            }
-            tokio::time::sleep(LOOK_AGAIN * 10).await;
-        }
+        self.until_clicked(Locator::Css(selector)).await;
     }
 
     /// Clicks a link or a button by what it says.
     pub(crate) async fn press(&self, text: &str) {
         let path = format!("//*[self::a or self::button or self::summary][contains(normalize-space(.), \"{text}\")]");
+        self.until_clicked(Locator::XPath(&path)).await;
+    }
+
+    async fn until_clicked(&self, place: Locator<'_>) {
         let deadline = Instant::now() + LONGEST_WAIT;
-        loop {
-            let clicked = match self.driver.find(By::XPath(path.as_str())).await {
-                Ok(found) => found.click().await,
-                Err(error) => Err(error),
-            };
-            match clicked {
-                Ok(()) => return,
-                Err(error) => assert!(Instant::now() < deadline, "{text} cannot be pressed: {error}"),
-            }
+        while let Err(error) = self.try_click(place).await {
+            assert!(Instant::now() < deadline, "{place:?} cannot be clicked: {error}");
             tokio::time::sleep(LOOK_AGAIN * 10).await;
         }
     }
 
+    async fn try_click(&self, place: Locator<'_>) -> Result<(), CmdError> {
+        self.driver.find(place).await?.click().await
+    }
+
     /// Types into the field that a selector finds, in place of what stands there.
     pub(crate) async fn fill(&self, selector: &str, text: &str) {
-        let field = self.driver.find(By::Css(selector)).await.unwrap();
+        let field = self.driver.find(Locator::Css(selector)).await.unwrap();
         field.clear().await.unwrap();
         field.send_keys(text).await.unwrap();
+    }
+
+    /// Presses keys where the page has its focus.
+    pub(crate) async fn type_keys(&self, keys: &str) {
+        self.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
     }
 
     /// What a page says.
@@ -148,9 +150,10 @@ impl Browser {
              found => done(found.violations.map(it => it.id + ': ' + it.help + ': ' + it.nodes.slice(0, 3).map(node => node.html + ' ' + node.failureSummary).join(' | '))))",
             std::fs::read_to_string(rules).unwrap()
         );
-        self.driver.set_script_timeout(Duration::from_secs(60)).await.unwrap();
-        let found = self.driver.execute_async(run, Vec::new()).await.unwrap();
-        Some(serde_json::from_value(found.json().clone()).unwrap())
+        let patience = TimeoutConfiguration::new(Some(Duration::from_secs(60)), None, None);
+        self.driver.update_timeouts(patience).await.unwrap();
+        let found = self.driver.execute_async(&run, Vec::new()).await.unwrap();
+        Some(serde_json::from_value(found).unwrap())
     }
 
     /// Asks for light or dark pages, so wide.
@@ -162,9 +165,7 @@ impl Browser {
     }
 
     async fn devtools(&self, command: &str, parameters: Value) {
-        let session = self.driver.handle().session_id().to_string();
-        let base = self.driver.handle().server_url().to_string();
-        let url = format!("{}/session/{session}/goog/cdp/execute", base.trim_end_matches('/'));
+        let url = format!("http://{}/session/{}/goog/cdp/execute", self.address, self.session);
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let body = json!({"cmd": command, "params": parameters}).to_string();
         let answer = http.post(url).header("content-type", "application/json").body(body).send().await.unwrap();
@@ -185,13 +186,10 @@ fn rules() -> Option<PathBuf> {
 impl Drop for Browser {
     fn drop(&mut self) {
         // The driver ends its browser with the session. Here nothing can be awaited.
-        let _ = self.driver.clone().leak();
-        let server = self.driver.handle().server_url();
-        let address = format!("127.0.0.1:{}", server.port().unwrap_or_default());
-        if let Ok(mut stream) = TcpStream::connect(address) {
-            let session = self.driver.handle().session_id();
+        if let Ok(mut stream) = TcpStream::connect(self.address) {
             let request = format!(
-                "DELETE /session/{session} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                "DELETE /session/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                self.session
             );
             let _ = stream.set_read_timeout(Some(LONGEST_WAIT)).and_then(|()| stream.write_all(request.as_bytes()));
             let _ = stream.read(&mut [0; 256]);
