@@ -138,5 +138,7 @@ fn what_was_passed_is_in_memory_no_more_and_the_end_is() {
         }
     };
     assert!((0..2 * PIECE).step_by(4096).all(|offset| !is_in_memory(offset)));
-    assert!((length - CACHED..length).step_by(4096).all(is_in_memory));
+    // Most of it: the system may take any page for something else.
+    let kept = (length - CACHED..length).step_by(4096).filter(|offset| is_in_memory(*offset)).count();
+    assert!(kept as u64 * 4096 > CACHED / 2, "{kept} pages");
 }
