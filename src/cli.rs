@@ -175,7 +175,7 @@ impl Cli {
 }
 
 impl Command {
-    /// Whether it goes by the configuration alone, and somebody may expect it to find one.
+    /// Whether it reads the configuration and may be run where there is none in the default place.
     fn is_configured(&self) -> bool {
         matches!(self, Self::Run | Self::Check(_) | Self::TestSink(_))
     }

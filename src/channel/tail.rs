@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **Kept only while it is watched:** for [`WATCHED`] after the last look. Otherwise a lane pays for one comparison.
-//! * **Bounded.** [`MAX_EVENTS`] and [`MAX_BYTES`]: what is older makes room, and whoever looks is told how much was missed.
+//! * **Bounded** by [`MAX_EVENTS`] and [`MAX_BYTES`]: the oldest deliveries are dropped, and each reader is told how many it missed.
 //! * **No lane waits for it.** What is kept is a copy, so that it holds none of the memory of a page.
 
 use std::collections::{HashMap, VecDeque};
@@ -87,7 +87,7 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// Notes what a sink of a channel took, where somebody watches.
+    /// Keeps a copy of a delivery, where a reader asked for copies lately.
     pub(super) fn note<'a>(&self, sink: &Arc<str>, taken: impl Iterator<Item = (&'a Message, bool)>) {
         if !self.is_watched() {
             if !self.is_empty.swap(true, Ordering::Relaxed) {

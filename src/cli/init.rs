@@ -107,6 +107,7 @@ struct Announced {
 }
 
 /// What the service is asked with.
+#[derive(Clone)]
 struct Service {
     base_url: String,
     key_file: PathBuf,
@@ -339,15 +340,8 @@ impl Service {
     /// Whether a channel can be read; says what was found.
     async fn look(&self, file: &Path, channel: &(String, String), out: &mut impl Write) -> Result<bool, Failure> {
         let sink = Sink { kind: "stdout".to_owned(), to: None };
-        let Self { base_url, key_file, owner, signers, required } = self;
-        let service = Self {
-            base_url: base_url.clone(),
-            key_file: key_file.clone(),
-            owner: owner.clone(),
-            signers: signers.clone(),
-            required: *required,
-        };
-        let answers = Answers { service, channels: vec![channel.clone()], sink, state: directory(file).join("state") };
+        let (service, state) = (self.clone(), directory(file).join("state"));
+        let answers = Answers { service, channels: vec![channel.clone()], sink, state };
         let asked = check::ask(&load(file, &answers.text())?).await;
         for asked in asked.iter().filter(|asked| !asked.ok || asked.what == "channel") {
             say(out, for_stdout(&asked.to_string()))?;
@@ -397,7 +391,7 @@ impl Sink {
     }
 }
 
-/// The flag that says the sink's place, where it takes one, and nobody can be asked.
+/// The flag for the sink's path or address, where the sink needs one and there is no terminal to ask at.
 fn without_place(sink: Option<&str>, has_place: bool) -> Option<&'static str> {
     let needs_one = !matches!(sink, None | Some("stdout" | "file" | "sqlite"));
     (needs_one && !has_place && !prompt::is_possible()).then_some("--to or --to-file")

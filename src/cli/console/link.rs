@@ -31,7 +31,7 @@ const BRIEFLY: Duration = Duration::from_secs(1);
 /// Between two samples: 360 an hour.
 const SAMPLE: Duration = Duration::from_secs(10);
 
-/// The way to the daemon, and what was heard of it lately.
+/// The connection to the daemon, and its last answers.
 pub(super) struct Link {
     directory: PathBuf,
     who: String,

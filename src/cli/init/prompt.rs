@@ -16,7 +16,7 @@ const CTRL_D: u8 = 4;
 const BACKSPACE: u8 = 8;
 const DELETE: u8 = 127;
 
-/// Whether there is somebody to ask.
+/// Whether standard input and standard error are a terminal.
 pub(super) fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
