@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// For so long nothing may happen.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of a file that is not looked at.
+const KEEP_LITTLE: &str = "rotate_size = \"64MiB\", keep_files = 1";
 
 /// An operator's machine.
 pub(crate) struct Place {
@@ -45,8 +49,9 @@ impl Place {
     /// A place in which so many channels of the service go to the first file, and the others to the second, with the keys
     /// of choice beside.
     pub(crate) fn new(known: &Known, first: usize, keys: &[&str]) -> Self {
-        let file = |place: &Self, number| format!("{{type = \"file\", path = \"{}\"}}", place.events(number).display());
-        Self::with_sinks(known, first, |place| [0, 1].map(|number| file(place, number)), keys)
+        let file = |place: &Self, number| format!("type = \"file\", path = \"{}\"", place.events(number).display());
+        let sinks = |place: &Self| [format!("{{{}}}", file(place, 0)), format!("{{{}, {KEEP_LITTLE}}}", file(place, 1))];
+        Self::with_sinks(known, first, sinks, keys)
     }
 
     /// A place in which every channel goes to one sink, whose table in the configuration `sink` gives.
@@ -88,6 +93,13 @@ impl Place {
     /// A file that events go to.
     pub(crate) fn events(&self, file: usize) -> PathBuf {
         self.path(&format!("events{file}.jsonl"))
+    }
+
+    /// Where the daemon's admin listener is, once it has said so.
+    pub(crate) fn admin(&self) -> Option<SocketAddr> {
+        let log = std::fs::read_to_string(self.path("log")).ok()?;
+        let line = log.lines().find(|line| line.contains("health, metrics and status are served"))?;
+        line.split_whitespace().find_map(|word| word.strip_prefix("address=")?.parse().ok())
     }
 
     fn path(&self, name: &str) -> PathBuf {

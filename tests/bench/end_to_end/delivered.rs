@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 /// A delivered record, as far as it matters here.
@@ -12,6 +13,7 @@ use serde::Deserialize;
 pub(crate) struct Record<'a> {
     pub(crate) channel: &'a str,
     pub(crate) offset: u64,
+    pub(crate) received: Timestamp,
     verification: Verification<'a>,
 }
 

@@ -9,10 +9,12 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use channeld::simulator::{EventSpec, Options, Tampering};
+use jiff::Timestamp;
 use rand::Rng;
 
 use super::daemon::{Daemon, Place};
 use super::delivered::{Record, arrived};
+use super::process::Cost;
 use super::service::Hosted;
 use super::table::{Samples, Table, figure};
 
@@ -92,7 +94,7 @@ fn row(table: &mut Table, name: &str, samples: &Samples, wanted: f64) {
 }
 
 /// Events published, and seen when they arrive.
-struct Course<'a> {
+pub(crate) struct Course<'a> {
     service: &'a Hosted,
     wanted: Wanted,
     /// Or until so many events are recorded, of whatever channel.
@@ -100,11 +102,24 @@ struct Course<'a> {
     /// When each event of each channel was published.
     published: BTreeMap<String, Vec<Instant>>,
     samples: Samples,
+    /// From when the daemon had read it, by its own record.
+    read: Samples,
+}
+
+/// What a course has shown.
+pub(crate) struct Measured {
+    /// Milliseconds from an event's publication until its line is in the file.
+    pub(crate) published: Samples,
+    /// Milliseconds from when the daemon had read the event's page, by the record, until its line is in the file.
+    pub(crate) read: Samples,
+    /// What the daemon has cost.
+    pub(crate) cost: Cost,
 }
 
 impl<'a> Course<'a> {
-    fn of(service: &'a Hosted, wanted: Wanted) -> Self {
-        Self { service, wanted, recorded: None, published: BTreeMap::new(), samples: Samples::default() }
+    pub(crate) fn of(service: &'a Hosted, wanted: Wanted) -> Self {
+        let (samples, read) = Default::default();
+        Self { service, wanted, recorded: None, published: BTreeMap::new(), samples, read }
     }
 
     /// Ends earlier, once so many events are recorded in all channels.
@@ -114,10 +129,19 @@ impl<'a> Course<'a> {
     }
 
     /// Publishes in the first channels, at random distances of which this is the mean.
-    fn run(mut self, channels: usize, spacing: Duration) -> Samples {
+    fn run(self, channels: usize, spacing: Duration) -> Samples {
+        let place = self.place(channels);
+        self.run_in(&place, channels, spacing).published
+    }
+
+    /// A place where what is waited for has a file of its own.
+    pub(crate) fn place(&self, channels: usize) -> Place {
         let idle_wait = format!("api.idle_wait = \"{}ms\"", self.wanted.idle_wait.as_millis());
-        // What is waited for has a file of its own.
-        let place = Place::new(self.service.known(), channels, &[&idle_wait]);
+        Place::new(self.service.known(), channels, &[&idle_wait])
+    }
+
+    /// As `run`, in a place for so many channels.
+    pub(crate) fn run_in(mut self, place: &Place, channels: usize, spacing: Duration) -> Measured {
         let polls = || self.service.simulator.requests().poll;
         let before = polls();
         let mut daemon = place.start();
@@ -125,11 +149,12 @@ impl<'a> Course<'a> {
             daemon.must_run();
             std::thread::sleep(TICK);
         }
-        self.publish(&place, &mut daemon, channels, spacing);
+        self.publish(place, &mut daemon, channels, spacing);
+        let cost = daemon.cost();
         daemon.stop();
         let sent = self.published.iter().map(|(name, times)| (name.clone(), times.len() as u64));
         assert_eq!(arrived(&place.events(0)), sent.collect(), "what arrived and what was published");
-        self.samples
+        Measured { published: self.samples, read: self.read, cost }
     }
 
     fn publish(&mut self, place: &Place, daemon: &mut Daemon<'_>, channels: usize, spacing: Duration) {
@@ -171,10 +196,12 @@ impl<'a> Course<'a> {
     }
 
     fn note(&mut self, arrivals: &mut Arrivals) {
-        let (published, samples) = (&self.published, &mut self.samples);
+        let (published, samples, read) = (&self.published, &mut self.samples, &mut self.read);
+        let time = Timestamp::now();
         arrivals.each(|record, now| {
             let place = usize::try_from(record.offset).unwrap() - 1;
             samples.push(millis(now - published[record.channel][place]));
+            read.push(time.duration_since(record.received).as_secs_f64() * 1e3);
         });
     }
 }
@@ -208,6 +235,6 @@ impl Arrivals {
     }
 }
 
-fn millis(time: Duration) -> f64 {
+pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }

@@ -24,6 +24,7 @@
 mod backlog;
 mod daemon;
 mod delivered;
+mod hostile;
 mod idle;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -75,11 +76,11 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     channels: usize,
 
-    /// idle, latency: for how many seconds each is measured
+    /// idle, latency, hostile: for how many seconds each is measured
     #[arg(long, value_name = "S", default_value_t = 60)]
     seconds: u64,
 
-    /// latency: the wait between polls, in milliseconds
+    /// latency, hostile: the wait between polls, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     idle_wait: u64,
 
@@ -100,6 +101,8 @@ enum Scenario {
     Idle,
     /// How long it takes from publication to the sink
     Latency,
+    /// Whether a channel is on time beside 999 that misbehave
+    Hostile,
     /// How long it takes until the service is asked for the first time
     Startup,
 }
@@ -115,12 +118,14 @@ fn main() {
 
 fn measure(scenario: Scenario, args: &Args) {
     let time = Duration::from_secs(args.seconds);
+    let wanted = latency::Wanted { time, idle_wait: Duration::from_millis(args.idle_wait) };
     match scenario {
         Scenario::Backlog => backlog::run(args.events, args.runs, &args.signing),
         Scenario::Tables => tables::run(args.events, args.runs, &args.signing),
         Scenario::Memory => memory::run(args.far, args.far_until),
         Scenario::Idle => idle::run(args.channels, time),
-        Scenario::Latency => latency::run(latency::Wanted { time, idle_wait: Duration::from_millis(args.idle_wait) }),
+        Scenario::Latency => latency::run(wanted),
+        Scenario::Hostile => hostile::run(wanted),
         Scenario::Startup => startup::run(),
     }
 }

@@ -1,0 +1,99 @@
+//! Whether a channel is on time beside 999 that misbehave in every way at once, and what they cost.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use channeld::simulator::Options;
+
+use super::daemon::Place;
+use super::latency::{Course, Wanted, millis};
+use super::service::Hosted;
+use super::table::{Samples, Table, figure, mebibytes};
+
+/// Channels that misbehave, each in another way than the one before it.
+const CROWD: usize = 999;
+
+/// Events a second of the channel beside them.
+const RATE: f64 = 5.0;
+
+/// How many events of each kind a channel that misbehaves has.
+const EVENTS: u64 = 1_000;
+
+/// The time between two probes, and the longest that one may take.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// `limits.memory`, and what the rest of the process may take.
+const MEMORY_MIB: u64 = 256;
+const REST_MIB: u64 = 64;
+
+pub(crate) fn run(wanted: Wanted) {
+    eprintln!("hostile: {CROWD} channels misbehave for {} s", wanted.time.as_secs());
+    let misbehave = vec![format!("1-{CROWD}:all").parse().unwrap()];
+    let service = Hosted::start(Options { channels: 1 + CROWD, misbehave, ..Options::default() });
+    (1..=CROWD).for_each(|channel| service.simulator.publish(channel, EVENTS));
+    let course = Course::of(&service, wanted);
+    let place = course.place(1);
+    let ended = AtomicBool::new(false);
+    let (measured, probes) = std::thread::scope(|scope| {
+        let prober = scope.spawn(|| Probes::until(&ended, &place));
+        let measured = course.run_in(&place, 1, Duration::from_secs_f64(RATE.recip()));
+        ended.store(true, Ordering::Relaxed);
+        (measured, prober.join().unwrap())
+    });
+
+    let idle_ms = millis(wanted.idle_wait);
+    let title = format!("hostile: one channel at {RATE} events/s beside {CROWD} that misbehave, idle_wait {idle_ms:.0} ms");
+    let mut table = Table::of_figures(&title);
+    table.figure("events", measured.published.len() as f64, "");
+    for (name, samples, latest) in
+        [("publication to line", &measured.published, idle_ms + 1000.0), ("page read to line", &measured.read, 1000.0)]
+    {
+        table.figure(&format!("{name}, ms, 50th percentile"), samples.at(0.5), "");
+        table.figure("  99th", samples.at(0.99), &format!("{latest:.0} or less"));
+        table.figure("  longest", samples.at(1.0), "");
+    }
+    table.figure("MiB resident, peak", mebibytes(measured.cost.peak), &format!("{} or less", MEMORY_MIB + REST_MIB));
+    table.figure("MiB resident, at the end", mebibytes(measured.cost.resident), "");
+    table.figure("% of one core", measured.cost.cpu.as_secs_f64() / wanted.time.as_secs_f64() * 100.0, "");
+    let answered = figure(probes.times.len() as f64);
+    table.figure(&format!("probes of /livez that failed, beside {answered} that did not"), probes.failed as f64, "0");
+    table.figure("  longest of these, ms", probes.times.at(1.0), "1,000 or less");
+    table.print();
+}
+
+/// What became of the probes of `/livez`.
+struct Probes {
+    /// How long each took that was answered with 200, in milliseconds.
+    times: Samples,
+    failed: usize,
+}
+
+impl Probes {
+    fn until(ended: &AtomicBool, place: &Place) -> Self {
+        let mut probes = Self { times: Samples::default(), failed: 0 };
+        while !ended.load(Ordering::Relaxed) {
+            if let Some(admin) = place.admin() {
+                let began = Instant::now();
+                match probe(admin) {
+                    Ok(true) => probes.times.push(millis(began.elapsed())),
+                    Ok(false) | Err(_) => probes.failed += 1,
+                }
+            }
+            std::thread::sleep(PROBE_EVERY);
+        }
+        probes
+    }
+}
+
+/// Whether it is answered with 200.
+fn probe(admin: SocketAddr) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&admin, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    write!(stream, "GET /livez HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.starts_with("HTTP/1.1 200 "))
+}
