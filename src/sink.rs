@@ -24,6 +24,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,6 +158,13 @@ pub struct Delivery<'a> {
     pub messages: &'a [Message],
 }
 
+impl Delivery<'_> {
+    /// Everything up to here is dealt with once the messages up to the end of this part are delivered.
+    fn through_part(&self, part: &Range<usize>) -> Offset {
+        if part.end == self.messages.len() { self.through } else { self.messages[part.end - 1].offset() }
+    }
+}
+
 /// What is durably recorded of a lane.
 #[derive(Clone, Debug)]
 pub struct Recorded {
@@ -192,6 +200,11 @@ impl Undelivered {
     /// The first `delivered` have arrived, none of the others.
     pub fn after(delivered: usize, error: SinkError) -> Self {
         Self { delivered, beyond: BTreeSet::new(), error }
+    }
+
+    /// As many more have arrived before.
+    fn behind(self, arrived: usize) -> Self {
+        Self { delivered: arrived + self.delivered, ..self }
     }
 }
 

@@ -25,12 +25,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use serde_json::json;
 use tokio_postgres::types::Type;
 
-use super::table::{Row, overtaken};
-use super::{Delivery, LaneRef, Recorded, Sink, SinkError, Undelivered, blocking};
+use super::table::{Parts, Row, overtaken};
+use super::{Delivery, LaneRef, Recorded, Sink, SinkError, Undelivered};
 use crate::event::Offset;
 use crate::postgres::bigint;
 
@@ -51,8 +50,11 @@ use pool::Pool;
 use refusal::Failure;
 use statements::Statements;
 
-/// Events offered at once, and the most rows of one transaction.
-const AT_ONCE: usize = 200;
+/// Events offered at once, which the ledger records as one.
+const AT_ONCE: usize = 1_000;
+
+/// The most rows of one transaction.
+const ROWS: usize = 200;
 
 /// Rows of more bytes than this are written by several statements.
 const AT_ONCE_BYTES: usize = 8 << 20;
@@ -95,6 +97,28 @@ impl Postgres {
         self.check_claim(delivery.lane, delivery.epoch, answer.first().is_some_and(|row| row.get::<_, i64>(0) > 0))
     }
 
+    /// Writes the rows of the messages from this place on: in one statement, if all of them are taken.
+    async fn write(&self, delivery: &Delivery<'_>, first: usize, mut rows: Vec<Row>) -> Result<(), Undelivered> {
+        // Written one after the other, the first one last in here.
+        let mut pieces = pieces(&rows);
+        while let Some(piece) = pieces.pop() {
+            let through = delivery.through_part(&(first + piece.start..first + piece.end));
+            match self.insert(delivery, through, &rows[piece.clone()]).await {
+                Ok(()) => {}
+                // One of them is refused: which one shows when each half is written alone.
+                Err(Failure::Event { .. }) if piece.len() > 1 => {
+                    let middle = piece.start + piece.len() / 2;
+                    pieces.extend([middle..piece.end, piece.start..middle]);
+                }
+                Err(Failure::Event { is_json: true, .. }) if cells::forgo_json(&mut rows[piece.start]) => {
+                    pieces.push(piece);
+                }
+                Err(failure) => return Err(Undelivered::after(first + piece.start, failure.error())),
+            }
+        }
+        Ok(())
+    }
+
     fn check_claim(&self, lane: &LaneRef, epoch: u64, is_ours: bool) -> Result<(), Failure> {
         if is_ours { Ok(()) } else { Err(Failure::Overtaken(overtaken(lane, epoch, &self.settings.progress()))) }
     }
@@ -133,26 +157,9 @@ impl Sink for Postgres {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let messages = delivery.messages.to_vec();
-        let made = move || messages.iter().map(|message| cells::row(message, Timestamp::now())).collect::<Vec<_>>();
-        let mut rows = blocking(made).await;
-        // Written one after the other, the first one last in here.
-        let mut parts = parts(&rows);
-        while let Some(part) = parts.pop() {
-            let last = part.end == rows.len();
-            let through = if last { delivery.through } else { delivery.messages[part.end - 1].offset() };
-            match self.insert(delivery, through, &rows[part.clone()]).await {
-                Ok(()) => {}
-                // One of them is refused: which one shows when each half is written alone.
-                Err(Failure::Event { .. }) if part.len() > 1 => {
-                    let middle = part.start + part.len() / 2;
-                    parts.extend([middle..part.end, part.start..middle]);
-                }
-                Err(Failure::Event { is_json: true, .. }) if cells::forgo_json(&mut rows[part.start]) => {
-                    parts.push(part);
-                }
-                Err(failure) => return Err(Undelivered::after(part.start, failure.error())),
-            }
+        let mut parts = Parts::of(delivery.messages, ROWS, cells::row);
+        while let Some((place, rows)) = parts.next().await {
+            self.write(delivery, place.start, rows).await?;
         }
         Ok(())
     }
@@ -165,17 +172,17 @@ impl fmt::Debug for Postgres {
 }
 
 /// Which rows go into one statement: the last ones first.
-fn parts(rows: &[Row]) -> Vec<Range<usize>> {
-    let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
+fn pieces(rows: &[Row]) -> Vec<Range<usize>> {
+    let (mut pieces, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, row) in rows.iter().enumerate() {
         let more = cells::bytes(row);
         if at > start && bytes + more > AT_ONCE_BYTES {
-            parts.push(start..at);
+            pieces.push(start..at);
             (start, bytes) = (at, 0);
         }
         bytes += more;
     }
-    parts.push(start..rows.len());
-    parts.reverse();
-    parts
+    pieces.push(start..rows.len());
+    pieces.reverse();
+    pieces
 }

@@ -1,7 +1,7 @@
 //! SQLite: a row an event, in one file, each event exactly once.
 //!
 //! ```text
-//! deliver ─┐  rows are made here, off the writer's turn
+//! deliver ─┐  rows are made here, while the writer writes others
 //! resume ──┴─► writer ──► database     one thread and one connection for all lanes: their rows share transactions
 //!                └──────► upkeep       what is older, or more, than is kept
 //! ```
@@ -22,9 +22,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 
-use super::table::Row;
+use super::table::{Parts, Row};
 use super::{Delivery, Recorded, Sink, SinkError, Undelivered, blocking};
 use crate::event::Offset;
 use crate::metrics::UpkeepFailures;
@@ -43,8 +42,11 @@ pub use settings::SqliteSettings;
 
 use writer::{Work, Writer};
 
-/// Events offered at once.
-const AT_ONCE: usize = 500;
+/// Events offered at once, which the ledger records as one.
+const AT_ONCE: usize = 2_000;
+
+/// The most rows of one lane in one transaction.
+const ROWS: usize = 500;
 
 /// Writes events into a table, shared by any number of channels.
 #[derive(Debug)]
@@ -94,10 +96,11 @@ impl Sink for Sqlite {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let messages = delivery.messages.to_vec();
-        let made = move || messages.iter().map(|message| Row::of(message, Timestamp::now())).collect();
-        let rows = blocking(made).await;
-        let work = Work::rows(delivery.lane.clone(), delivery.epoch, delivery.through, rows);
-        self.writer().carry_out(work).await.map(drop::<BTreeSet<Offset>>)
+        let mut parts = Parts::of(delivery.messages, ROWS, Row::of);
+        while let Some((place, rows)) = parts.next().await {
+            let work = Work::rows(delivery.lane.clone(), delivery.epoch, delivery.through_part(&place), rows);
+            self.writer().carry_out(work).await.map_err(|undelivered| undelivered.behind(place.start))?;
+        }
+        Ok(())
     }
 }

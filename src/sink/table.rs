@@ -4,15 +4,19 @@
 //!
 //! * **One definition.** What a column is called and holds is the same in every database; only its type differs.
 //! * **Nothing is lost in a row.** What another column cannot hold stands in `record`, which is the sink's body byte for byte.
-//! * **Pure.** No I/O, no clock.
+//! * **No I/O.**
+
+use std::ops::Range;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use strum::{EnumString, IntoStaticStr, VariantNames};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{LaneRef, SinkError};
 use crate::record::{Facts, Field, Message, Record};
+use crate::tasks;
 use crate::verify::Hash;
 
 mod columns;
@@ -54,6 +58,17 @@ pub(super) enum Cell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(pub(super) Vec<Cell>);
 
+/// The rows of messages, made off the async threads, a part at a time: while one part is written, the next is made.
+pub(super) struct Parts<'a> {
+    messages: &'a [Message],
+    /// The most rows of a part.
+    most: usize,
+    make: fn(&Message, Timestamp) -> Row,
+    /// The messages whose rows are being made.
+    next: Range<usize>,
+    rows: Option<JoinHandle<Vec<Row>>>,
+}
+
 /// What a row is made of.
 struct Source<'a> {
     message: &'a Message,
@@ -68,6 +83,30 @@ impl Row {
         let record = message.record();
         let source = Source { message, record, facts: record.facts(), delivered };
         Self(COLUMNS.iter().map(|column| (column.cell)(&source)).collect())
+    }
+}
+
+impl<'a> Parts<'a> {
+    /// Begins to make the first part.
+    pub(super) fn of(messages: &'a [Message], most: usize, make: fn(&Message, Timestamp) -> Row) -> Self {
+        let mut parts = Self { messages, most, make, next: 0..0, rows: None };
+        parts.begin(0);
+        parts
+    }
+
+    /// The next part and its place among the messages. Begins to make the one after.
+    pub(super) async fn next(&mut self) -> Option<(Range<usize>, Vec<Row>)> {
+        let rows = tasks::joined(self.rows.take()?.await).await;
+        let place = self.next.clone();
+        self.begin(place.end);
+        Some((place, rows))
+    }
+
+    fn begin(&mut self, start: usize) {
+        self.next = start..self.messages.len().min(start + self.most);
+        let (messages, make) = (self.messages[self.next.clone()].to_vec(), self.make);
+        let made = move || messages.iter().map(|message| make(message, Timestamp::now())).collect();
+        self.rows = (!self.next.is_empty()).then(|| tokio::task::spawn_blocking(made));
     }
 }
 

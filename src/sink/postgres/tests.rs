@@ -35,6 +35,6 @@ fn row_of(bytes: usize) -> Row {
 #[test]
 fn rows_of_many_bytes_go_into_several_statements_and_a_row_of_more_goes_alone() {
     let rows = [1, AT_ONCE_BYTES / 2, AT_ONCE_BYTES, 5, 5].map(row_of);
-    assert_eq!(parts(&rows), [3..5, 2..3, 0..2]);
-    assert_eq!(parts(&rows[2..]), [1..3, 0..1]);
+    assert_eq!(pieces(&rows), [3..5, 2..3, 0..2]);
+    assert_eq!(pieces(&rows[2..]), [1..3, 0..1]);
 }

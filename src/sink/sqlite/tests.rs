@@ -105,6 +105,24 @@ async fn an_event_that_is_refused_stops_none_before_it_and_no_other_lane() {
 }
 
 #[tokio::test]
+async fn of_a_batch_of_several_transactions_those_before_the_refused_event_stay() {
+    let place = Place::new();
+    let sink = place.sink();
+    let batch = records(&channel(1), 1..=1_100);
+    deliver(&sink, &channel(1), &batch[..1]).await.unwrap();
+    let refuse = "create trigger refuses before insert on \"order\" when new.event_offset = 700 \
+                  begin select raise(abort, 'no'); end;";
+    place.reader().execute_batch(refuse).unwrap();
+    let refused = deliver(&sink, &channel(1), &batch).await.unwrap_err();
+    assert_eq!(refused.delivered, 699);
+    assert_eq!(place.numbers("select through from order_progress"), [699]);
+    place.reader().execute_batch("drop trigger refuses").unwrap();
+    deliver(&sink, &channel(1), &batch[refused.delivered..]).await.unwrap();
+    assert_eq!(place.offsets(), (1..=1_100).collect::<Vec<_>>());
+    assert_eq!(place.numbers("select through from order_progress"), [1_100]);
+}
+
+#[tokio::test]
 async fn a_file_that_was_moved_away_is_made_anew_and_a_table_of_others_is_refused() {
     let place = Place::new();
     let sink = place.sink();

@@ -44,3 +44,19 @@ fn each_column_has_another_name_and_the_key_is_first() {
     assert_eq!(names.len(), COLUMNS.len());
     assert_eq!([COLUMNS[0].name, COLUMNS[1].name], ["channel_id", "event_offset"]);
 }
+
+#[tokio::test]
+async fn rows_come_in_parts_in_the_order_of_their_messages() {
+    let messages: Vec<_> = (1..=5).map(|offset| record(&channel(7), offset)).collect();
+    let mut parts = Parts::of(&messages, 2, Row::of);
+    for (place, offsets) in [(0..2, &[1, 2][..]), (2..4, &[3, 4]), (4..5, &[5])] {
+        let (at, rows) = parts.next().await.unwrap();
+        assert_eq!(at, place);
+        let is = |row: &Row, offset| row.0.contains(&Cell::Number(offset));
+        assert!(
+            rows.iter().zip(offsets).all(|(row, offset)| is(row, *offset)) && rows.len() == offsets.len(),
+            "{rows:?}"
+        );
+    }
+    assert!(parts.next().await.is_none());
+}

@@ -50,7 +50,8 @@ impl Place {
     /// of choice beside.
     pub(crate) fn new(known: &Known, first: usize, keys: &[&str]) -> Self {
         let file = |place: &Self, number| format!("type = \"file\", path = \"{}\"", place.events(number).display());
-        let sinks = |place: &Self| [format!("{{{}}}", file(place, 0)), format!("{{{}, {KEEP_LITTLE}}}", file(place, 1))];
+        let sinks =
+            |place: &Self| [format!("{{{}}}", file(place, 0)), format!("{{{}, {KEEP_LITTLE}}}", file(place, 1))];
         Self::with_sinks(known, first, sinks, keys)
     }
 

@@ -45,7 +45,8 @@ pub(crate) fn run(wanted: Wanted) {
     });
 
     let idle_ms = millis(wanted.idle_wait);
-    let title = format!("hostile: one channel at {RATE} events/s beside {CROWD} that misbehave, idle_wait {idle_ms:.0} ms");
+    let title =
+        format!("hostile: one channel at {RATE} events/s beside {CROWD} that misbehave, idle_wait {idle_ms:.0} ms");
     let mut table = Table::of_figures(&title);
     table.figure("events", measured.published.len() as f64, "");
     for (name, samples, latest) in
