@@ -13,6 +13,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::Exit;
+use super::table::failure_for_stderr;
 use crate::channel::Start;
 use crate::config::{Channel, Config, ConfigError, Sink};
 use crate::ledger::store::Sled;
@@ -43,6 +44,7 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
   channeld check --connect
   channeld check --effective | grep '^sinks.ledger'
   channeld check --effective --json | jq '.effective[] | select(.origin != \"default\")'")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct Args {
     /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
     #[arg(long)]
@@ -124,7 +126,9 @@ fn print(
             asked.iter().try_for_each(|asked| writeln!(out, "{asked}"))
         }
         Err(error) => {
-            writeln!(errors, "{error}")?;
+            for problem in &error.problems {
+                writeln!(errors, "{}", failure_for_stderr(&problem.key, &problem.to_string()))?;
+            }
             if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
         }
     }

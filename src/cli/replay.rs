@@ -44,7 +44,7 @@ pub(super) struct Args {
     to: Offset,
 }
 
-/// Where this fails before it says that events are on their way, none is.
+/// Where this fails it says how many are on their way all the same.
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     if args.from > args.to {
         return Err(Failure(Exit::Usage, "--from is above --to: there is nothing between them".to_owned()));
@@ -56,16 +56,21 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
     let lane = args.lane(&operator).await?;
     let events = args.read(History::new(client, channel.id, args.from, args.to, config.api.page_limit)).await?;
     args.check(&events, &lane)?;
-    let mut total = 0;
+    let (all, mut queued, mut bar) = (events.len(), 0, Bar::begin());
     for events in requests(&events) {
         let (channel, sink) = (args.channel.clone(), args.sink.clone());
-        let offsets = operator.ask(&Redeliver { channel, sink, events }).await?;
-        total += offsets.len();
-        if let (Some(first), Some(last)) = (offsets.first(), offsets.last()) {
-            say(out, format!("{first} to {last}: {} events are on their way to {}", offsets.len(), args.sink))?;
-        }
+        let asked = operator.ask(&Redeliver { channel, sink, events }).await;
+        let offsets = asked.map_err(|Failure(exit, why)| match queued {
+            0 => Failure(exit, why),
+            _ => Failure(exit, format!("{queued} of {all} events are on their way to {}, and then: {why}", args.sink)),
+        })?;
+        queued += offsets.len();
+        bar.tell(queued as u64, all as u64, "queued: ");
     }
-    say(out, format!("{total} events in all"))
+    bar.hide();
+    let (first, last) = (events.first().map(|event| event.offset), events.last().map(|event| event.offset));
+    let range = first.zip(last).map_or(String::new(), |(first, last)| format!(", from {first} to {last},"));
+    say(out, format!("{queued} events{range} are on their way to {}", args.sink))
 }
 
 impl Args {

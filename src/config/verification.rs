@@ -75,7 +75,9 @@ impl Levels<'_> {
     fn inherited<T>(&self, keys: &[&str], read: impl Fn(&Section<'_>) -> Reading<T>) -> Reading<T> {
         match (read(&self.shared), read(&self.own)) {
             (shared, Ok(None)) => {
-                keys.iter().for_each(|key| self.own.note_inherited(key, &self.shared));
+                for key in keys {
+                    self.own.note_inherited(key, &self.shared);
+                }
                 shared
             }
             (_, own) => own,

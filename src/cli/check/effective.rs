@@ -22,8 +22,8 @@ const HIDDEN: &str = "hidden";
 /// What was set nowhere.
 const QUIET: Style = Style::new().dimmed();
 
-/// Where origins begin, unless a line is longer.
-const COLUMN: usize = 44;
+/// Where the origins of a table begin at the latest, unless a line is longer.
+const COLUMN: usize = 64;
 
 /// What is below a line.
 const INDENT: &str = "    ";
@@ -50,44 +50,41 @@ impl<'a> Effective<'a> {
         for line in wrapped(&printable(&about), room.saturating_sub(2)) {
             writeln!(out, "{}", styled(QUIET, &format!("# {line}")))?;
         }
-        let column = self.column(room);
-        let mut table = None;
-        for setting in self.settings {
-            if table.replace(table_of(&setting.key)) != Some(table_of(&setting.key)) {
-                writeln!(out)?;
-            }
-            self.write_one(out, setting, column, room)?;
+        for table in self.settings.chunk_by(|one, next| table_of(&one.key) == table_of(&next.key)) {
+            writeln!(out)?;
+            let column = column(table, room);
+            table.iter().try_for_each(|setting| write_one(out, setting, column, room))?;
         }
         Ok(())
     }
+}
 
-    /// The widest of the settings that leave room for their origins.
-    fn column(&self, room: usize) -> usize {
-        let width = |setting: &Setting| {
-            let width = assigned(setting).width();
-            Some(width).filter(|width| *width <= COLUMN && width + 2 + comment(setting).width() <= room)
-        };
-        self.settings.iter().filter_map(width).max().unwrap_or(0)
-    }
+/// The widest of the settings that leave room for their origins.
+fn column(table: &[Setting], room: usize) -> usize {
+    let width = |setting: &Setting| {
+        let width = assigned(setting).width();
+        Some(width).filter(|width| *width <= COLUMN && width + 2 + comment(setting).width() <= room)
+    };
+    table.iter().filter_map(width).max().unwrap_or(0)
+}
 
-    fn write_one(&self, out: &mut impl Write, setting: &Setting, column: usize, room: usize) -> io::Result<()> {
-        let (assigned, comment) = (assigned(setting), comment(setting));
-        let style = if setting.origin == Origin::Default { QUIET } else { ASIDE };
-        let said = styled(style, &comment);
-        let (width, needed) = (assigned.width(), 2 + comment.width());
-        if width <= column && column + needed <= room {
-            return writeln!(out, "{assigned}{}  {said}", " ".repeat(column - width));
-        }
-        if width + needed <= room {
-            return writeln!(out, "{assigned}  {said}");
-        }
-        let (Some(Value::Array(items)), None) = (&setting.value, &setting.inherits) else {
-            return writeln!(out, "{assigned}\n{INDENT}{said}");
-        };
-        writeln!(out, "{} = [  {said}", setting.key)?;
-        items.iter().try_for_each(|item| writeln!(out, "{INDENT}{},", toml(item)))?;
-        writeln!(out, "]")
+fn write_one(out: &mut impl Write, setting: &Setting, column: usize, room: usize) -> io::Result<()> {
+    let (assigned, comment) = (assigned(setting), comment(setting));
+    let style = if setting.origin == Origin::Default { QUIET } else { ASIDE };
+    let said = styled(style, &comment);
+    let (width, needed) = (assigned.width(), 2 + comment.width());
+    if width <= column && column + needed <= room {
+        return writeln!(out, "{assigned}{}  {said}", " ".repeat(column - width));
     }
+    if width + needed <= room {
+        return writeln!(out, "{assigned}  {said}");
+    }
+    let (Some(Value::Array(items)), None) = (&setting.value, &setting.inherits) else {
+        return writeln!(out, "{assigned}\n{INDENT}{said}");
+    };
+    writeln!(out, "{} = [  {said}", setting.key)?;
+    items.iter().try_for_each(|item| writeln!(out, "{INDENT}{},", toml(item)))?;
+    writeln!(out, "]")
 }
 
 /// The names that settings stand together under: a table or, of channels and sinks, each of theirs.
@@ -120,7 +117,8 @@ fn comment(Setting { origin, inherits, .. }: &Setting) -> String {
         Origin::Environment { variable } => variable.clone(),
     };
     printable(&match inherits {
-        Some(other) => format!("# as {other}: {place}"),
+        // The key has the same name there.
+        Some(other) => format!("# [{}]: {place}", other.rsplit_once('.').map_or("", |(table, _)| table)),
         None => format!("# {place}"),
     })
 }

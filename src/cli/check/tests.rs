@@ -88,6 +88,7 @@ fn an_invalid_one_exits_with_78_and_every_problem() {
     let (code, out, errors) = printed(false, &GOOD[2..]);
     assert_eq!((code, out.as_str()), (false, ""));
     assert_eq!(errors.lines().count(), 2, "{errors}");
+    assert!(errors.starts_with("\u{1b}[31mapi.api_key\u{1b}[0m: is missing"), "{errors:?}");
 
     let (_, out, _) = printed(true, &GOOD[2..]);
     let object: Value = serde_json::from_str(&out).expect("one JSON object");

@@ -7,6 +7,7 @@ use clap::builder::PossibleValue;
 use super::prompt;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::shown::printable;
+use crate::cli::table::failure_for_stderr;
 use crate::config::KAFKA_NOT_BUILT_IN;
 use crate::sink::HAS_KAFKA;
 
@@ -119,7 +120,9 @@ fn ask_kind(to_file: Option<&Path>) -> Result<String, Failure> {
         };
         match checked {
             Ok(()) => return Ok(kind),
-            Err(failure) if prompt::is_possible() => eprintln!("{failure}"),
+            Err(failure) if prompt::is_possible() => {
+                anstream::eprintln!("{}", failure_for_stderr("", &failure.to_string()));
+            }
             Err(failure) => return Err(failure),
         }
     }

@@ -61,7 +61,7 @@ fn each_setting_is_a_line_with_its_origin_and_secrets_are_hidden() {
         ("api.idle_wait = \"1s\"", "CHANNELD_API__IDLE_WAIT"),
         ("channels.settlements.sinks = [\"hook\"]", "channeld.toml, line 10"),
         ("channels.settlements.start = \"earliest\"", "default"),
-        ("channels.settlements.verification.ordering = \"available\"", "as verification.ordering: default"),
+        ("channels.settlements.verification.ordering = \"available\"", "[verification]: default"),
         (
             "channels.settlements.verification.unsigned = \"drop\"",
             "CHANNELD_CHANNELS__SETTLEMENTS__VERIFICATION__UNSIGNED",

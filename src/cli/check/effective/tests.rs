@@ -36,17 +36,16 @@ fn on_a_terminal_lines_are_no_wider_than_it_and_long_lists_take_several() {
     let expected = r#"# Each setting in effect, and where it was set: in a line of the file, by a
 # variable, or nowhere (default); the file is /etc/channeld/channeld.toml.
 
-api.api_key = hidden           # channeld.toml, line 3
-api.page_limit = 200           # default
+api.api_key = hidden  # channeld.toml, line 3
+api.page_limit = 200  # default
 
 channels.a.verification.ordering = "strict"
     # CHANNELD_CHANNELS__A__VERIFICATION__ORDERING
-channels.a.verification.valid_signers = […]
-    # as verification.valid_signers: default
+channels.a.verification.valid_signers = […]  # [verification]: default
 
 channels.b.sinks = ["a", "b"]  # channeld.toml, line 12
 
-shutdown_grace = '3"0s'        # default
+shutdown_grace = '3"0s'  # default
 
 verification.valid_signers = [  # default
     "0xff9b062fccb2f042311343048b9518068370f837",
