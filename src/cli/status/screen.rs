@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use ratatui::crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, enable_raw_mode};
 use ratatui::{DefaultTerminal, Terminal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -109,7 +109,7 @@ impl Screen {
         ratatui::try_restore()?;
         signals::suspend().await?;
         enable_raw_mode()?;
-        execute!(io::stdout(), EnterAlternateScreen)?;
+        execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
         // It has drawn nothing yet, and so draws everything.
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
