@@ -57,6 +57,7 @@ pub use exit::Exit;
 
 use connect::Connection;
 use exit::Failure;
+use table::failure_for_stderr;
 
 /// Where the package puts the configuration, and where it is looked for without `--config`.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
@@ -167,7 +168,7 @@ impl Cli {
         let flushed = out.flush().map_err(Failure::output);
         ended.and_then(|exit| flushed.map(|()| exit)).unwrap_or_else(|failure| {
             if failure.0 != Exit::Done {
-                anstream::eprintln!("channeld: {failure}");
+                anstream::eprintln!("{}", failure_for_stderr("channeld:", &format!("channeld: {failure}")));
             }
             failure.0
         })

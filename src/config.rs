@@ -22,6 +22,7 @@ mod channel;
 mod daemon;
 mod database;
 mod edit;
+mod effective;
 mod environment;
 mod files;
 mod filter;
@@ -40,11 +41,12 @@ pub use api::Api;
 pub use channel::Channel;
 pub use daemon::{Local, load_both_backends, load_listen};
 pub use edit::{EditError, write_expect};
+pub use effective::{Origin, Setting};
 pub use environment::FILE_VARIABLE;
 pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
-pub use sink::{Sink, SinkSettings};
+pub use sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
 pub use verification::{load_verifier, verification_from_flags};
 
 pub(crate) use sources::DEFAULTS;
@@ -108,14 +110,33 @@ impl Config {
     /// # Errors
     /// Every problem there is; where the text is not TOML, that one.
     pub fn of(text: Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
+        Self::examined(text, variables, |_, _| ()).map(|(loaded, ())| loaded)
+    }
+
+    /// As [`load`](Self::load), and each value that is in effect, with where it was set.
+    ///
+    /// # Errors
+    /// As those of [`load`](Self::load).
+    pub fn load_with_settings(file: Option<&Path>) -> Result<(Self, Vec<Setting>), ConfigError> {
+        let found = Self::examined(Text::read(file)?, std::env::vars_os(), effective::settings);
+        found.map(|(loaded, settings)| (loaded.config, settings))
+    }
+
+    /// With what `examine` finds in what was read.
+    fn examined<T>(
+        text: Text,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        examine: impl FnOnce(&Reader, &Text) -> T,
+    ) -> Result<(Loaded, T), ConfigError> {
         let reader = Reader::open(&text, variables)?;
         let config = Self::read(&reader.root());
         reader.note_unknown();
         let (files, mut notes) = (reader.files.take(), reader.notes.take());
+        let found = examine(&reader, &text);
         let mut config = reader.finish(config).map_err(|error| error.located_in(&text))?;
         notes.extend(unused(&config.channels, &config.sinks));
         config.notes = notes;
-        Ok(Loaded { text, config, files })
+        Ok((Loaded { text, config, files }, found))
     }
 
     fn read(root: &Section<'_>) -> Result<Self, Reported> {

@@ -40,6 +40,9 @@ const SHOWN: usize = 20;
 
 /// Look at what the channels are about.
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "Examples:
+  channeld channels pin settlements
+  channeld channels pin settlements --list workflow_id --list address --apply")]
 pub(super) enum Command {
     /// Propose what a channel's events may name, and write it.
     ///

@@ -1,4 +1,4 @@
-//! `channeld check`: shows what would run, or every problem of the configuration.
+//! `channeld check`: shows what would run, what is in effect, or every problem of the configuration.
 //!
 //! # Invariants
 //!
@@ -13,6 +13,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::Exit;
+use super::table::failure_for_stderr;
 use crate::channel::Start;
 use crate::config::{Channel, Config, ConfigError, Sink};
 use crate::ledger::store::Sled;
@@ -20,8 +21,11 @@ use crate::record::Shape;
 use crate::telemetry::Chain;
 
 mod connect;
+mod effective;
 
 pub(super) use connect::Asked;
+
+use effective::Effective;
 
 /// Asks what a configuration names, as --connect does.
 pub(super) async fn ask(config: &Config) -> Vec<Asked> {
@@ -35,6 +39,12 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
 /// asked with the key, the newest events of each channel are read and verified, and each sink is looked at without giving
 /// it anything, as is the database where the state is in one: exits with 69 where one of them fails.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld check -c channeld.toml
+  channeld check --connect
+  channeld check --effective | grep '^sinks.ledger'
+  channeld check --effective --json | jq '.effective[] | select(.origin != \"default\")'")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct Args {
     /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
     #[arg(long)]
@@ -45,11 +55,30 @@ pub(super) struct Args {
     /// With --connect: show what the body of an error begins with. The endpoint of a webhook is sent a GET request for it.
     #[arg(long, requires = "connect")]
     show_body: bool,
+    /// Print each setting in effect, in the place of the summary, and where it was set.
+    ///
+    /// That is in a line of the file, by an environment variable of this command, or nowhere: then it is the default. Where a
+    /// channel has no value of its own, the key that it takes it from is named. Secrets are hidden, also those that are no secret in every use, such as
+    /// the values of headers. With --json they are the member `effective`, each with its key, value, hidden, origin ("default",
+    /// "file" or "environment"), file, line, variable and inherits.
+    #[arg(long)]
+    effective: bool,
+}
+
+/// What is printed.
+struct Found<'a> {
+    loaded: &'a Result<Config, ConfigError>,
+    /// The settings in effect, and the file, where they are asked for.
+    effective: Option<Effective<'a>>,
+    asked: Option<&'a [Asked]>,
 }
 
 /// Loads the configuration and prints the result: problems to standard error, the rest to standard output.
 pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
-    let mut loaded = Config::load(file);
+    let (mut loaded, settings) = match Config::load_with_settings(file) {
+        Ok((config, settings)) => (Ok(config), settings),
+        Err(error) => (Err(error), Vec::new()),
+    };
     let asked = match &mut loaded {
         Ok(config) => {
             let state = Sled::examine(&config.state.path);
@@ -59,7 +88,9 @@ pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
         Err(_) => None,
     };
     let (mut out, mut errors) = (anstream::stdout().lock(), anstream::stderr().lock());
-    match print(&loaded, asked.as_deref(), args.json, &mut out, &mut errors) {
+    let effective = args.effective.then(|| Effective::of(&settings, file));
+    let found = Found { loaded: &loaded, effective, asked: asked.as_deref() };
+    match print(&found, args.json, &mut out, &mut errors) {
         Ok(()) if loaded.is_err() => Exit::Config,
         Ok(()) if asked.is_some_and(|asked| asked.iter().any(|asked| !asked.ok)) => Exit::Unavailable,
         Ok(()) => Exit::Done,
@@ -69,8 +100,7 @@ pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
 }
 
 fn print(
-    loaded: &Result<Config, ConfigError>,
-    asked: Option<&[Asked]>,
+    Found { loaded, effective, asked }: &Found<'_>,
     json: bool,
     out: &mut impl Write,
     errors: &mut impl Write,
@@ -78,19 +108,27 @@ fn print(
     match loaded {
         Ok(config) if json => {
             let mut shown = json_of(config);
+            if let Some(effective) = effective {
+                shown["effective"] = json!(effective.settings);
+            }
             if let Some(asked) = asked {
                 shown["asked"] = json!(asked);
             }
             writeln!(out, "{shown}")
         }
         Ok(config) => {
-            write_summary(out, config)?;
+            match effective {
+                Some(effective) => effective.write(out)?,
+                None => write_summary(out, config)?,
+            }
             let Some(asked) = asked else { return Ok(()) };
             writeln!(out)?;
             asked.iter().try_for_each(|asked| writeln!(out, "{asked}"))
         }
         Err(error) => {
-            writeln!(errors, "{error}")?;
+            for problem in &error.problems {
+                writeln!(errors, "{}", failure_for_stderr(&problem.key, &problem.to_string()))?;
+            }
             if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
         }
     }

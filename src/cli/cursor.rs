@@ -16,6 +16,10 @@ use crate::operator::find;
 
 /// Show how far each sink of each channel has got, or set that.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  channeld cursor show settlements
+  channeld cursor set settlements --sink ledger --to 15520          # says what it would do
+  channeld cursor set settlements --sink ledger --to 15520 --yes")]
 pub(super) enum Command {
     Show(Printed<ListCursors>),
     Set {

@@ -17,6 +17,10 @@ use crate::operator::api::{
 ///
 /// A sink gives an event up where its `give_up_after` says so; without it, never.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  channeld dead-letters list settlements
+  channeld dead-letters replay settlements --sink ledger --all
+  channeld dead-letters replay settlements --sink ledger --since 2h")]
 pub(super) enum Command {
     List(Printed<ListDeadLetters>),
     Show {

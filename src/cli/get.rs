@@ -11,6 +11,8 @@ use crate::verify::Verdict;
 
 /// Show one event, with the verdict on its proof.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld get settlements d290f1ee-6c54-4b01-90e6-d701748f0851 --json")]
 pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     pub(super) channel: String,

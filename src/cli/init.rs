@@ -14,6 +14,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
 
 use super::check;
@@ -23,12 +24,12 @@ use super::table::for_stdout;
 use crate::config::{Config, Text};
 
 mod prompt;
+mod sink;
+
+use sink::Sink;
 
 /// The service's address where none is given.
 const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
-
-/// What can be written for without further keys.
-const SINKS: [&str; 6] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats"];
 
 /// Write a configuration to begin with, and check it against the service.
 ///
@@ -41,6 +42,8 @@ const SINKS: [&str; 6] = ["file", "stdout", "webhook", "sqlite", "postgres", "na
 #[command(after_help = "Examples:
   channeld init
   channeld init --org-id org_… --channel settlements=7c9e… --sink file --to events.jsonl
+  channeld init --org-id org_… --channel settlements=7c9e… --sink webhook --to-file hook-url
+  channeld init --org-id org_… --channel settlements=7c9e… --sink kafka --to kafka-1:9092,kafka-2:9092
 
 A trial, without a service of your own:
   channeld simulate --events 100 --rate 1 > simulated.json &
@@ -85,9 +88,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME=ID")]
     channel: Vec<String>,
     /// Where events go.
-    #[arg(long, value_name = "TYPE", value_parser = SINKS)]
+    #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(sink::kinds()))]
     sink: Option<String>,
-    /// The sink's path or address. One that holds a secret: --to-file.
+    /// The sink's path or address, of kafka its brokers with commas between. One that holds a secret: --to-file.
     #[arg(long, value_name = "PATH|URL", conflicts_with = "to_file")]
     to: Option<String>,
     /// A file that holds the address of a webhook or a PostgreSQL database, relative to the configuration.
@@ -125,18 +128,14 @@ struct Answers {
     state: PathBuf,
 }
 
-/// Where events go.
-struct Sink {
-    kind: String,
-    /// The key of its place, and the place: none for standard output.
-    to: Option<(&'static str, String)>,
-}
-
 pub(super) async fn run(args: Args, out: &mut impl Write) -> Result<Exit, Failure> {
     if !args.force && args.file.exists() {
         let message =
             format!("{} is there already; name another file, or overwrite it with --force", args.file.display());
         return Err(Failure(Exit::Usage, message));
+    }
+    if let Some(kind) = &args.sink {
+        sink::check(kind, args.to_file.as_deref())?;
     }
     let mut new_key = None;
     let ended = make(args, &mut new_key, out).await;
@@ -206,7 +205,7 @@ impl Answers {
         ]
         .into_iter()
         .filter_map(|(is_missing, flag)| (is_missing && is_nobody_there).then_some(flag))
-        .chain(without_place(args.sink.as_deref(), args.to.is_some() || args.to_file.is_some()))
+        .chain(sink::without_place(args.sink.as_deref(), args.to.is_some() || args.to_file.is_some()))
         .collect();
         if !missing.is_empty() {
             let message = format!("this is no terminal to ask at; say {}", missing.join(", "));
@@ -287,10 +286,7 @@ impl Answers {
                 quoted(id)
             );
         }
-        let _ = writeln!(text, "\n[sinks.events]\ntype = {}", quoted(&sink.kind));
-        if let Some((key, value)) = &sink.to {
-            let _ = writeln!(text, "{key} = {}", quoted(value));
-        }
+        let _ = write!(text, "\n[sinks.events]\n{}", sink.lines());
         text
     }
 }
@@ -339,8 +335,7 @@ impl Service {
 
     /// Whether a channel can be read; says what was found.
     async fn look(&self, file: &Path, channel: &(String, String), out: &mut impl Write) -> Result<bool, Failure> {
-        let sink = Sink { kind: "stdout".to_owned(), to: None };
-        let (service, state) = (self.clone(), directory(file).join("state"));
+        let (service, sink, state) = (self.clone(), Sink::stdout(), directory(file).join("state"));
         let answers = Answers { service, channels: vec![channel.clone()], sink, state };
         let asked = check::ask(&load(file, &answers.text())?).await;
         for asked in asked.iter().filter(|asked| !asked.ok || asked.what == "channel") {
@@ -349,52 +344,6 @@ impl Service {
         out.flush().map_err(Failure::output)?;
         Ok(asked.iter().all(|asked| asked.ok))
     }
-}
-
-impl Sink {
-    fn of(
-        kind: Option<String>,
-        to: Option<String>,
-        to_file: Option<PathBuf>,
-        directory: &Path,
-    ) -> Result<Self, Failure> {
-        let kind =
-            kind.map_or_else(|| prompt::ask_or(&format!("Where events go: {}", SINKS.join(", ")), "file"), Ok)?;
-        let to = match (kind.as_str(), to, to_file) {
-            ("stdout", ..) => None,
-            ("file" | "sqlite", to, _) => {
-                let default = if kind == "file" { "events.jsonl" } else { "events.db" };
-                let path = to.unwrap_or_else(|| default.to_owned());
-                Some(("path", directory.join(path).display().to_string()))
-            }
-            (_, _, Some(file)) => Some(("url_file", directory.join(file).display().to_string())),
-            (_, Some(url), None) => Some(("url", url)),
-            (..) => Some(("url", prompt::ask("The sink's address")?)),
-        };
-        Ok(Self { kind, to })
-    }
-
-    /// The command that shows the events in it, where there is one.
-    fn look(&self) -> Option<String> {
-        let (_, place) = self.to.as_ref()?;
-        let question = "select time, type, name, status from events order by time desc limit 10";
-        match self.kind.as_str() {
-            "file" => Some(format!("tail -f {place}")),
-            "sqlite" => Some(format!("sqlite3 -readonly {place} '{question}'")),
-            // What a file holds is secret.
-            "postgres" if self.to.as_ref().is_some_and(|(key, _)| *key == "url_file") => {
-                Some(format!("psql \"$(cat {place})\" -c '{question}'"))
-            }
-            "postgres" => Some(format!("psql '{place}' -c '{question}'")),
-            _ => None,
-        }
-    }
-}
-
-/// The flag for the sink's path or address, where the sink needs one and there is no terminal to ask at.
-fn without_place(sink: Option<&str>, has_place: bool) -> Option<&'static str> {
-    let needs_one = !matches!(sink, None | Some("stdout" | "file" | "sqlite"));
-    (needs_one && !has_place && !prompt::is_possible()).then_some("--to or --to-file")
 }
 
 fn channel(text: &str) -> Result<(String, String), Failure> {

@@ -61,6 +61,9 @@ fn write_tree(command: &Command, directory: &Path, about: &str, references: &str
     if command.has_subcommands() {
         page.render_subcommands_section(&mut text)?;
     }
+    if let Some(help) = command.get_after_help() {
+        examples(&help.to_string()).to_writer(&mut text)?;
+    }
     text.extend_from_slice(about.as_bytes());
     see_also(references).to_writer(&mut text)?;
     std::fs::write(directory.join(page.get_filename()), text)?;
@@ -83,6 +86,17 @@ fn record() -> io::Result<Vec<u8>> {
     example.to_writer(&mut text)?;
     see_also("channeld(1), channeld.toml(5), channeld-search(1), channeld-verify(1)").to_writer(&mut text)?;
     Ok(text)
+}
+
+/// The section with the examples that the help ends with.
+fn examples(help: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXAMPLES"]).control("nf", []);
+    for line in help.strip_prefix("Examples:\n").unwrap_or(help).lines() {
+        roff.text([roman(line.trim_start())]);
+    }
+    roff.control("fi", []);
+    roff
 }
 
 /// The section that names other pages.

@@ -16,6 +16,10 @@ use crate::operator::api::SetPaused;
 /// are not held up. The batch in hand is finished first. It is remembered: a daemon that starts again goes on with what was
 /// not paused. SIGHUP resumes nothing.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld pause settlements --for 30m
+  channeld pause settlements --sink ledger
+  channeld resume settlements --sink ledger")]
 pub(super) struct Args {
     #[command(flatten)]
     what: SetPaused,

@@ -17,6 +17,11 @@ use crate::operator::api::{
 
 /// List and show the events that were rejected, verify them again, or drop them.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  channeld quarantine list
+  channeld quarantine show settlements 15520
+  channeld quarantine retry settlements --all
+  channeld quarantine drop settlements --reason proof-of-channel --yes")]
 pub(super) enum Command {
     List(Printed<ListQuarantine>),
     Show {
@@ -51,6 +56,7 @@ pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
         Command::Drop(Confirmed { request, yes: false }) => {
             let events = match &request.reason {
                 Some(reason) => format!("all events with the reason {reason}"),
+                None if request.all => format!("everything in the quarantine of channel {}", request.channel),
                 None => format!("{} events", request.offsets.len()),
             };
             Err(Failure(Exit::Usage, format!("nothing was dropped: say --yes to drop {events} for good")))

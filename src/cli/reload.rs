@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, say_json};
+use super::operate::{Operator, say_json, write_lines};
 use crate::operator::api::Reload;
 
 /// Have the running daemon read its configuration and secrets again, and say what that changed.
@@ -25,14 +25,11 @@ pub(super) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write
     if args.json {
         return say_json(out, &changes);
     }
-    let changed = if changes.is_empty() { "nothing in it is different".to_owned() } else { changes.to_string() };
-    let warnings = changes.warnings.iter().map(|warning| format!("warning: {warning}"));
-    say(
-        out,
-        [format!("The configuration was read again and is in force: {changed}")]
-            .into_iter()
-            .chain(warnings)
-            .collect::<Vec<_>>()
-            .join("\n"),
-    )
+    let mut lines = vec!["The configuration was read again and is in force.".to_owned()];
+    lines.extend(changes.sentences());
+    if changes.is_empty() {
+        lines.push("Nothing in it is different.".to_owned());
+    }
+    lines.extend(changes.warnings.iter().map(|warning| format!("warning: {warning}")));
+    write_lines(out, lines)
 }

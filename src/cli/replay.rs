@@ -10,10 +10,11 @@ use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
 use super::progress::Bar;
-use crate::channel::{History, ReadError};
+use crate::channel::{History, ReadError, grouped};
 use crate::config::Config;
 use crate::event::{Offset, RawEvent};
-use crate::operator::api::Redeliver;
+use crate::ledger::LATE;
+use crate::operator::api::{CursorPosition, ListCursors, Redeliver};
 use crate::telemetry::Chain;
 
 /// What one request to the daemon carries at the most: less than it takes.
@@ -23,8 +24,11 @@ const REQUEST_BYTES: usize = 512 * 1024;
 ///
 /// They are read again from the service, without a gap, verified again, and go to the sink as late events do, with the
 /// ids that they had: a receiver that deduplicates on the id drops what it has. The sink's cursor stays where it is, and
-/// its filter holds. At most 10,000 events at a time; what was not asked for is not delivered.
+/// its filter holds. At most 10,000 events at a time. All of them are read before the first is on its way: where they are too
+/// many, or the sink has not come so far, none is.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld replay --channel settlements --sink ledger --from 15520 --to 15540")]
 pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     #[arg(long)]
@@ -40,7 +44,7 @@ pub(super) struct Args {
     to: Offset,
 }
 
-/// Where this fails, what was said to be on its way is, and nothing else.
+/// Where this fails it says how many are on their way all the same.
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     if args.from > args.to {
         return Err(Failure(Exit::Usage, "--from is above --to: there is nothing between them".to_owned()));
@@ -49,37 +53,91 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
     let client = connect::client(&config)?;
     let (channel, _) = connect::channel(&connect::configured(&config.channels), &args.channel)?;
     let operator = Operator::open(file)?;
-    let limit = config.api.page_limit;
-    let mut history = History::new(client, channel.id, args.from, args.to, limit);
-    let (mut total, mut bar) = (0, Bar::begin());
-    let whole = |from: Offset, to: Offset| u64::try_from(to.get() - from.get()).unwrap_or_default();
-    loop {
-        let page = history.next().await.map_err(unread)?;
-        if page.is_empty() {
-            break;
-        }
-        for events in requests(&page) {
-            let (channel, sink) = (args.channel.clone(), args.sink.clone());
-            let offsets = operator.ask(&Redeliver { channel, sink, events }).await?;
-            total += offsets.len();
-            bar.hide();
-            if let (Some(first), Some(last)) = (offsets.first(), offsets.last()) {
-                say(out, format!("{first} to {last}: {} events are on their way to {}", offsets.len(), args.sink))?;
-            }
-        }
-        let reached = page.last().map_or(args.from, |last| last.offset);
-        bar.tell(whole(args.from, reached) + 1, whole(args.from, args.to) + 1, "");
+    let lane = args.lane(&operator).await?;
+    let events = args.read(History::new(client, channel.id, args.from, args.to, config.api.page_limit)).await?;
+    args.check(&events, &lane)?;
+    let (all, mut queued, mut bar) = (events.len(), 0, Bar::begin());
+    for events in requests(&events) {
+        let (channel, sink) = (args.channel.clone(), args.sink.clone());
+        let asked = operator.ask(&Redeliver { channel, sink, events }).await;
+        let offsets = asked.map_err(|Failure(exit, why)| match queued {
+            0 => Failure(exit, why),
+            _ => Failure(exit, format!("{queued} of {all} events are on their way to {}, and then: {why}", args.sink)),
+        })?;
+        queued += offsets.len();
+        bar.tell(queued as u64, all as u64, "queued: ");
     }
     bar.hide();
-    if total == 0 {
-        let message =
-            format!("channel {} has no event from {} to {}: nothing is delivered", args.channel, args.from, args.to);
-        return Err(Failure(Exit::Failed, message));
-    }
-    say(out, format!("{total} events in all"))
+    let (first, last) = (events.first().map(|event| event.offset), events.last().map(|event| event.offset));
+    let range = first.zip(last).map_or(String::new(), |(first, last)| format!(", from {first} to {last},"));
+    say(out, format!("{queued} events{range} are on their way to {}", args.sink))
 }
 
-/// Divides a page into what one request carries.
+impl Args {
+    /// Where the sink is.
+    async fn lane(&self, operator: &Operator) -> Result<CursorPosition, Failure> {
+        let lanes = operator.ask(&ListCursors { channel: Some(self.channel.clone()) }).await?;
+        let (meant, others): (Vec<_>, Vec<_>) = lanes
+            .into_iter()
+            .map(|lane| lane.facts)
+            .filter(|lane| lane.configured)
+            .partition(|lane| lane.sink == self.sink);
+        meant.into_iter().next().ok_or_else(|| {
+            let sinks: Vec<_> = others.iter().map(|lane| &*lane.sink).collect();
+            let (sink, channel) = (&self.sink, &self.channel);
+            let message = format!("{sink} is no sink of channel {channel}, whose sinks are: {}", sinks.join(", "));
+            Failure(Exit::Usage, message)
+        })
+    }
+
+    /// Reads them all, and ends as soon as they are too many.
+    async fn read(&self, mut history: History) -> Result<Vec<RawEvent>, Failure> {
+        let (mut events, mut bytes, mut bar) = (Vec::new(), 0, Bar::begin());
+        let distance = |to: Offset| u64::try_from(to.get() - self.from.get()).unwrap_or_default() + 1;
+        loop {
+            let page = history.next().await.map_err(unread)?;
+            let Some(last) = page.last() else { return Ok(events) };
+            bar.tell(distance(last.offset), distance(self.to), "read: ");
+            for event in page {
+                bytes += event.json.len() as u64;
+                if events.len() as u64 == LATE.events || bytes > LATE.bytes {
+                    return Err(self.too_many(&events));
+                }
+                events.push(event);
+            }
+        }
+    }
+
+    fn too_many(&self, fitting: &[RawEvent]) -> Failure {
+        let (count, mib, Self { from, to, .. }) = (grouped(LATE.events), LATE.bytes >> 20, self);
+        let first = fitting.last().map_or(String::new(), |last| format!(", the first up to --to {}", last.offset));
+        let message = format!(
+            "from {from} to {to} there are more than {count} events, or {mib} MiB, which is the most at a time: deliver them in \
+             parts{first}; nothing is delivered"
+        );
+        Failure(Exit::Usage, message)
+    }
+
+    /// Whether they can go there.
+    fn check(&self, events: &[RawEvent], lane: &CursorPosition) -> Result<(), Failure> {
+        let Self { channel, sink, from, to } = self;
+        let Some(last) = events.last() else {
+            let message = format!("channel {channel} has no event from {from} to {to}: nothing is delivered");
+            return Err(Failure(Exit::Failed, message));
+        };
+        if Some(last.offset) > lane.cursor.through {
+            let message = format!(
+                "sink {sink} of channel {channel} has come as far as {}, and gets what is above in order: nothing is delivered; \
+                 give another --to",
+                lane.cursor
+            );
+            return Err(Failure(Exit::Usage, message));
+        }
+        Ok(())
+    }
+}
+
+/// Divides events into what one request carries.
 fn requests(page: &[RawEvent]) -> Vec<Vec<String>> {
     let (mut requests, mut bytes) = (vec![Vec::new()], 0);
     for event in page {

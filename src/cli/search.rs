@@ -10,6 +10,7 @@ use std::io::Write;
 
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
+use super::operate::say;
 use super::progress::Bar;
 use super::shown;
 use crate::api::{Created, Filter};
@@ -29,6 +30,10 @@ const DEFAULT_LIMIT: u16 = 50;
 
 /// Search a channel's events, newest first, with the verdict on the proof of each.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld search settlements --created-gte 1h
+  channeld search settlements --type operation.status --status failed --all
+  channeld search settlements --all --json > settlements.jsonl")]
 pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     pub(super) channel: String,
@@ -78,7 +83,12 @@ impl Way {
 pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
     let Connection { client, channel, verifier } = connection;
     args.filter.check().map_err(|misfit| Failure(Exit::Usage, misfit))?;
+    let mut is_empty = true;
     let mut write = async |events: Vec<RawEvent>| {
+        if !args.json && is_empty && !events.is_empty() {
+            writeln!(out, "{}", shown::heading()).map_err(Failure::output)?;
+        }
+        is_empty &= events.is_empty();
         for verdict in shown::verified(verifier, events).await {
             shown::write(out, args.json, channel, &verdict).map_err(Failure::output)?;
         }
@@ -99,6 +109,9 @@ pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
         let doing = format!("channel {} could not be searched", channel.name);
         let page = client.search(channel.id, &args.filter, limit, args.offset).await.map_err(Failure::api(doing))?;
         write(page.events).await?;
+    }
+    if is_empty && !args.json {
+        return say(out, "No event matches.");
     }
     Ok(Exit::Done)
 }

@@ -22,6 +22,11 @@ pub(super) fn write(out: &mut impl Write, json: bool, channel: &ChannelRef, verd
     if json { writeln!(out, "{}", record::shown(channel, verdict)) } else { writeln!(out, "{}", line(verdict)) }
 }
 
+/// What stands above lines of events.
+pub(super) fn heading() -> String {
+    format!("{:>10}  {:20}  {:16}  {:20}  {:36}  NAME", "OFFSET", "TIME", "TYPE", "VERDICT", "EVENT")
+}
+
 /// `offset  time  type  verdict or reason  event id  name`, `-` where there is none.
 pub(super) fn line(verdict: &Verdict) -> String {
     let (raw, event) = verdict.parts();

@@ -14,6 +14,9 @@ use copy::Backend;
 
 /// Look after the recorded state.
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "Examples:
+  channeld state acknowledge
+  channeld state copy --to postgres")]
 pub(super) enum Command {
     /// Say that you have seen what was lost to a damaged database.
     ///

@@ -28,6 +28,10 @@ const NOTEWORTHY: u64 = 3;
 /// The first lines say whether everything is as it should be, and why it is not. Of a daemon that does not run, shows what
 /// it left.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld status
+  channeld status --watch 5
+  channeld status --json | jq '.channels[] | {channel, lag_events}'")]
 pub(super) struct Args {
     /// Print one JSON object.
     #[arg(long)]
@@ -36,7 +40,7 @@ pub(super) struct Args {
     ///
     /// On the screen the verdict stays on top, and what is in trouble comes first. Arrows, space or j and k move, Enter shows
     /// a channel with its sinks, its errors in full and its signers, Esc goes back, s sorts, f shows only some, / finds
-    /// names, r shows every reason, q or Ctrl-C ends.
+    /// names, r shows every reason, q or Ctrl-C ends. Ctrl-Z suspends it, and `fg` of the shell shows it again.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,

@@ -5,6 +5,9 @@ use std::io;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use unicode_width::UnicodeWidthStr;
+
+use super::event_line::{width_of, wrapped};
 
 /// As it should be.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -58,6 +61,24 @@ pub(super) fn for_stdout(text: &str) -> String {
         return anstream::adapter::strip_str(text).to_string();
     }
     text.to_owned()
+}
+
+/// What went wrong, as standard error takes it: what it begins with in red on a terminal, and no line wider than that.
+pub(super) fn failure_for_stderr(begins: &str, text: &str) -> String {
+    let text = match width_of(&io::stderr()) {
+        None => text.to_owned(),
+        Some(width) => text.lines().flat_map(|line| fitted(line, width)).collect::<Vec<_>>().join("\n"),
+    };
+    match text.strip_prefix(begins) {
+        Some(rest) => styled(BAD, begins) + rest,
+        // It is longer than a line.
+        None => text,
+    }
+}
+
+/// A line that fits stays as it is.
+fn fitted(line: &str, width: usize) -> Vec<String> {
+    if line.width() <= width { vec![line.to_owned()] } else { wrapped(line, width) }
 }
 
 /// A text in its style.

@@ -28,6 +28,10 @@ mod tests;
 /// verdict on its proof. This is for looking: what comes faster than it can be shown is counted and left out. Ends at
 /// Ctrl-C.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld tail
+  channeld tail settlements --type watcher.event
+  channeld tail settlements --sink ledger --json")]
 pub(super) struct Args {
     /// Only this channel: its name in the configuration, or its UUID.
     channel: Option<String>,

@@ -32,6 +32,8 @@ use crate::telemetry::Chain;
 /// with 69 where the other side cannot be reached or asks to come again, with 1 where what it answers does not pass by
 /// itself, and with 64 for a name that no sink has.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld test-sink ledger")]
 pub(super) struct Args {
     /// The sink: its name in the configuration.
     name: String,

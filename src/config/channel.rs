@@ -78,7 +78,7 @@ fn read(
             Ok(sinks) => read_filters(&table.section("filters"), sinks),
             Err(_) => Ok(BTreeMap::new()),
         },
-        start: table.or("start", start, Start::Earliest),
+        start: table.or("start", start, "earliest"),
         verification: verification.and_then(|found| {
             let found = found.ok_or_else(|| levels.without_owner())?;
             Ok(Verification { expect: Arc::new(expect), ..found })

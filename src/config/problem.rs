@@ -36,11 +36,11 @@ pub struct ConfigError {
 impl ConfigError {
     /// With the line of the operator's file that each value stands on.
     pub(super) fn located_in(mut self, text: &Text) -> Self {
-        let Text(Some((file, text))) = text else { return self };
-        let Ok(document) = ImDocument::parse(text.as_str()) else { return self };
+        let (Text(Some((file, _))), Some(lines)) = (text, Lines::of(text)) else { return self };
         let origin = format!("{FILE}{}", file.display());
         for problem in self.problems.iter_mut().filter(|problem| problem.origin.as_ref() == Some(&origin)) {
-            let line = Key::parse(&problem.key).ok().and_then(|key| line(&document, text, &key));
+            let path = Key::parse(&problem.key).unwrap_or_default();
+            let line = lines.line(path.iter().map(Key::get));
             problem.origin = line.map(|line| format!("{origin}, line {line}")).or(problem.origin.take());
         }
         self
@@ -53,14 +53,30 @@ impl ConfigError {
     }
 }
 
-/// Where a key stands, from line 1, or the table above it that has a place of its own.
-fn line(document: &ImDocument<&str>, text: &str, path: &[Key]) -> Option<usize> {
-    let (mut table, mut at) = (document.as_item(), None);
-    for name in path {
-        let Some((key, value)) = table.as_table_like().and_then(|table| table.get_key_value(name)) else { break };
-        at = key.span().or(at);
-        table = value;
+/// Where keys stand in the operator's file.
+pub(super) struct Lines<'t> {
+    document: ImDocument<&'t str>,
+    /// Where lines end, in ascending order.
+    ends: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    /// `None` where there is no file, or it is not TOML.
+    pub(super) fn of(text: &'t Text) -> Option<Self> {
+        let (_, text) = text.0.as_ref()?;
+        let ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        Some(Self { document: ImDocument::parse(text.as_str()).ok()?, ends })
     }
-    let before = text.get(..at?.start)?;
-    Some(1 + before.matches('\n').count())
+
+    /// The line of a key, from 1 on, or of the table above it that has a place of its own.
+    pub(super) fn line<'k>(&self, path: impl IntoIterator<Item = &'k str>) -> Option<usize> {
+        let (mut table, mut at) = (self.document.as_item(), None);
+        for name in path {
+            let Some((key, value)) = table.as_table_like().and_then(|table| table.get_key_value(name)) else { break };
+            at = key.span().or(at);
+            table = value;
+        }
+        let at = at?.start;
+        Some(1 + self.ends.partition_point(|end| *end < at))
+    }
 }

@@ -14,6 +14,7 @@ use std::path::Path;
 use figment::Figment;
 use figment::value::{Dict, Value};
 
+use super::effective::Seen;
 use super::environment::{self, ENVIRONMENT};
 use super::files::{Files, Text};
 use super::key::Key;
@@ -46,8 +47,10 @@ pub(super) type Reading<T> = Result<Option<T>, Reported>;
 /// What the layers say, the keys that were read, and the problems that were found.
 pub(super) struct Reader {
     layers: Figment,
-    values: Value,
+    pub(super) values: Value,
     pub(super) known: RefCell<Known>,
+    /// What there is to say of values that are in effect.
+    pub(super) seen: RefCell<Seen>,
     /// The files that were read beside the operator's own.
     pub(super) files: RefCell<Files>,
     problems: RefCell<Vec<Problem>>,
@@ -59,8 +62,8 @@ impl Reader {
     /// Over these layers. `problems` are those found in making them.
     pub(super) fn new(layers: Figment, problems: Vec<Problem>) -> Self {
         let values = merged(&layers);
-        let (known, files, notes) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { layers, values, known, files, problems: problems.into(), notes }
+        let (known, seen, files, notes) = <_>::default();
+        Self { layers, values, known, seen, files, problems: problems.into(), notes }
     }
 
     /// Over the defaults, the operator's text and the variables.
@@ -133,7 +136,7 @@ impl Reader {
     }
 
     /// Where a value was set; `None` where there is no value.
-    fn origin(&self, key: &Key) -> Option<&str> {
+    pub(super) fn origin(&self, key: &Key) -> Option<&str> {
         Some(&*self.layers.get_metadata(key.find_in(&self.values)?.tag())?.name)
     }
 
@@ -145,7 +148,7 @@ impl Reader {
 
 /// A table of the configuration, whether or not it is written anywhere.
 pub(super) struct Section<'r> {
-    reader: &'r Reader,
+    pub(super) reader: &'r Reader,
     pub(super) key: Key,
 }
 
@@ -165,14 +168,18 @@ impl<'r> Section<'r> {
         self.optional(name, parse)?.ok_or_else(|| self.missing(name))
     }
 
-    /// As [`optional`](Self::optional), with what counts where it is not set.
+    /// As [`optional`](Self::optional), with what counts where it is not set, as an operator would write it.
     pub(super) fn or<T>(
         &self,
         name: &str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-        default: T,
+        parse: impl Fn(&str) -> Result<T, String>,
+        default: &str,
     ) -> Result<T, Reported> {
-        Ok(self.optional(name, parse)?.unwrap_or(default))
+        if let Some(value) = self.optional(name, &parse)? {
+            return Ok(value);
+        }
+        self.note_default(name, default);
+        parse(default).map_err(|message| self.wrong(name, message))
     }
 
     /// A text that must be written in quotes: a number without them may have lost digits.
@@ -192,7 +199,10 @@ impl<'r> Section<'r> {
     pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Reported> {
         let read = |value: &Value| value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
         let value = self.value(name, |value| read(value).ok_or_else(|| "must be true or false".to_owned()))?;
-        Ok(value.unwrap_or(default))
+        Ok(value.unwrap_or_else(|| {
+            self.note_default(name, default);
+            default
+        }))
     }
 
     /// A list of texts, or one text with commas between the items.
@@ -217,8 +227,8 @@ impl<'r> Section<'r> {
             (Some(_), None) => Ok(Some(one)),
             (None, Some(_)) => Ok(Some(other)),
             (Some(_), Some(_)) => match (is_variable(one), is_variable(other)) {
-                (true, false) => Ok(Some(one)),
-                (false, true) => Ok(Some(other)),
+                (true, false) => Ok(Some(self.instead(one, other))),
+                (false, true) => Ok(Some(self.instead(other, one))),
                 _ => Err(self.wrong(one, format!("is set together with {}; keep one of the two", self.key.at(other)))),
             },
         }
@@ -256,6 +266,7 @@ impl<'r> Section<'r> {
 
     fn value<T>(&self, name: &str, read: impl FnOnce(&Value) -> Result<T, String>) -> Reading<T> {
         let Some(value) = self.find(name)? else { return Ok(None) };
+        self.note_read(name);
         read(value).map(Some).map_err(|message| self.wrong(name, message))
     }
 

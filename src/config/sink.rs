@@ -26,6 +26,8 @@ pub(super) mod shape;
 mod sqlite;
 mod webhook;
 
+pub use kafka::NOT_BUILT_IN as KAFKA_NOT_BUILT_IN;
+
 /// The waits of a type that has no keys for them.
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 

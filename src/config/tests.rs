@@ -11,6 +11,7 @@ use crate::channel::{Ordering, Start, UnsignedPolicy};
 use crate::sink::FileSettings;
 
 mod documents;
+mod effective;
 mod environment;
 mod files;
 mod kafka;

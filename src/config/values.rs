@@ -19,7 +19,7 @@ use crate::retry::RetryPolicy;
 const DURATION_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// `retry_wait` and `retry_wait_max` where the compiled-in file has none.
-const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60 * 60) };
+const RETRY: [&str; 2] = ["1s", "1h"];
 
 /// The longest name of a channel or sink.
 const NAME_LIMIT: usize = 64;
@@ -121,10 +121,10 @@ impl Section<'_> {
     }
 
     /// As [`retry_waits`](Self::retry_waits), with what counts where they are not set.
-    pub(super) fn retry_waits_or(&self, default: RetryPolicy) -> Result<RetryPolicy, Reported> {
+    pub(super) fn retry_waits_or(&self, [wait, max_wait]: [&str; 2]) -> Result<RetryPolicy, Reported> {
         let policy = all!(RetryPolicy {
-            wait: self.or("retry_wait", positive_duration, default.wait),
-            max_wait: self.or("retry_wait_max", positive_duration, default.max_wait),
+            wait: self.or("retry_wait", positive_duration, wait),
+            max_wait: self.or("retry_wait_max", positive_duration, max_wait),
         })?;
         if policy.wait > policy.max_wait {
             let max = self.key.at("retry_wait_max");

@@ -43,8 +43,8 @@ impl Levels<'_> {
     }
 
     fn verifier(&self) -> Reading<Verifier> {
-        let owner = self.inherited(read_owner);
-        let tenant_id = self.inherited(|level| level.optional("tenant_id", |text| Ok(text.to_owned())));
+        let owner = self.inherited(&["org_id", "workflow_owner"], read_owner);
+        let tenant_id = self.inherited(&["tenant_id"], |level| level.optional("tenant_id", |text| Ok(text.to_owned())));
         let signers = self.signer_set();
         let owner = match owner? {
             None => return Ok(None),
@@ -71,16 +71,21 @@ impl Levels<'_> {
         self.shared.wrong("org_id", message)
     }
 
-    /// The channel's own value, or else the shared one. Mistakes of both are noted.
-    fn inherited<T>(&self, read: impl Fn(&Section<'_>) -> Reading<T>) -> Reading<T> {
+    /// The channel's own value, of one of these keys, or else the shared one. Mistakes of both are noted.
+    fn inherited<T>(&self, keys: &[&str], read: impl Fn(&Section<'_>) -> Reading<T>) -> Reading<T> {
         match (read(&self.shared), read(&self.own)) {
-            (shared, Ok(None)) => shared,
+            (shared, Ok(None)) => {
+                for key in keys {
+                    self.own.note_inherited(key, &self.shared);
+                }
+                shared
+            }
             (_, own) => own,
         }
     }
 
     fn required<T>(&self, key: &str, read: impl Fn(&Section<'_>, &str) -> Reading<T>) -> Result<T, Reported> {
-        self.inherited(|level| read(level, key))?.ok_or_else(|| self.shared.missing(key))
+        self.inherited(&[key], |level| read(level, key))?.ok_or_else(|| self.shared.missing(key))
     }
 }
 

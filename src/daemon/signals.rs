@@ -1,9 +1,15 @@
-//! The process's signals: stop and reload.
+//! The process's signals: stop and reload, and, of a command at a terminal, suspend.
 
 use std::io;
+use std::time::Duration;
 
 use futures_util::StreamExt;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::process::kill_current_process_group;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
+use tokio::time::timeout;
+
+/// The system does not stop a process that nothing would let go on. One that goes on for so long was not stopped.
+const NOT_STOPPED: Duration = Duration::from_millis(200);
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,4 +38,17 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+}
+
+/// Stops this process with the rest of its job, which a shell waits for, until it is let go on: as Ctrl-Z does where the
+/// terminal looks after its keys itself.
+///
+/// # Errors
+/// If the signal cannot be sent or noticed.
+pub(crate) async fn suspend() -> io::Result<()> {
+    let mut continued = signal_hook_tokio::Signals::new([SIGCONT])?;
+    kill_current_process_group(rustix::process::Signal::TSTP)?;
+    // Either is right: it went on, or was not stopped.
+    let _ = timeout(NOT_STOPPED, continued.next()).await;
+    Ok(())
 }

@@ -98,12 +98,16 @@ pub struct DropQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
     /// The events' offsets.
-    #[arg(required_unless_present = "reason", conflicts_with = "reason")]
+    #[arg(required_unless_present_any = ["reason", "all"], conflicts_with_all = ["reason", "all"])]
     pub offsets: Vec<Offset>,
     /// All that the channel has rejected for this reason, such as `proof-of-channel`: so an operator acknowledges them.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "all")]
     #[serde(default)]
     pub reason: Option<String>,
+    /// All that the channel has in the quarantine.
+    #[arg(long)]
+    #[serde(default)]
+    pub all: bool,
 }
 
 /// List the dead letters.

@@ -30,13 +30,12 @@ impl Operations {
     pub(super) async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
         let channel = self.find(&request.channel)?;
         let owned = self.owned(&channel).await?;
-        let offsets = match &request.reason {
-            None => request.offsets.clone(),
-            Some(reason) => {
-                let ledger = owned.claim.ledger();
-                let meant = ledger.quarantined().values().filter(|facts| facts.reason == *reason);
-                meant.map(|facts| facts.offset).collect()
-            }
+        let offsets = if request.reason.is_none() && !request.all {
+            request.offsets.clone()
+        } else {
+            let ledger = owned.claim.ledger();
+            let is_meant = |facts: &&Quarantined| request.reason.as_ref().is_none_or(|reason| facts.reason == *reason);
+            ledger.quarantined().values().filter(is_meant).map(|facts| facts.offset).collect()
         };
         let reasons: Vec<_> = {
             let ledger = owned.claim.ledger();

@@ -44,6 +44,28 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// For people, a sentence each.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        for (one, many, Difference { added, removed, changed }) in
+            [("Channel", "Channels", &self.channels), ("Sink", "Sinks", &self.sinks)]
+        {
+            for (names, was, were) in [
+                (added, "was added", "were added"),
+                (removed, "was removed", "were removed"),
+                (changed, "has changed", "have changed"),
+            ] {
+                sentences.extend(match &names[..] {
+                    [] => None,
+                    [name] => Some(format!("{one} {name} {was}.")),
+                    [names @ .., last] => Some(format!("{many} {} and {last} {were}.", names.join(", "))),
+                });
+            }
+        }
+        sentences.extend(self.others.iter().map(|name| format!("{name} has changed.")));
+        sentences
+    }
 }
 
 impl fmt::Display for Changes {

@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 mod database;
+mod effective;
 mod init;
 mod mistakes;
 mod reload;

@@ -13,7 +13,7 @@ use std::io;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
-use crate::api::{ApiError, Page};
+use crate::api::{Answer, ApiError, Page};
 use crate::cli::event_line::{width_of, wrapped};
 use crate::cli::shown::{printable, verified};
 use crate::cli::table::{BAD, GOOD, styled};
@@ -135,7 +135,7 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
             Verdict::Unsigned(_) => "never signed",
             Verdict::Pending(_) => "still without their proof",
             Verdict::Rejected(_, reason) => {
-                advice = advice.or_else(|| advice_on(reason));
+                advice.get_or_insert_with(|| advice_on(reason));
                 "rejected"
             }
         };
@@ -150,20 +150,24 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
     }
 }
 
-/// Which keys of the configuration may be the cause.
-fn advice_on(reason: &Reason) -> Option<String> {
+/// Which keys of the configuration may be the cause, or where that is said.
+fn advice_on(reason: &Reason) -> String {
     let keys = match reason {
         Reason::WrongOwner { .. } => "org_id and tenant_id, or workflow_owner,",
         Reason::TooFewSignatures { .. } => "valid_signers and min_required_signatures",
-        _ => return None,
+        _ => return format!(": {reason}; `channeld explain {}` says what to do", reason.name()),
     };
-    Some(format!(": {reason}; check verification.{keys} of this channel"))
+    format!(": {reason}; check verification.{keys} of this channel")
 }
 
 /// An error of the service, and what to do about it.
 fn advised(error: &ApiError) -> String {
     let advice = match error {
         ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",
+        ApiError::RateLimited { .. } => "; try again later, and see whether something else asks with the same key",
+        // Of these it says so itself.
+        ApiError::Refused(Answer { status: 401 | 403, .. }) => "",
+        ApiError::Refused(_) => "; check api.base_url, or ask the service's operator",
         // Some say themselves what may be wrong with it.
         ApiError::Malformed(answer) if answer.0.ends_with('?') => "",
         ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url, and what stands in between",

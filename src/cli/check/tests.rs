@@ -18,7 +18,8 @@ fn printed(json: bool, variables: &[(&str, &str)]) -> (bool, String, String) {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     let loaded = Config::of(Text::default(), variables).map(|loaded| loaded.config);
-    print(&loaded, None, json, &mut out, &mut errors).expect("memory takes it");
+    let found = Found { loaded: &loaded, effective: None, asked: None };
+    print(&found, json, &mut out, &mut errors).expect("memory takes it");
     (loaded.is_ok(), String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
 }
 
@@ -87,6 +88,7 @@ fn an_invalid_one_exits_with_78_and_every_problem() {
     let (code, out, errors) = printed(false, &GOOD[2..]);
     assert_eq!((code, out.as_str()), (false, ""));
     assert_eq!(errors.lines().count(), 2, "{errors}");
+    assert!(errors.starts_with("\u{1b}[31mapi.api_key\u{1b}[0m: is missing"), "{errors:?}");
 
     let (_, out, _) = printed(true, &GOOD[2..]);
     let object: Value = serde_json::from_str(&out).expect("one JSON object");

@@ -59,23 +59,29 @@ impl Fake {
     }
 }
 
-/// What a search writes, how it ends, and how many requests it took.
+/// The offsets that a search writes, how it ends, and how many requests it took.
 async fn searched(fake: Fake, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>, usize) {
     let service = Scripted::start(move |path| fake.answer(path)).await;
     let (ended, offsets) = found(&service, flags).await;
     (ended, offsets, service.asked().len())
 }
 
-async fn found(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>) {
+/// What a search writes, and how it ends.
+async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, String) {
     let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
     let channel = ChannelRef { name: "test".into(), id: id.parse().unwrap() };
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
     let Line { args } = Line::try_parse_from(["search", "test"].iter().chain(flags)).unwrap();
     let mut out = Vec::new();
     let ended = run(&args, &Connection { client: service.client(), channel, verifier }, &mut out).await;
-    let out = String::from_utf8(out).unwrap();
-    let offsets = out.lines().map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
-    (ended, offsets)
+    (ended, String::from_utf8(out).unwrap())
+}
+
+async fn found(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>) {
+    let (ended, out) = written(service, flags).await;
+    // Below the heading, or what is said where there is none.
+    let offset = |line: &str| line.split_whitespace().next().unwrap().parse().unwrap();
+    (ended, out.lines().skip(1).map(offset).collect())
 }
 
 fn down_from(offset: i64) -> Vec<i64> {
@@ -86,6 +92,27 @@ fn down_from(offset: i64) -> Vec<i64> {
 async fn a_search_is_one_request_and_a_line_for_each_event() {
     let (ended, offsets, asked) = searched(FAKE, &["--limit", "3"]).await;
     assert_eq!((ended.unwrap(), offsets, asked), (Exit::Done, vec![1000, 999, 998], 1));
+}
+
+#[tokio::test]
+async fn a_list_has_one_heading_and_says_so_where_it_is_empty_and_json_has_neither() {
+    let (many, none) = (FAKE, Fake { events: 0, ..FAKE });
+    for flags in [&["--limit", "3"][..], &["--all"]] {
+        let service = Scripted::start(move |path| many.answer(path)).await;
+        let out = written(&service, flags).await.1;
+        let (heading, lines) = out.split_once('\n').unwrap();
+        assert_eq!(
+            heading.split_whitespace().collect::<Vec<_>>(),
+            ["OFFSET", "TIME", "TYPE", "VERDICT", "EVENT", "NAME"]
+        );
+        assert!(lines.starts_with("      1000  ") && !lines.contains("OFFSET"), "{out}");
+        let json = written(&service, &[flags, &["--json"]].concat()).await.1;
+        assert!(json.lines().all(|line| line.starts_with('{')) && json.lines().count() == lines.lines().count());
+
+        let service = Scripted::start(move |path| none.answer(path)).await;
+        assert_eq!(written(&service, flags).await.1, "No event matches.\n");
+        assert_eq!(written(&service, &[flags, &["--json"]].concat()).await.1, "");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **The terminal is given back** as it was: at the end, after an error, a panic or a signal.
+//! * **The terminal is given back** as it was: at the end, after an error, a panic or a signal, and while Ctrl-Z holds.
 //! * **The verdict stays on top**, and is the daemon's own.
 //!
 //! # Cancellation
@@ -15,15 +15,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use ratatui::DefaultTerminal;
+use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, enable_raw_mode};
+use ratatui::{DefaultTerminal, Terminal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::operate::Operator;
-use crate::daemon::signals::Signals;
+use crate::daemon::signals::{self, Signals};
 use crate::operator::api::GetStatus;
 
 mod condition;
@@ -66,8 +69,10 @@ pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, 
             }
             event = screen.events.recv() => match event {
                 Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                    if model.key(key) == Then::End {
-                        return Ok(Exit::Done);
+                    match model.key(key) {
+                        Then::GoOn => {}
+                        Then::Suspend => screen.suspend().await.map_err(Failure::output)?,
+                        Then::End => return Ok(Exit::Done),
                     }
                 }
                 Some(_) => {}
@@ -96,6 +101,18 @@ impl Screen {
         let ended = has_ended.clone();
         let reading = tokio::task::spawn_blocking(move || read(&sender, &ended));
         Ok(Self { terminal, events, has_ended, _reading: reading })
+    }
+
+    /// Gives the terminal back and stops, as Ctrl-Z does where a terminal handles its keys itself; then takes it over again.
+    async fn suspend(&mut self) -> io::Result<()> {
+        self.terminal.show_cursor()?;
+        ratatui::try_restore()?;
+        signals::suspend().await?;
+        enable_raw_mode()?;
+        execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
+        // It has drawn nothing yet, and so draws everything.
+        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        Ok(())
     }
 }
 

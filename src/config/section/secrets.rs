@@ -37,6 +37,7 @@ impl Section<'_> {
             None => Ok(None),
             Some(key) if key == name => {
                 self.note_secret(name);
+                self.hide(name);
                 self.quoted(key, parse)
             }
             Some(key) => self.secret_file(key, parse),

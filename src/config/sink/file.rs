@@ -14,6 +14,9 @@ use crate::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Ro
 
 pub(super) mod shown;
 
+/// `compress` where it is not set.
+pub(super) const NOT_COMPRESSED: &str = "none";
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What may be allowed: to read and to write.
@@ -54,7 +57,7 @@ fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
     let rotate_size = sink.optional("rotate_size", size);
     let every = sink.optional("rotate_every", part_of_a_day);
     let name = sink.optional("rotated_name", ClosedName::parse);
-    let compression = sink.or("compress", compression, None);
+    let compression = sink.or("compress", compression, NOT_COMPRESSED);
     let keep = all!(Keep {
         files: sink.optional("keep_files", files),
         time: sink.optional("keep_for", positive_duration),
@@ -156,7 +159,7 @@ fn part_of_a_day(text: &str) -> Result<Duration, String> {
 
 pub(super) fn compression(text: &str) -> Result<Option<Compression>, String> {
     match text.trim() {
-        "none" => Ok(None),
+        NOT_COMPRESSED => Ok(None),
         text => text.parse().map(Some).map_err(|_| "must be \"none\" or \"gzip\" or \"zstd\"".to_owned()),
     }
 }

@@ -11,14 +11,13 @@ use crate::config::files::read_pem;
 use crate::config::section::{Reported, Section, all};
 use crate::config::values::{is_loopback, positive_duration, whole_number, word};
 use crate::http::Authorities;
-use crate::retry::RetryPolicy;
 use crate::secret::Secret;
 use crate::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
 
 /// The waits while the brokers are away: short, because asking costs little and the events wait.
-pub(super) const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(10) };
+pub(super) const RETRY: [&str; 2] = ["1s", "10s"];
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: &str = "10s";
 
 /// Brokers end transactions that are open for longer than 15 minutes by their default, and ours may take three answers.
 const TIMEOUT_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -36,19 +35,20 @@ const NAME_LIMIT: usize = 249;
 /// The port of a broker that is named without one.
 const PORT: u16 = 9092;
 
-const NOT_BUILT_IN: &str = "is \"kafka\", and this channeld was built without it: use a released package or image, or build it \
+/// What is said of the sink where this build has none.
+pub const NOT_BUILT_IN: &str = "is \"kafka\", and this channeld was built without it: use a released package or image, or build it \
                             with `cargo build --release --features kafka`, which needs a C++ compiler and OpenSSL (libssl-dev)";
 
 pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
     let settings = all!(KafkaSettings {
         brokers: read_brokers(sink),
         security: read_security(&sink.section("security")),
-        topic: sink.or("topic", name_of_topic, TOPIC.to_owned()),
-        positions_topic: sink.or("positions_topic", name_of_topic, POSITIONS.to_owned()),
-        transactional_id: sink.or("transactional_id", prefix, TRANSACTIONAL_ID.to_owned()),
+        topic: sink.or("topic", name_of_topic, TOPIC),
+        positions_topic: sink.or("positions_topic", name_of_topic, POSITIONS),
+        transactional_id: sink.or("transactional_id", prefix, TRANSACTIONAL_ID),
         create: sink.boolean("create", true),
-        partitions: sink.or("partitions", whole_number(PARTITIONS), 6),
-        replicas: sink.or("replicas", whole_number(REPLICAS), 0),
+        partitions: sink.or("partitions", whole_number(PARTITIONS), "6"),
+        replicas: sink.or("replicas", whole_number(REPLICAS), "0"),
         timeout: sink.or("timeout", bounded, TIMEOUT),
     });
     if !HAS_KAFKA {
@@ -113,13 +113,14 @@ fn read_security(security: &Section<'_>) -> Result<Security, Reported> {
 }
 
 fn read_login(security: &Section<'_>) -> Result<Option<SaslLogin>, Reported> {
-    let mechanism = security.or("mechanism", word, Mechanism::default());
+    let mechanism = security.optional("mechanism", word::<Mechanism>);
     let user = security.optional("user", visible);
     let password = security.secret("password", visible);
     match (user?, password?) {
         (None, None) => mechanism.map(|_| None),
         (Some(user), Some(password)) => {
-            Ok(Some(SaslLogin { mechanism: mechanism?, user, password: Secret::new(password) }))
+            let mechanism = security.or("mechanism", word, Mechanism::default().into())?;
+            Ok(Some(SaslLogin { mechanism, user, password: Secret::new(password) }))
         }
         (Some(_), None) => Err(security.wrong("user", "is set without password; set password or password_file")),
         (None, Some(_)) => Err(security.wrong("user", "is missing beside password; set both")),

@@ -1,7 +1,6 @@
 //! The keys of a JetStream sink, how they are read, and how they are shown.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use url::Url;
@@ -11,14 +10,13 @@ use crate::config::files::read_pem;
 use crate::config::section::{Reading, Reported, Section, all};
 use crate::config::values::{is_loopback, positive_duration, whole_number};
 use crate::http::Authorities;
-use crate::retry::RetryPolicy;
 use crate::secret::Secret;
 use crate::sink::{Login, NatsSettings, Pattern};
 
 /// The waits while a server is away: short, because asking costs little and the events wait.
-pub(super) const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(10) };
+pub(super) const RETRY: [&str; 2] = ["1s", "10s"];
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: &str = "10s";
 
 /// How many servers can keep a stream.
 const REPLICAS: RangeInclusive<u8> = 1..=5;
@@ -35,11 +33,11 @@ pub(super) fn read(sink: &Section<'_>) -> Result<NatsSettings, Reported> {
         login: read_login(sink),
         authorities: sink.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
         identity: read_identity(sink),
-        stream: sink.or("stream", stream, "channeld".to_owned()),
-        subject: sink.or("subject", pattern, SUBJECT.parse().expect("a test reads it")),
-        positions: sink.or("positions", positions, POSITIONS.to_owned()),
+        stream: sink.or("stream", stream, "channeld"),
+        subject: sink.or("subject", pattern, SUBJECT),
+        positions: sink.or("positions", positions, POSITIONS),
         create: sink.boolean("create", true),
-        replicas: sink.or("replicas", whole_number(REPLICAS), 1),
+        replicas: sink.or("replicas", whole_number(REPLICAS), "1"),
         timeout: sink.or("timeout", positive_duration, TIMEOUT),
     })?;
     if settings.positions.split('.').next() == Some(settings.subject.first()) {

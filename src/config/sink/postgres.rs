@@ -20,10 +20,10 @@ pub(super) fn read(sink: &Section<'_>) -> Result<PostgresSettings, Reported> {
     let server = read_server(sink);
     all!(PostgresSettings {
         server: server.and_then(|server| check_url(sink, &server).map(|()| server)),
-        schema: sink.or("schema", identifier(NAME_LIMIT, "public"), "public".to_owned()),
-        table: sink.or("table", identifier(TABLE_LIMIT, TABLE), TABLE.to_owned()),
+        schema: sink.or("schema", identifier(NAME_LIMIT, "public"), "public"),
+        table: sink.or("table", identifier(TABLE_LIMIT, TABLE), TABLE),
         create: sink.boolean("create", true),
-        search: sink.or("search", word, Search::None),
+        search: sink.or("search", word, Search::None.into()),
         notify: sink.optional("notify", notify).map(Option::flatten),
     })
 }

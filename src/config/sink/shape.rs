@@ -28,7 +28,7 @@ const TABLES: [&str; 2] = ["template_values", "template_value_files"];
 
 /// The shape of a sink of that type.
 pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported> {
-    let format = sink.or("format", word, Format::default());
+    let format = sink.or("format", word, Format::default().into());
     let include_proof = sink.boolean("include_proof", false);
     let template = match format {
         Ok(Format::Template) => read_template(sink).map(Some),
@@ -135,7 +135,10 @@ fn read_values(sink: &Section<'_>) -> Result<BTreeMap<String, Secret>, Reported>
         for name in table.names()? {
             let read = |text: &str| Ok(Secret::new(text));
             let value = match table.key.name() {
-                "template_values" => table.quoted(&name, read),
+                "template_values" => {
+                    table.hide(&name);
+                    table.quoted(&name, read)
+                }
                 _ => table.secret_file(&name, read),
             };
             if !is_name(&name) {

@@ -15,8 +15,8 @@ use crate::sink::{Place, Search, SqliteSettings};
 pub(super) fn read(sink: &Section<'_>) -> Result<SqliteSettings, Reported> {
     all!(SqliteSettings {
         path: sink.required("path", path),
-        table: sink.or("table", identifier(TABLE_LIMIT, TABLE), TABLE.to_owned()),
-        search: sink.or("search", word, Search::None),
+        table: sink.or("table", identifier(TABLE_LIMIT, TABLE), TABLE),
+        search: sink.or("search", word, Search::None.into()),
         keep_for: sink.optional("keep_for", positive_duration),
         keep_size: sink.optional("keep_size", size),
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use url::Url;
 
-use super::file::compression;
+use super::file::{NOT_COMPRESSED, compression};
 use crate::config::section::{Reported, Section, all};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
 use crate::sink::{Dispatch, Rate, SigningKeys, WebhookSettings, has_token};
@@ -17,7 +17,7 @@ mod oauth2;
 pub(super) mod shown;
 
 /// `timeout` where none is set.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: &str = "30s";
 
 /// Events in a batch. One is not a batch.
 const EVENTS: RangeInclusive<usize> = 1..=1_000;
@@ -26,7 +26,7 @@ const EVENTS: RangeInclusive<usize> = 1..=1_000;
 const BYTES: RangeInclusive<ByteSize> = ByteSize::kib(1)..=ByteSize::mib(64);
 
 /// The size of a batch's body where none is set.
-const DEFAULT_BYTES: ByteSize = ByteSize::mib(1);
+const DEFAULT_BYTES: &str = "1MiB";
 
 /// The longest wait for more events: what waits is not delivered yet.
 const WAIT_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -47,11 +47,12 @@ pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
         connection: connection::read(sink, url.as_ref().ok()),
         dispatch: read_dispatch(sink),
         oauth2: oauth2::read(sink),
-        compression: sink.or("compress", compression, None),
+        compression: sink.or("compress", compression, NOT_COMPRESSED),
         rate: sink.optional("rate_limit", rate),
         timeout: sink.or("timeout", positive_duration, TIMEOUT),
     })?;
     oauth2::check(sink, &settings);
+    sink.show_as("url", settings.shown_url());
     Ok(settings)
 }
 
@@ -71,10 +72,10 @@ fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
 
 /// How events go into requests: one each, several at a time, or in batches.
 fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
-    let events = sink.or("batch_events", whole_number(EVENTS), 1);
+    let events = sink.or("batch_events", whole_number(EVENTS), "1");
     let bytes = sink.or("batch_bytes", size_in(BYTES), DEFAULT_BYTES);
-    let wait = sink.or("batch_wait", wait, Duration::ZERO);
-    let concurrency = sink.or("concurrency", whole_number(CONCURRENCY), 1);
+    let wait = sink.or("batch_wait", wait, "0s");
+    let concurrency = sink.or("concurrency", whole_number(CONCURRENCY), "1");
     let (events, bytes, wait, concurrency) = (events?, bytes?, wait?, concurrency?);
     if events == 1 {
         if wait > Duration::ZERO {

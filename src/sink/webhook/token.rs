@@ -20,7 +20,7 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
-use strum::{EnumString, VariantNames};
+use strum::{EnumString, IntoStaticStr, VariantNames};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use url::Url;
@@ -73,7 +73,7 @@ impl fmt::Debug for OAuth2 {
 }
 
 /// Where the client's id and secret stand in the request for a token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Credentials {
     /// In the header `authorization`, which every server takes by the specification.

@@ -52,10 +52,14 @@ async fn what_is_wrong_is_said_with_what_to_do() {
     let _strict = AbortOnDropHandle::new(tokio::spawn(async move {
         axum::serve(listener, Router::new().fallback(|| async { StatusCode::UNAUTHORIZED })).await.unwrap();
     }));
+    let (limited, _limited) = endpoint(429, "").await;
+    let (refused, _refused) = endpoint(422, r#"{"type": "validation", "message": "no"}"#).await;
     let good = || Setup::reading(&simulator);
     let signers: Vec<_> = (1..=4).map(|number| format!("0x{number:040x}")).collect();
     let cases = [
         (good().with("api.api_key", "another"), "channel c0", "check api.api_key"),
+        (good().with("api.base_url", limited), "channel c0", "see whether something else asks with the same key"),
+        (good().with("api.base_url", refused), "channel c0", "check api.base_url, or ask the service's operator"),
         (good().with("channels.c0.id", "7c9e6679-7425-40de-944b-e07fc1f90ae7"), "channel c0", "check the channel's id"),
         (good().with("verification.valid_signers", signers), "channel c0", "check verification.valid_signers"),
         (good().with("verification.org_id", "org_other"), "channel c0", "check verification.org_id"),

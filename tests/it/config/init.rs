@@ -141,7 +141,10 @@ async fn at_a_terminal_it_asks_and_says_at_once_how_each_channel_is() {
         .await;
     terminal.answer("does not exist", &format!("settlements={}", known.channels[0])).await;
     terminal.answer("the newest event is at offset 5; of the newest 5: 5 verified", "").await;
-    terminal.answer("Where events go: file, stdout, webhook, sqlite, postgres, nats [file]:", "sqlite").await;
+    let kafka = if cfg!(feature = "kafka") { ", kafka" } else { "" };
+    let question = format!("Where events go: file, stdout, webhook, sqlite, postgres, nats{kafka} [file]:");
+    terminal.answer(&question, "kafak").await;
+    terminal.answer(&format!("kafak is none of these {question}"), "sqlite").await;
     let (code, shown) = terminal.ended().await;
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("channeld.toml is written") && shown.contains("sqlite3 -readonly"), "{shown}");
@@ -164,4 +167,20 @@ async fn what_is_written_for_a_table_works_and_says_how_to_look_at_it() {
     assert!(code == Some(0) && said.contains("select time, type, name, status from events"), "{said}");
     let written = std::fs::read_to_string(directory.path().join("channeld.toml")).unwrap();
     assert!(written.contains("type = \"sqlite\""), "{written}");
+}
+
+#[tokio::test]
+async fn kafka_is_written_where_it_was_built_in_and_refused_at_once_where_it_was_not() {
+    let (_simulator, directory) = service().await;
+    let flags = ["--demo", "simulated.json", "--sink", "kafka", "--to", "kafka-1:9092, kafka-2:9092", "--unchecked"];
+    let (code, said) = init(directory.path(), &flags).await;
+    if cfg!(feature = "kafka") {
+        assert!(code == Some(0) && said.contains("--topic channeld --from-beginning"), "{said}");
+        let written = std::fs::read_to_string(directory.path().join("channeld.toml")).unwrap();
+        assert!(written.contains("brokers = [\"kafka-1:9092\", \"kafka-2:9092\"]\n"), "{written}");
+    } else {
+        let words = ["the sink is \"kafka\", and this channeld was built without it", "--features kafka"];
+        assert!(code == Some(78) && words.iter().all(|word| said.contains(word)), "{said}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the announcement alone");
+    }
 }

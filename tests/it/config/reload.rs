@@ -221,7 +221,8 @@ async fn what_did_not_change_does_not_notice() {
     let told = setup.tell(&["reload"]).await;
     assert_eq!(
         String::from_utf8(told.out).unwrap(),
-        "The configuration was read again and is in force: channels ~c0, sinks -hangs, ~shutdown_grace\n"
+        "The configuration was read again and is in force.\nChannel c0 has changed.\nSink hangs was removed.\n\
+         shutdown_grace has changed.\n"
     );
     simulator.publish(0, 1);
     daemon.until("it goes on without the one that hung", |_| elsewhere.received() == 6).await;

@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use channeld::simulator::{Options, Simulator};
+use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use tokio::process::{Child, Command};
@@ -37,7 +39,9 @@ impl OnTerminal {
         unlockpt(&master).unwrap();
         let path = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
         tcsetwinsize(&master, Winsize { ws_col: 80, ws_row: 24, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-        let terminal = File::options().read(true).write(true).open(path).unwrap();
+        // Not this process's own terminal.
+        let flags = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
+        let terminal = File::options().read(true).write(true).custom_flags(flags).open(path).unwrap();
         let settings = settings(&terminal);
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
         let end = || Stdio::from(terminal.try_clone().unwrap());
@@ -47,7 +51,9 @@ impl OnTerminal {
             .arg(setup.path("channeld.toml"))
             .env_clear()
             .env("TERM", "xterm-256color")
-            .envs(variables.iter().copied());
+            .envs(variables.iter().copied())
+            // A job of its own, which stops by itself.
+            .process_group(0);
         let child = command.stdin(end()).stdout(end()).stderr(end()).kill_on_drop(true).spawn().unwrap();
         let keyboard = File::from(master);
         let (mut screen, written) = (keyboard.try_clone().unwrap(), Arc::<Mutex<Vec<u8>>>::default());
@@ -79,12 +85,19 @@ impl OnTerminal {
     /// Its exit code, once it has given the terminal back.
     async fn ended(mut self) -> Option<i32> {
         let code = self.child.wait().await.unwrap().code();
+        self.gives_back().await;
+        code
+    }
+
+    /// Waits until the terminal is as it was before.
+    async fn gives_back(&self) {
         eventually("the terminal is given back", || {
-            String::from_utf8_lossy(&self.written.lock().unwrap()).contains(GIVEN_BACK).then_some(())
+            let mut written = self.written.lock().unwrap();
+            let is_given_back = String::from_utf8_lossy(&written).contains(GIVEN_BACK);
+            is_given_back.then(|| written.clear())
         })
         .await;
         assert_eq!(settings(&self.terminal), self.settings, "the terminal's settings are those of before");
-        code
     }
 }
 
@@ -133,6 +146,32 @@ async fn a_signal_gives_the_terminal_back_and_it_waits_for_a_daemon() {
     daemon.until("the backlog arrives", |_| setup.lines() == 5).await;
     screen.shows(" READY ").await;
     signal(&screen.child, rustix::process::Signal::TERM);
+    assert_eq!(screen.ended().await, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn ctrl_z_gives_the_terminal_back_and_stops_until_it_is_let_go_on_and_then_draws_anew() {
+    let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 5).await;
+    let mut screen = OnTerminal::start(&setup, &["status", "--watch", "1"]);
+    for _ in 0..2 {
+        screen.shows(" READY ").await;
+        screen.press("\u{1a}");
+        let process = screen.child.id().unwrap();
+        eventually("it is stopped", || {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+            stat.rsplit(") ").next().unwrap().starts_with('T').then_some(())
+        })
+        .await;
+        screen.gives_back().await;
+        signal(&screen.child, rustix::process::Signal::CONT);
+    }
+    // The heading, which a screen that goes on draws once.
+    screen.shows("PROCESSED").await;
+    screen.press("q");
     assert_eq!(screen.ended().await, Some(0));
     daemon.stop().await;
 }

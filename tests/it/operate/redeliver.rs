@@ -20,13 +20,15 @@ async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
 
     let range = ["replay", "--channel", "c0", "--sink", "hook", "--from", "5", "--to", "20"];
     let told = setup.tell(&range).await;
-    assert!(String::from_utf8_lossy(&told.out).ends_with("16 events in all\n"), "{told:?}");
+    let said = String::from_utf8_lossy(&told.out);
+    assert_eq!(said, "16 events, from 5 to 20, are on their way to hook\n", "{told:?}");
     daemon.until("they arrive again", |_| receiver.received() == 46).await;
     let beyond = setup.tell(&["replay", "--channel", "c0", "--sink", "hook", "--from", "31", "--to", "40"]).await;
     assert!(beyond.code == Some(1) && beyond.errors.contains("channel c0 has no event from 31 to 40"), "{beyond:?}");
-    assert_eq!(
-        setup.tell(&["replay", "--channel", "c0", "--sink", "gone", "--from", "1", "--to", "2"]).await.code,
-        Some(64)
+    let gone = setup.tell(&["replay", "--channel", "c0", "--sink", "gone", "--from", "1", "--to", "2"]).await;
+    assert!(
+        gone.code == Some(64) && gone.errors.contains("gone is no sink of channel c0, whose sinks are: "),
+        "{gone:?}"
     );
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), cursors);
     let log = daemon.stop().await;
@@ -62,4 +64,24 @@ async fn a_redelivery_that_was_asked_for_outlasts_a_crash() {
     let mut again = offsets(&receiver.delivered()).split_off(4);
     again.sort_unstable();
     assert_eq!(again, [2, 3]);
+}
+
+#[tokio::test]
+async fn where_the_sink_has_not_come_so_far_nothing_is_delivered_again() {
+    let simulator = service(&[PROVED; 30]).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 7);
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| setup.lines() == 30 && receiver.received() == 30).await;
+    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", 30)).await;
+    receiver.always(Some(Reply::Refuse(503, None)));
+    simulator.publish(0, 10);
+    daemon.until("the other sink has them", |_| setup.lines() == 40).await;
+
+    let told = setup.tell(&["replay", "--channel", "c0", "--sink", "hook", "--from", "1", "--to", "40"]).await;
+    assert_eq!((told.code, told.out), (Some(64), Vec::new()));
+    let said = "sink hook of channel c0 has come as far as 30, and gets what is above in order: nothing is delivered";
+    assert!(told.errors.contains(said), "{}", told.errors);
+    assert!(setup.tell(&["cursor", "show", "--json"]).await.each("owed").iter().all(|owed| *owed == 0));
+    daemon.stop().await;
 }

@@ -196,7 +196,7 @@ impl Action {
             }
             What::Drop => {
                 let reason = Some(reason.clone()).filter(|_| offset.is_none());
-                let request = DropQuarantined { channel: channel.clone(), offsets, reason };
+                let request = DropQuarantined { channel: channel.clone(), offsets, reason, all: false };
                 let dropped = link.ask_for(browser, &request).await?.len() as u64;
                 Ok(format!("Dropped: {}.", events(dropped)))
             }

@@ -16,6 +16,7 @@ const LONGEST_NAME: usize = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,
+    Suspend,
     End,
 }
 
@@ -98,6 +99,7 @@ impl Model {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if is_control => return Then::End,
+            KeyCode::Char('z') if is_control => return Then::Suspend,
             _ if self.is_typing => self.typed(key.code),
             KeyCode::Char('q') => return Then::End,
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left | KeyCode::Char('h') => self.back(),

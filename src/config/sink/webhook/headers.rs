@@ -34,7 +34,10 @@ pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
 
 fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
     let value = match table.key.name() {
-        "headers" => table.quoted(key, value),
+        "headers" => {
+            table.hide(key);
+            table.quoted(key, value)
+        }
         _ => table.secret_file(key, value),
     };
     let name = check_name(key, others).map_err(|message| table.wrong(key, message));

@@ -17,11 +17,11 @@ pub(super) fn read(sink: &Section<'_>) -> Reading<OAuth2> {
     let token_url = table.optional("token_url", http_url);
     let client_id = table.optional("client_id", visible);
     let client_secret = table.secret("client_secret", |text| visible(text).map(Secret::new));
-    let credentials = table.or("credentials", word, Credentials::default());
     let (scope, audience) = (table.optional("scope", visible), table.optional("audience", visible));
     if !sink.is_table("oauth2") {
         return Ok(None);
     }
+    let credentials = table.or("credentials", word, Credentials::default().into());
     let token_url = token_url.and_then(|url| url.ok_or_else(|| table.missing("token_url")));
     let client_id = client_id.and_then(|id| id.ok_or_else(|| table.missing("client_id")));
     let client_secret = client_secret.and_then(|secret| secret.ok_or_else(|| table.missing("client_secret")));
