@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! * **TLS is checked.** Where TLS is used, the server shows a certificate of the system's authorities, or of the operator's
-//!   alone.
+//!   alone. Where the operator names authorities or a client certificate, nothing goes over a network without TLS, unless
+//!   the address says `sslmode=disable`.
 //! * **No answer is an answer.** A server that says nothing for [`ANSWER_TIMEOUT`] is taken for dead.
 //! * **Secrets are silent.** No error and no `Debug` shows a password or a key.
 //!
@@ -56,6 +57,13 @@ impl ServerSettings {
         let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
         format!("{database} on {}", hosts.join(","))
     }
+
+    /// Whether the operator asks for TLS by more than the address, which may leave it to the server.
+    fn requires_tls(&self) -> bool {
+        let by_network = self.config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_)));
+        let is_named = self.authorities.is_some() || self.identity.is_some();
+        by_network && is_named && self.config.get_ssl_mode() == SslMode::Prefer
+    }
 }
 
 /// A URL alone.
@@ -97,9 +105,13 @@ impl Connector {
     /// # Errors
     /// If no certificate can be checked.
     pub fn new(server: &ServerSettings) -> Result<Self, rustls::Error> {
-        let is_used = server.config.get_ssl_mode() != SslMode::Disable;
+        let mut config = server.config.clone();
+        if server.requires_tls() {
+            config.ssl_mode(SslMode::Require);
+        }
+        let is_used = config.get_ssl_mode() != SslMode::Disable;
         let tls = http::server_tls(server.authorities.as_ref(), server.identity.as_ref(), is_used)?;
-        Ok(Self { config: server.config.clone(), tls: MakeRustlsConnect::new(tls) })
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls) })
     }
 
     /// A new connection.

@@ -4,8 +4,22 @@ use std::str::FromStr;
 
 use super::files::{explain_pem, read_pem};
 use super::section::{Reading, Reported, Section, all};
-use crate::http::{Authorities, Identity, certificates, private_key};
+use crate::http::{Authorities, Identity, certificates, private_key, root_cause};
 use crate::postgres::ServerSettings;
+
+const ADDRESS: &str =
+    "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\"";
+
+/// Options of libpq that have another place here, and what is said of each.
+const OPTIONS: [(&str, &str); 4] = [
+    (
+        "sslmode",
+        "must have sslmode disable, prefer or require: where TLS is used, the certificate is always checked in full",
+    ),
+    ("sslrootcert", "must not have sslrootcert; set ca_file"),
+    ("sslcert", "must not have sslcert; set client_certificate_file"),
+    ("sslkey", "must not have sslkey; set client_key_file"),
+];
 
 /// `url` or `url_file`, and what TLS needs; without hosts where neither is set.
 pub(super) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Reported> {
@@ -23,14 +37,17 @@ pub(super) fn check_url(section: &Section<'_>, server: &ServerSettings) -> Resul
 
 fn read_url(section: &Section<'_>) -> Result<tokio_postgres::Config, Reported> {
     let server: Reading<_> = section.secret("url", |text| {
-        let server = tokio_postgres::Config::from_str(text.trim());
-        let server = server.ok().filter(|server| !server.get_hosts().is_empty());
-        server.ok_or_else(|| {
-            "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\""
-                .to_owned()
-        })
+        let server = tokio_postgres::Config::from_str(text.trim()).map_err(|error| unreadable(&error))?;
+        if server.get_hosts().is_empty() { Err(ADDRESS.to_owned()) } else { Ok(server) }
     });
     Ok(server?.unwrap_or_default())
+}
+
+/// Why an address cannot be used. Only what the client says of an option has no secret in it.
+fn unreadable(error: &tokio_postgres::Error) -> String {
+    let said = root_cause(error);
+    let instead = |(option, instead): &(&str, &'static str)| said.ends_with(&format!("`{option}`")).then_some(*instead);
+    OPTIONS.iter().find_map(instead).unwrap_or(ADDRESS).to_owned()
 }
 
 /// `client_certificate_file` and `client_key_file`.

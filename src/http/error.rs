@@ -36,9 +36,13 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
 
 /// What to look at after an error that says no more than what happened; or nothing.
 pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
+    use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     match find(error) {
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => "; is its authority in ca_file?",
-        Some(rustls::Error::InvalidCertificate(CertificateError::Expired)) => "; it has to be renewed",
+        Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => "; is its authority in ca_file?",
+        Some(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => "; it has to be renewed",
+        Some(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+            "; name it as its certificate does"
+        }
         None if find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) => {
             "; does it run, and is its address right?"
         }

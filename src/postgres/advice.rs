@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use rustls::Error as TlsError;
+use rustls::{CertificateError, Error as TlsError};
 use tokio_postgres::error::SqlState;
 
 use super::ServerSettings;
@@ -29,7 +29,11 @@ fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> Stri
     match *code {
         SqlState::INVALID_PASSWORD => format!("correct the password of role {role} in {at}.url"),
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
-            format!("let role {role} log in from here: create role, pg_hba.conf")
+            let certificate = match server.identity {
+                None => format!("if it asks for a client certificate, set {at}.client_certificate_file"),
+                Some(_) => format!("if it asks for a client certificate, that must be one of the name {role}"),
+            };
+            format!("let role {role} log in from here: create role, pg_hba.conf; {certificate}")
         }
         SqlState::INVALID_CATALOG_NAME => {
             format!("as a superuser run: create database \"{database}\" owner \"{role}\";")
@@ -54,11 +58,26 @@ fn advice_on_connecting(error: &(dyn Error + 'static), at: &str) -> String {
         format!(
             "turn TLS on there (ssl = on), or say sslmode=disable in {at}.url where the network between is your own"
         )
-    } else if http::find::<TlsError>(error).is_some() {
-        format!("name the authority of its certificate in {at}.ca_file, and its host as the certificate has it")
+    } else if let Some(error) = http::find(error) {
+        advice_on_tls(error, at)
     } else if words.contains("does not allow writes") {
         format!("no host of {at}.url is the primary: name that too")
     } else {
         format!("check host and port in {at}.url, and what stands between")
+    }
+}
+
+/// What to do where we do not take the server's certificate, or the server does not take ours.
+fn advice_on_tls(error: &TlsError, at: &str) -> String {
+    use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext};
+    match error {
+        TlsError::AlertReceived(_) => {
+            format!("the server refuses: let {at}.client_certificate_file be one that its ssl_ca_file has issued")
+        }
+        TlsError::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
+            format!("name its host in {at}.url as its certificate has it")
+        }
+        TlsError::InvalidCertificate(Expired | ExpiredContext { .. }) => "its certificate has to be renewed".to_owned(),
+        _ => format!("name the authority of its certificate in {at}.ca_file"),
     }
 }

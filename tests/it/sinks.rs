@@ -8,5 +8,6 @@ mod nats;
 mod receivers;
 mod samples;
 mod stdout;
+mod streams;
 mod tables;
 mod webhooks;

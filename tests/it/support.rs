@@ -44,8 +44,8 @@ pub(crate) use files::{Files, place};
 #[cfg(feature = "kafka")]
 pub(crate) use kafka::{Broker, PASSWORD, Record, Topic, USER};
 pub(crate) use mount::{Mount, fill};
-pub(crate) use nats::{Message as Published, Nats, STREAM};
-pub(crate) use postgres::{Database, Pooler, Server};
+pub(crate) use nats::{Message as Published, Nats, Operator, STREAM};
+pub(crate) use postgres::{Database, Pooler, ROLE, Server};
 pub(crate) use programs::{programs, run};
 pub(crate) use prometheus::Prometheus;
 pub(crate) use proxy::ForwardProxy;

@@ -98,7 +98,8 @@ fn read_login(sink: &Section<'_>) -> Result<Login, Reported> {
 
 fn credentials(text: &str) -> Result<String, String> {
     if text.contains("BEGIN NATS USER JWT") && text.contains("BEGIN USER NKEY SEED") {
-        return Ok(text.to_owned());
+        // The client wants an end of each line, and that of the last one is not read.
+        return Ok(format!("{text}\n"));
     }
     Err("must hold a user's JWT and its NKEY seed, as `nsc generate creds` writes them".to_owned())
 }

@@ -104,7 +104,7 @@ impl Lane {
         let Shared { server, settings, instance } = shared;
         for _ in 0..CLAIMS {
             let stream = stream(shared).await?;
-            let last = server.last(&self.subject).await.map_err(|failure| server.error(failure))?;
+            let last = server.last(&self.subject).await.map_err(|failure| server.error_in("reading", failure))?;
             let (sequence, position) = match last {
                 None => (0, Position { prior: self.position.highest(), ..Position::default() }),
                 Some(last) => {
@@ -150,7 +150,7 @@ impl Lane {
                     return Ok(());
                 }
                 Err(Failure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {}
-                Err(failure) => return Err(server.error(failure)),
+                Err(failure) => return Err(server.error_in("claiming a lane in", failure)),
             }
         }
         Err(SinkError::away("others claim this lane again and again: does a second channeld use this sink?".to_owned()))
@@ -162,7 +162,9 @@ impl Lane {
         let mut found = BTreeSet::new();
         loop {
             let next = shared.server.next(sequence, &filter).await;
-            let Some(message) = next.map_err(|failure| shared.server.error(failure))? else { return Ok(found) };
+            let Some(message) = next.map_err(|failure| shared.server.error_in("reading", failure))? else {
+                return Ok(found);
+            };
             found.extend(offset_of(&message.headers, self.identity.channel.id, &self.identity.sink));
             sequence = message.sequence + 1;
         }
@@ -185,12 +187,15 @@ fn fenced(stream: &Facts, sequence: u64, settings: &NatsSettings) -> HeaderMap {
 async fn stream(shared: &Shared) -> Result<Facts, SinkError> {
     let Shared { server, settings, .. } = shared;
     let version = version(shared).await?;
-    let failed = |failure| server.error(failure);
-    let mut found = server.stream::<Stream>().await.map_err(failed)?;
+    let looked = |failure| server.error_in("looking at", failure);
+    let mut found = server.stream::<Stream>().await.map_err(looked)?;
     if found.is_none() && settings.create {
-        server.create(&stream::wanted(settings, &version)).await.map_err(failed)?;
+        server
+            .create(&stream::wanted(settings, &version))
+            .await
+            .map_err(|failure| server.error_in("making", failure))?;
         info!(stream = %settings.stream, "stream made");
-        found = server.stream::<Stream>().await.map_err(failed)?;
+        found = server.stream::<Stream>().await.map_err(looked)?;
     }
     let using = || format!("using the stream {}", settings.stream);
     let found = found.ok_or_else(|| misconfigured(&using(), MISSING))?;
@@ -202,7 +207,7 @@ pub(super) async fn probe(shared: &Shared) -> Result<String, SinkError> {
     let Shared { server, settings, .. } = shared;
     let version = version(shared).await?;
     let using = || format!("using the stream {}", settings.stream);
-    match server.stream::<Stream>().await.map_err(|failure| server.error(failure))? {
+    match server.stream::<Stream>().await.map_err(|failure| server.error_in("looking at", failure))? {
         None if settings.create => {
             let name = &settings.stream;
             Ok(format!(

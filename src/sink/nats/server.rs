@@ -36,7 +36,7 @@ pub(super) const DUPLICATE: u64 = 10201;
 /// A message of the batch did not arrive, or none did for too long.
 const INCOMPLETE: u64 = 10176;
 /// The stream takes no batches, any more.
-const BATCHES_DISABLED: u64 = 10174;
+pub(super) const BATCHES_DISABLED: u64 = 10174;
 pub(super) const NO_STREAM: u64 = 10059;
 const NO_MESSAGE: u64 = 10037;
 const NAME_IN_USE: u64 = 10058;
@@ -146,6 +146,9 @@ impl Server {
         // It gives up by itself after the timeout at each server.
         options.connect(addresses).await.map_err(|error| {
             let root = http::reason(&error);
+            if let Some(refusal) = http::find(&error) {
+                return set_up(format!("TLS cannot be set up: {root}{}", self.advice(refusal)));
+            }
             match error.kind() {
                 ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
                     set_up(format!("it does not let us in ({root}): check the credentials, user, password or token"))
@@ -154,6 +157,17 @@ impl Server {
                 _ => SinkError::away(format!("{servers} cannot be reached: {root}")),
             }
         })
+    }
+
+    /// What to look at where we do not take a server's certificate, or the server does not take ours.
+    fn advice(&self, error: &rustls::Error) -> &'static str {
+        match (error, &self.settings.identity) {
+            (rustls::Error::AlertReceived(_), None) => {
+                "; does it ask for a client certificate (client_certificate_file)?"
+            }
+            (rustls::Error::AlertReceived(_), Some(_)) => "; does it know the authority of client_certificate_file?",
+            (error, _) => http::advice(error),
+        }
     }
 
     fn tls(&self) -> Result<ClientConfig, rustls::Error> {
@@ -251,13 +265,26 @@ impl Server {
         }
     }
 
+    /// That there is no answer, and what the server has said meanwhile: a request that the user may not make is not answered.
     fn timed_out(&self) -> Failure {
-        Failure::Unanswered(format!("no answer within {:?}", self.settings.timeout))
+        let said = lock(&self.trouble).take().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        Failure::Unanswered(format!("no answer within {:?}{said}", self.settings.timeout))
     }
 
-    /// What follows from a failure, where nothing special does. A refusal is taken for the event's own fault where it is not
-    /// known to be something else's.
-    pub(super) fn error(&self, failure: Failure) -> SinkError {
+    /// What follows from a failure to publish an event, where nothing special does. A refusal is taken for the event's own
+    /// fault where it is not known to be something else's.
+    pub(super) fn error_of_event(&self, failure: Failure) -> SinkError {
+        let stream = &self.settings.stream;
+        self.error(failure, |said| SinkError::refused(format!("the stream {stream} refuses it: {said}")))
+    }
+
+    /// What follows from the failure of a request that is about no event.
+    pub(super) fn error_in(&self, doing: &str, failure: Failure) -> SinkError {
+        let stream = &self.settings.stream;
+        self.error(failure, |said| misconfigured(&format!("{doing} the stream {stream}"), &said))
+    }
+
+    fn error(&self, failure: Failure, refused: impl FnOnce(String) -> SinkError) -> SinkError {
         let stream = &self.settings.stream;
         match failure {
             Failure::Unanswered(message) => SinkError::away(message),
@@ -274,7 +301,7 @@ impl Server {
                         &format!("publishing to the stream {stream}"),
                         &format!("{said}: give the stream or the account more room"),
                     ),
-                    _ => SinkError::refused(format!("the stream {stream} refuses it: {said}")),
+                    _ => refused(said),
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use tokio_postgres::error::SqlState;
 
+use crate::http;
 use crate::postgres::{DatabaseError, ServerSettings, advice_on_standby, advised};
 use crate::sink::SinkError;
 
@@ -25,9 +26,12 @@ impl Failure {
     /// There is no connection, or it was lost.
     pub(super) fn of_connection(error: &DatabaseError, server: &ServerSettings, at: &str) -> Self {
         let message = advised(error, server, at);
-        match code(error) {
-            Some(code) if is_for_an_operator(code) => Self::Operator(message),
-            _ => Self::Database(message),
+        // Certificates stay as they are until an operator changes them.
+        let is_certificate = http::find::<rustls::Error>(error).is_some();
+        if is_certificate || code(error).is_some_and(is_for_an_operator) {
+            Self::Operator(message)
+        } else {
+            Self::Database(message)
         }
     }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use super::{read, shipped};
-use crate::support::{Daemon, Database, run, skip};
+use crate::support::{Daemon, Database, LONGEST_WAIT, programs, run, skip};
 
 /// Where `.ci/run` puts the linters.
 fn tools() -> PathBuf {
@@ -158,6 +159,18 @@ fn verified(directory: &Path) -> usize {
     lines.matches(r#""verification":{"status":"verified""#).count()
 }
 
+/// The environment of one of the trial's services.
+fn environment<'c>(compose: &'c str, service: &str) -> BTreeMap<&'c str, &'c str> {
+    let (_, service) = compose.split_once(&format!("\n  {service}:\n")).unwrap();
+    let (_, environment) = service.split_once("\n    environment:\n").unwrap();
+    let environment = environment.lines().take_while(|line| line.starts_with("      "));
+    environment
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .map(|line| line.trim().split_once(": ").unwrap())
+        .map(|(name, value)| (name, value.trim_matches('"')))
+        .collect()
+}
+
 #[tokio::test]
 async fn the_trial_reads_the_service_that_it_simulates() {
     let (service, directory) = (Service::start(), tempfile::tempdir().unwrap());
@@ -172,14 +185,7 @@ async fn the_instances_of_the_trial_share_its_channels_and_one_that_is_killed_is
     let Some(database) = Database::new().await else { return };
     let (service, directories) = (Service::start(), [(); 3].map(|()| tempfile::tempdir().unwrap()));
     let compose = read("compose.yaml");
-    let (_, instances) = compose.split_once("\n  instances:\n").unwrap();
-    let (_, environment) = instances.split_once("\n    environment:\n").unwrap();
-    let environment = environment.lines().take_while(|line| line.starts_with("      "));
-    let said: BTreeMap<_, _> = environment
-        .filter(|line| !line.trim_start().starts_with('#'))
-        .map(|line| line.trim().split_once(": ").unwrap())
-        .map(|(name, value)| (name, value.trim_matches('"')))
-        .collect();
+    let said = environment(&compose, "instances");
     assert!(said["CHANNELD_STATE__URL"].starts_with("postgresql://channeld@postgres/"), "{said:?}");
     let mut daemons: Vec<_> = directories
         .iter()
@@ -207,4 +213,37 @@ async fn the_instances_of_the_trial_share_its_channels_and_one_that_is_killed_is
     for daemon in daemons {
         daemon.stop().await;
     }
+}
+
+#[tokio::test]
+async fn the_warehouse_of_the_trial_has_a_row_an_event_and_is_asked_as_its_file_says() {
+    let Some(database) = Database::new().await else { return };
+    if !programs(&["psql"]) {
+        return;
+    }
+    let (service, directory) = (Service::start(), tempfile::tempdir().unwrap());
+    let compose = read("compose.yaml");
+    let said = environment(&compose, "warehouse");
+    assert!(said["CHANNELD_SINKS__WAREHOUSE__URL"].starts_with("postgresql://channeld@postgres/"), "{said:?}");
+    let mut elsewhere = trial(&service, directory.path());
+    elsewhere.extend(said.iter().map(|(name, value)| (*name, OsString::from(value))));
+    elsewhere.insert("CHANNELD_SINKS__WAREHOUSE__URL", database.url().into());
+    let mut daemon = Daemon::run_in(&["run"], &shipped("trial.toml"), &[], &elsewhere);
+    let (_, question) = compose.split_once("psql -U channeld -c '").unwrap();
+    let (question, _) = question.split_once('\'').unwrap();
+    let rows = async |what: &str| {
+        let rows = database.try_query(&format!("select from events where {what}")).await;
+        rows.map_or(0, |rows| rows.len())
+    };
+    let deadline = Instant::now() + LONGEST_WAIT;
+    for channel in ["settlements", "treasury"] {
+        while rows(&format!("channel = '{channel}' and verification = 'verified'")).await < 100 {
+            assert!(Instant::now() < deadline, "the events of {channel} do not arrive: {}", daemon.log().0);
+            daemon.until("it runs", |_| true).await;
+        }
+    }
+    daemon.stop().await;
+    assert!(verified(directory.path()) > 100, "the file has its own too");
+    let shown = database.psql(question);
+    assert!(shown.len() == 20 && shown.iter().any(|row| row.ends_with("|verified")), "{shown:?}");
 }

@@ -3,21 +3,16 @@
 //! The broker is Apache's own, and what is there is read by a client of another language than ours.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
 
-use channeld::simulator::{Options, Simulator};
-use rand::Rng;
+use channeld::simulator::Simulator;
 
-use super::nats::{late, service};
-use crate::support::{Broker, Record, Setup, Topic, deliverable, everything, random};
+use super::streams::{self, Stream};
+use crate::support::{Broker, Mount, Record, Relay, Setup, Topic, deliverable};
 
 mod content;
 mod instances;
 mod topics;
-
-/// Events, and kills.
-const SAMPLE: (u64, usize) = (600, 8);
-const FULL: (u64, usize) = (6_000, 25);
 
 fn setup(simulator: &Simulator, topic: &Topic) -> Setup {
     Setup::reading(simulator).producing(1, topic, &topic.broker.address()).with("api.page_limit", 50)
@@ -42,69 +37,72 @@ fn assert_whole(topic: &Topic, simulator: &Simulator, late: &[i64]) {
     assert_eq!(offsets, deliverable(simulator, 0), "each exactly once");
 }
 
+impl Stream for Topic {
+    const SINK: &str = "log";
+    const TIMEOUT: &str = "1s";
+
+    fn address(&self) -> SocketAddr {
+        self.broker.address()
+    }
+
+    fn beside(&self, setup: Setup, address: SocketAddr) -> Setup {
+        setup.and_producing(self, &address)
+    }
+
+    async fn count(&self) -> usize {
+        self.count()
+    }
+
+    async fn until_count(&self, count: usize) {
+        self.until_count(count).await;
+    }
+
+    async fn assert_whole(&self, simulator: &Simulator, late: &[i64]) {
+        assert_whole(self, simulator, late);
+    }
+
+    fn kill(&self) {
+        self.broker.kill();
+    }
+
+    fn run(&self) {
+        self.broker.run();
+    }
+}
+
+/// A broker of one test, with a relay before it.
+async fn relayed() -> Option<(Topic, Relay)> {
+    let before = async |address| {
+        let relay = Relay::before_address(address).await;
+        (relay.address(), relay)
+    };
+    let (broker, relay) = Broker::own(before).await?;
+    Some((broker.topic(), relay))
+}
+
 #[tokio::test]
 async fn killed_again_and_again_it_produces_each_event_once() {
     let Some(broker) = Broker::shared() else { return };
-    let topic = broker.topic();
-    let (events, kills) = if everything() { FULL } else { SAMPLE };
-    let simulator = service(events).await;
-    let (late, mut random) = (late(&simulator), random(51));
-    let mut unproved = late.clone();
-    let setup = setup(&simulator, &topic);
-    for kill in 1..=kills {
-        let daemon = setup.start();
-        let all = deliverable(&simulator, 0).len();
-        let done = topic.count();
-        let share = (all - done).div_ceil(kills - kill + 2).max(1);
-        topic.until_count((done + random.random_range(1..=2 * share)).min(all)).await;
-        daemon.kill().await;
-        for _ in 0..unproved.len().div_ceil(kills - kill + 1) {
-            simulator.prove(0, unproved.swap_remove(random.random_range(0..unproved.len())));
-        }
-    }
-    assert!(unproved.is_empty() && !late.is_empty());
-    let mut daemon = setup.start();
-    daemon.until_logged("channel started").await;
-    topic.until_count(deliverable(&simulator, 0).len()).await;
-    daemon.stop().await;
-    assert_whole(&topic, &simulator, &late);
+    streams::killed_again_and_again(&broker.topic()).await;
 }
 
 #[tokio::test]
 async fn a_broker_that_is_restarted_or_away_has_each_event_once_and_holds_up_no_other_sink() {
-    let Some((broker, ())) = Broker::own(async |address| (address, ())).await else { return };
-    let topic = broker.topic();
-    let simulator = service(SAMPLE.0).await;
-    let (late, mut random) = (late(&simulator), random(52));
-    let setup = Setup::reading(&simulator).and_producing(&topic, &broker.address());
-    let setup = setup.with("channels.c0.sinks", vec!["file", "log"]).with("sinks.log.give_up_after", "1s");
-    let setup = setup.with("api.page_limit", 20).with("sinks.log.timeout", "2s");
-    let mut daemon = setup.start();
-    daemon.until_logged("channel started").await;
-    for _ in 0..2 {
-        let done = topic.count();
-        topic.until_count((done + random.random_range(1..100)).min(deliverable(&simulator, 0).len())).await;
-        broker.kill();
-        broker.run();
-    }
-    for offset in &late {
-        simulator.prove(0, *offset);
-    }
-    topic.until_count(deliverable(&simulator, 0).len()).await;
-
-    broker.kill();
-    simulator.publish(0, 50);
-    daemon.until("the file has all", |_| setup.lines() == deliverable(&simulator, 0).len()).await;
-    let began = Instant::now();
-    daemon.until("longer than an event is offered", |_| began.elapsed() > Duration::from_millis(2_500)).await;
-    broker.run();
-    topic.until_count(deliverable(&simulator, 0).len()).await;
-    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event was given up");
-    daemon.stop().await;
-    assert_whole(&topic, &simulator, &late);
+    let Some(broker) = Broker::own_in(&std::env::temp_dir()) else { return };
+    streams::restarted_in_the_middle(&broker.topic()).await;
+    streams::away(&broker.topic()).await;
 }
 
-/// A service whose events all have their proofs.
-async fn proved(events: u64) -> Simulator {
-    Simulator::start(Options { events, ..Options::default() }).await.unwrap()
+#[tokio::test]
+async fn answers_that_are_lost_repeat_no_event() {
+    let Some((topic, relay)) = relayed().await else { return };
+    streams::answers_lost(&topic, &relay).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_waited_for_and_holds_up_no_other_sink() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mount) = Mount::new(directory.path().join("small"), "128m") else { return };
+    let Some(broker) = Broker::own_in(&mount.at) else { return };
+    streams::disk_full(&broker.topic(), &mount).await;
 }

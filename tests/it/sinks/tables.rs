@@ -14,6 +14,7 @@ mod instances;
 mod kills;
 mod poison;
 mod search;
+mod tls;
 
 /// Longer than this takes: proofs come when a test says so.
 const NEVER: Duration = Duration::from_secs(1_000_000);

@@ -124,9 +124,16 @@ impl Broker {
         }
         let ports = Ports::new();
         let (advertised, relay) = before(ports.relayed).await;
-        let directory = tempfile::tempdir().unwrap();
-        let broker = Self::in_directory(directory.path().to_owned(), Some(directory), ports, Some(advertised));
-        Some((Arc::new(broker), relay))
+        Some((Arc::new(Self::temporary(tempfile::tempdir().unwrap(), ports, Some(advertised))), relay))
+    }
+
+    /// A broker of one test, with its data in a directory.
+    pub(crate) fn own_in(directory: &Path) -> Option<Arc<Self>> {
+        is_there().then(|| Arc::new(Self::temporary(tempfile::tempdir_in(directory).unwrap(), Ports::new(), None)))
+    }
+
+    fn temporary(directory: TempDir, ports: Ports, relay: Option<SocketAddr>) -> Self {
+        Self::in_directory(directory.path().to_owned(), Some(directory), ports, relay)
     }
 
     fn in_directory(directory: PathBuf, own: Option<TempDir>, ports: Ports, relay: Option<SocketAddr>) -> Self {

@@ -1,10 +1,7 @@
-//! A NATS server of the tests' own, in a temporary directory.
+//! NATS servers of the tests' own, in temporary directories: one, or three that keep a stream together.
 
-use std::fs;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -14,8 +11,13 @@ use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
 use super::{Setup, skip};
 
 mod client;
+mod operator;
+mod server;
+
+pub(crate) use operator::Operator;
 
 use client::Client;
+use server::Server;
 
 /// The stream that tests use.
 pub(crate) const STREAM: &str = "events";
@@ -23,12 +25,9 @@ pub(crate) const STREAM: &str = "events";
 /// So briefly a stream knows the ids of messages, in nanoseconds: what is exactly once is so without them.
 const SHORTEST_WINDOW: u64 = 100_000_000;
 
-/// A server with JetStream. It ends with the test process, or earlier when it is dropped.
+/// Servers with JetStream. They end with the test process, or earlier when this is dropped.
 pub(crate) struct Nats {
-    directory: TempDir,
-    address: SocketAddr,
-    /// The shell that stops the server when its input ends.
-    keeper: Mutex<Option<Child>>,
+    servers: Vec<Server>,
     /// How a client of the tests logs in.
     login: Value,
 }
@@ -52,14 +51,6 @@ impl Message {
     }
 }
 
-/// The program; nothing where it is not on this machine.
-fn program() -> Option<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin/nats-server");
-    let found = own.exists().then_some(own);
-    let system = || Command::new("nats-server").arg("--version").output().is_ok().then(|| "nats-server".into());
-    found.or_else(system)
-}
-
 impl Nats {
     /// A server, or nothing where there is no program, and the test is skipped.
     pub(crate) fn start() -> Option<Self> {
@@ -68,63 +59,101 @@ impl Nats {
 
     /// With further lines of configuration, and what a client says of itself to be let in.
     pub(crate) fn start_with(lines: &str, login: Value) -> Option<Self> {
-        if program().is_none() {
+        Self::of(vec![(tempfile::tempdir().unwrap(), lines.to_owned())], login)
+    }
+
+    /// With its data in a directory.
+    pub(crate) fn start_in(directory: &Path) -> Option<Self> {
+        Self::of(vec![(tempfile::tempdir_in(directory).unwrap(), String::new())], json!({}))
+    }
+
+    /// Three servers, called 0, 1 and 2.
+    pub(crate) fn cluster() -> Option<Self> {
+        let addresses = server::free_addresses(3);
+        let routes: Vec<_> = addresses.iter().map(|address| format!("\"nats://{address}\"")).collect();
+        let lines = |(number, address): (usize, &SocketAddr)| {
+            let routes = routes.join(", ");
+            let cluster = format!("cluster {{ name: tests, listen: \"{address}\", routes: [{routes}] }}");
+            (tempfile::tempdir().unwrap(), format!("server_name: \"{number}\"\n{cluster}"))
+        };
+        Self::of(addresses.iter().enumerate().map(lines).collect(), json!({}))
+    }
+
+    fn of(servers: Vec<(TempDir, String)>, login: Value) -> Option<Self> {
+        if server::program().is_none() {
             skip("nats-server, which .ci/run puts into target/tools");
             return None;
         }
-        let directory = tempfile::tempdir().unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let store = directory.path().join("jetstream").display().to_string();
-        let text = format!("listen: \"{address}\"\njetstream {{ store_dir: {store:?} }}\n{lines}\n");
-        fs::write(directory.path().join("nats.conf"), text).unwrap();
-        let server = Self { directory, address, keeper: Mutex::default(), login };
-        server.run();
-        Some(server)
+        let servers: Vec<_> = servers.into_iter().map(|(directory, lines)| Server::new(directory, &lines)).collect();
+        servers.iter().for_each(Server::run);
+        Some(Self { servers, login })
     }
 
-    /// Starts it on the data that is there, and waits until it listens.
-    pub(crate) fn run(&self) {
-        let mut keeper = Command::new("sh");
-        // The server ends with its keeper's input, which ends with this process, however that ends.
-        let script = "\"$0\" -c \"$1\" & read -r end; kill -KILL $!; wait";
-        keeper.arg("-c").arg(script).arg(program().unwrap()).arg(self.directory.path().join("nats.conf"));
-        let log = fs::File::options().create(true).append(true).open(self.directory.path().join("log")).unwrap();
-        keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
-        *self.keeper.lock().unwrap() = Some(keeper.spawn().unwrap());
-        let deadline = Instant::now() + LONGEST_WAIT;
-        while std::net::TcpStream::connect(self.address).is_err() {
-            assert!(Instant::now() < deadline, "the server does not start: {}", self.log());
-            std::thread::sleep(LOOK_AGAIN);
-        }
-    }
-
-    /// Kills it.
-    pub(crate) fn kill(&self) {
-        let Some(mut keeper) = self.keeper.lock().unwrap().take() else { return };
-        drop(keeper.stdin.take());
-        keeper.wait().unwrap();
-    }
-
+    /// The address of the first server.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.servers[0].address
     }
 
-    fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    /// The addresses of all, as the sink is told them.
+    pub(crate) fn url(&self) -> String {
+        let urls: Vec<_> = self.servers.iter().map(|server| format!("nats://{}", server.address)).collect();
+        urls.join(",")
+    }
+
+    /// Kills the first server.
+    pub(crate) fn kill(&self) {
+        self.kill_one(0);
+    }
+
+    /// Starts the first server again.
+    pub(crate) fn run(&self) {
+        self.run_one(0);
+    }
+
+    pub(crate) fn kill_one(&self, number: usize) {
+        self.servers[number].kill();
+    }
+
+    pub(crate) fn run_one(&self, number: usize) {
+        self.servers[number].run();
+    }
+
+    /// The number of the server that leads the stream.
+    pub(crate) async fn leader(&self) -> usize {
+        let deadline = Instant::now() + LONGEST_WAIT;
+        loop {
+            let info = self.api(&format!("STREAM.INFO.{STREAM}"), json!({})).await;
+            if let Some(leader) = info["cluster"]["leader"].as_str().and_then(|name| name.parse().ok()) {
+                return leader;
+            }
+            assert!(Instant::now() < deadline, "the stream has no leader: {info}");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// The answer to a request of JetStream's API, once it answers.
     pub(crate) async fn api(&self, what: &str, request: Value) -> Value {
         let deadline = Instant::now() + LONGEST_WAIT;
         loop {
-            if let Ok(mut client) = Client::connect(self.address, &self.login).await
+            if let Some(mut client) = self.connect().await
                 && let Some(answer) = client.request(&format!("$JS.API.{what}"), &request.to_string()).await
             {
                 return serde_json::from_slice(&answer).unwrap();
             }
-            assert!(Instant::now() < deadline, "JetStream does not answer {what}: {}", self.log());
+            let log = || self.servers.iter().map(Server::log).collect::<String>();
+            assert!(Instant::now() < deadline, "JetStream does not answer {what}: {}", log());
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// A connection to a server that lives.
+    async fn connect(&self) -> Option<Client> {
+        for server in &self.servers {
+            if let Ok(client) = Client::connect(server.address, &self.login).await {
+                return Some(client);
+            }
+        }
+        None
     }
 
     /// Makes the tests' stream, but for these settings.
@@ -136,6 +165,21 @@ impl Nats {
         stream.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
         let made = self.api(&format!("STREAM.CREATE.{STREAM}"), stream).await;
         assert!(made["error"].is_null(), "{made}");
+    }
+
+    /// Has the stream forget the ids of messages as soon as it can, and asserts that all servers keep it.
+    pub(crate) async fn forget_ids(&self) {
+        let changed = self.change(json!({"duplicate_window": SHORTEST_WINDOW})).await;
+        assert_eq!(changed["config"]["num_replicas"], self.servers.len());
+    }
+
+    /// Changes these settings of the stream, and gives what it is then.
+    pub(crate) async fn change(&self, settings: Value) -> Value {
+        let mut config = self.api(&format!("STREAM.INFO.{STREAM}"), json!({})).await["config"].take();
+        config.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        let changed = self.api(&format!("STREAM.UPDATE.{STREAM}"), config).await;
+        assert!(changed["error"].is_null(), "{changed}");
+        changed
     }
 
     /// How many events the stream holds.
@@ -165,7 +209,7 @@ impl Nats {
 
     /// The events in the stream, in their order.
     pub(crate) async fn events(&self) -> Vec<Message> {
-        let mut client = Client::connect(self.address, &self.login).await.unwrap();
+        let mut client = self.connect().await.unwrap();
         let (mut events, mut next) = (Vec::new(), 1);
         loop {
             let request = json!({"seq": next, "next_by_subj": "channeld.>"}).to_string();
@@ -202,11 +246,5 @@ impl Setup {
             .with("sinks.bus.retry_wait", "20ms")
             .with("sinks.bus.retry_wait_max", "50ms")
             .with("sinks.bus.timeout", "2s")
-    }
-}
-
-impl Drop for Nats {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

@@ -1,6 +1,7 @@
 //! A PostgreSQL server of the tests' own, in a temporary directory.
 
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -20,14 +21,19 @@ use super::{Setup, run, skip};
 mod audit;
 mod pooler;
 mod standby;
+mod tls;
 
 pub(crate) use pooler::Pooler;
+pub(crate) use tls::ROLE;
 
 /// Where Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
 /// The server does not run as root. Debian's package makes this user.
 const USER: &str = "postgres";
+
+/// What each server is set to: at the end of its `postgresql.conf`, where the last line of a name holds.
+const SETTINGS: &str = "listen_addresses = ''\nfsync = off\nmax_connections = 200\n";
 
 /// A server. It ends with the test process, or earlier by [`stop`](Self::stop).
 pub(crate) struct Server {
@@ -141,6 +147,13 @@ impl Setup {
 impl Server {
     /// `None` where its programs are not on this machine.
     pub(crate) fn start() -> Option<Self> {
+        let server = Self::with_data()?;
+        server.run();
+        Some(server)
+    }
+
+    /// One that does not run yet.
+    fn with_data() -> Option<Self> {
         let versions = fs::read_dir(VERSIONS).ok()?.flatten();
         let programs = versions.map(|version| version.path().join("bin")).max()?;
         let server = Self::without_data(programs);
@@ -148,8 +161,14 @@ impl Server {
         let mut initdb = server.command("initdb");
         initdb.args(["-A", "trust", "--no-sync", "--locale=C", "-U", USER, "-D"]).arg(&data);
         assert!(initdb.stdout(Stdio::null()).status().unwrap().success());
-        server.run();
+        server.set(SETTINGS);
         Some(server)
+    }
+
+    /// Adds lines to its settings, which hold from the next start on.
+    fn set(&self, lines: &str) {
+        let mut settings = fs::File::options().append(true).open(self.data().join("postgresql.conf")).unwrap();
+        settings.write_all(lines.as_bytes()).unwrap();
     }
 
     /// One whose directory is empty.
@@ -169,8 +188,7 @@ impl Server {
     pub(crate) fn run(&self) {
         let mut keeper = self.command("sh");
         // The server ends with its keeper's input, which ends with this process, however that ends.
-        let script = "\"$0\" -D \"$1\" -k \"$1\" -c listen_addresses= -c fsync=off -c max_connections=200 & \
-                      read -r end; kill -INT $!; wait";
+        let script = "\"$0\" -D \"$1\" -k \"$1\" & read -r end; kill -INT $!; wait";
         keeper.arg("-c").arg(script).arg(self.programs.join("postgres")).arg(self.data());
         let log = fs::File::options().create(true).append(true).open(self.directory.path().join("log")).unwrap();
         keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);

@@ -41,15 +41,17 @@ impl Authority {
 
     /// Writes a certificate and its key.
     pub(crate) fn issue(&self, certificate: &Path, key: &Path) -> [String; 2] {
-        let (made, its_key) = self.make("channeld");
-        std::fs::write(certificate, made).unwrap();
-        std::fs::write(key, its_key).unwrap();
-        [certificate, key].map(|path| path.display().to_string())
+        self.issue_to("channeld", certificate, key)
     }
 
     /// Writes a certificate of a server called `localhost`, and its key.
     pub(crate) fn issue_server(&self, certificate: &Path, key: &Path) -> [String; 2] {
-        let (made, its_key) = self.make("localhost");
+        self.issue_to("localhost", certificate, key)
+    }
+
+    /// Writes a certificate of this name, and its key.
+    pub(crate) fn issue_to(&self, name: &str, certificate: &Path, key: &Path) -> [String; 2] {
+        let (made, its_key) = self.make(name);
         std::fs::write(certificate, made).unwrap();
         std::fs::write(key, its_key).unwrap();
         [certificate, key].map(|path| path.display().to_string())
@@ -57,7 +59,9 @@ impl Authority {
 
     fn make(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
         (certificate.pem(), key.serialize_pem())
     }
 

@@ -11,7 +11,7 @@ use crate::sink::nats::message::{
     BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, EXPECTED_SEQUENCE, EXPECTED_SUBJECT, Outgoing,
 };
 use crate::sink::nats::position::Position;
-use crate::sink::nats::server::{Ack, DUPLICATE, Failure, WRONG_SEQUENCE};
+use crate::sink::nats::server::{Ack, BATCHES_DISABLED, DUPLICATE, Failure, WRONG_SEQUENCE};
 use crate::sink::{Delivery, SinkError, Undelivered};
 
 /// The most bytes in one batch, unless one event has more. A server keeps a batch in memory until it ends.
@@ -165,7 +165,8 @@ impl Lane {
                     *there = all;
                     return Sent::Taken(size);
                 }
-                Err(Failure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {
+                // With the next claim the stream is looked at again: an operator may have changed it.
+                Err(Failure::Refused(refusal)) if [WRONG_SEQUENCE, BATCHES_DISABLED].contains(&refusal.err_code) => {
                     self.claim = None;
                     return Sent::Unclaimed;
                 }
@@ -173,7 +174,7 @@ impl Lane {
                     again = Some(sequence);
                 }
                 Err(failure) => {
-                    let error = shared.server.error(failure);
+                    let error = shared.server.error_of_event(failure);
                     if !matches!(error, SinkError::Refused { .. }) || size == 1 {
                         return Sent::Refused(0, error);
                     }
@@ -261,7 +262,7 @@ impl Lane {
                 (self.claim, self.in_doubt) = (Some(claim), None);
                 match taken {
                     Ok(_) => Sent::Taken(count),
-                    Err(failure) => Sent::Refused(count, shared.server.error(failure)),
+                    Err(failure) => Sent::Refused(count, shared.server.error_of_event(failure)),
                 }
             }
         }

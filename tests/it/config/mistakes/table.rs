@@ -172,6 +172,8 @@ const SINKS: &[(&str, &[&str])] = &[
     ),
     (r#"{"type": "postgres"}"#, &["sinks.out.url: is missing"]),
     (r#"{"type": "postgres", "url": "db"}"#, &["such as \"postgresql://channeld@db.internal/channeld\""]),
+    (r#"{"type": "postgres", "url": "postgresql://a@b/c?sslmode=verify-full"}"#, &["disable, prefer or require"]),
+    (r#"{"type": "postgres", "url": "postgresql://a@b/c?sslrootcert=/ca.pem"}"#, &["sinks.out.url", "set ca_file"]),
     (
         r#"{"type": "postgres", "url": "postgresql://a@b/c", "table": "A-B"}"#,
         &["lower-case letters, digits and _", "\"events\""],

@@ -4,8 +4,9 @@ use channeld::event::ChannelId;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{assert_whole, proved};
+use super::assert_whole;
 use crate::sinks::nats::content::notices;
+use crate::sinks::streams::proved;
 use crate::support::{Broker, Record, Scripted, Setup, Topic};
 
 /// What the tests' topic takes.

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{assert_whole, proved, setup};
+use super::{assert_whole, setup};
+use crate::sinks::streams::proved;
 use crate::support::{Broker, PASSWORD, Setup, Topic, USER, deliverable};
 
 /// Delivers everything there is.

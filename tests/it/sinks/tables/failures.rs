@@ -31,7 +31,7 @@ async fn trouble(setup: &Setup, sink: &str) -> (String, String) {
 }
 
 /// Waits until a sink's trouble says this.
-async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, words: &str) {
+pub(super) async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, words: &str) {
     let deadline = Instant::now() + crate::support::LONGEST_WAIT;
     loop {
         let (kind, said) = trouble(setup, sink).await;

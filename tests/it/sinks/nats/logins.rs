@@ -1,0 +1,137 @@
+//! Whom a server lets in: by a login, or by a certificate.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::stream::deliver_all;
+use super::{assert_whole, setup};
+use crate::sinks::streams::proved;
+use crate::support::{Authority, Nats, Operator, Setup};
+
+const PASSWORD: &str = "hunter2-of-a-test";
+
+/// What `check --connect` says, and whether all is well.
+async fn checked(setup: &Setup) -> (bool, String) {
+    setup.write();
+    let told = setup.tell(&["check", "--connect"]).await;
+    (told.code == Some(0), format!("{}{}", String::from_utf8_lossy(&told.out), told.errors))
+}
+
+/// A server lets in those who log in with these keys, and not those who do so with the same ones but for the last.
+async fn login(lines: &str, login: Value, wrong: &str, keys: &[(&str, &str)]) {
+    let Some(nats) = Nats::start_with(lines, login) else { return };
+    let simulator = proved(3).await;
+    let mut setup = setup(&simulator, nats.address());
+    setup.keep_secret(PASSWORD);
+    let (is_well, said) = checked(&setup).await;
+    assert!(!is_well && said.contains("it does not let us in"), "without a login: {said}");
+    for (key, value) in keys {
+        setup.set(&format!("sinks.bus.{key}"), *value);
+    }
+    let (key, _) = keys[keys.len() - 1];
+    setup.write_but(&format!("sinks.bus.{key}"), wrong);
+    let told = setup.tell(&["check", "--connect"]).await;
+    let said = format!("{}{}", String::from_utf8_lossy(&told.out), told.errors);
+    assert!(told.code != Some(0) && said.contains("it does not let us in"), "with a wrong one: {said}");
+    deliver_all(&nats, &setup, 3).await;
+    assert_whole(&nats, &simulator, &[]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_login_is_given_it_and_no_secret_shows() {
+    let (operator, directory) = (Operator::new(), tempfile::tempdir().unwrap());
+    let credentials = |name: &str, of: &Operator| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, of.credentials()).unwrap();
+        path.display().to_string()
+    };
+    let [right, wrong] = [credentials("right.creds", &operator), credentials("wrong.creds", &Operator::new())];
+    let of_user = format!("authorization {{ user: me, password: {PASSWORD:?} }}");
+    let of_token = format!("authorization {{ token: {PASSWORD:?} }}");
+    let of_operator = operator.lines();
+    let (user, token) = ([("user", "me"), ("password", PASSWORD)], [("token", PASSWORD)]);
+    let file = [("credentials_file", &*right)];
+    tokio::join!(
+        login(&of_user, json!({"user": "me", "pass": PASSWORD}), "another-password", &user),
+        login(&of_token, json!({"auth_token": PASSWORD}), "another-token", &token),
+        login(&of_operator, operator.login(), &wrong, &file),
+    );
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_do_is_said_by_its_name() {
+    let user = format!(
+        "user: me, password: {PASSWORD:?}, permissions: {{ publish: {{ deny: \"$JS.API.STREAM.MSG.GET.>\" }} }}"
+    );
+    let lines = format!("authorization {{ users: [ {{ {user} }} ] }}");
+    let Some(nats) = Nats::start_with(&lines, json!({"user": "me", "pass": PASSWORD})) else { return };
+    let simulator = proved(1).await;
+    let setup = setup(&simulator, nats.address()).with("sinks.bus.user", "me").with("sinks.bus.password", PASSWORD);
+    let setup = setup.with("sinks.bus.timeout", "300ms");
+    let mut daemon = setup.start();
+    let words = "Permissions Violation for Publish to \\\"$JS.API.STREAM.MSG.GET.events\\\"";
+    daemon.until("it is said", |daemon| daemon.log().0.to_lowercase().contains(&words.to_lowercase())).await;
+    daemon.stop().await;
+}
+
+/// A server that shows a certificate of `localhost`, and takes clients with one of the same authority. Other clients than the
+/// sink may do without TLS.
+struct Secured {
+    nats: Nats,
+    directory: tempfile::TempDir,
+    authority: Authority,
+    ca: String,
+}
+
+impl Secured {
+    fn start() -> Option<Self> {
+        let (authority, directory) = (Authority::new("an authority of one's own"), tempfile::tempdir().unwrap());
+        let path = |name: &str| directory.path().join(name);
+        let ca = authority.write(&path("ca.pem"));
+        let [certificate, key] = authority.issue_server(&path("server.pem"), &path("server-key.pem"));
+        let tls = format!("cert_file: {certificate:?}, key_file: {key:?}, ca_file: {ca:?}, verify: true, timeout: 5");
+        let nats = Nats::start_with(&format!("allow_non_tls: true\ntls {{ {tls} }}"), json!({}))?;
+        Some(Self { nats, directory, authority, ca })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn url(&self, host: &str) -> String {
+        format!("tls://{host}:{}", self.nats.address().port())
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_a_private_authority_is_given_a_client_certificate_and_why_it_is_not_trusted_is_said() {
+    let Some(secured) = Secured::start() else { return };
+    let simulator = proved(3).await;
+    let of = |authority: &Authority, name: &str| {
+        authority.issue(&secured.path(&format!("{name}.pem")), &secured.path(&format!("{name}-key.pem")))
+    };
+    let other = Authority::new("another");
+    let wrong_ca = other.write(&secured.path("other.pem"));
+    let [right, wrong] = [of(&secured.authority, "right"), of(&other, "wrong")];
+    let setup = |host: &str, ca: &str, client: Option<&[String; 2]>| {
+        let mut setup = setup(&simulator, secured.nats.address()).with("sinks.bus.url", secured.url(host));
+        setup.set("sinks.bus.ca_file", ca);
+        if let Some([certificate, key]) = client {
+            setup.set("sinks.bus.client_certificate_file", &**certificate);
+            setup.set("sinks.bus.client_key_file", &**key);
+        }
+        setup
+    };
+    for (host, ca, client, words) in [
+        ("localhost", &wrong_ca, Some(&right), "UnknownIssuer; is its authority in ca_file?"),
+        ("127.0.0.1", &secured.ca, Some(&right), "; name it as its certificate does"),
+        ("localhost", &secured.ca, None, "; does it ask for a client certificate (client_certificate_file)?"),
+        ("localhost", &secured.ca, Some(&wrong), "; does it know the authority of client_certificate_file?"),
+    ] {
+        let (is_well, said) = checked(&setup(host, ca, client)).await;
+        assert!(!is_well && said.contains("TLS cannot be set up: ") && said.contains(words), "{words}: {said}");
+    }
+    deliver_all(&secured.nats, &setup("localhost", &secured.ca, Some(&right)), 3).await;
+    assert_whole(&secured.nats, &simulator, &[]).await;
+}

@@ -1,0 +1,294 @@
+//! What the sinks that publish to a stream promise, `nats` and `kafka`: each event is there exactly once, whatever is killed, lost
+//! or away, and whatever instance publishes. Each is held to the same.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use channeld::simulator::{Honesty, LateProofs, Options, Simulator};
+use rand::Rng;
+use rustix::process::Signal;
+
+use crate::support::{Daemon, Database, Line, Mount, Relay, Setup, deliverable, everything, fill, random};
+
+/// Events, and kills.
+const SAMPLE: (u64, usize) = (600, 8);
+const FULL: (u64, usize) = (6_000, 25);
+
+/// How often the line is bad.
+const TROUBLES: usize = 10;
+
+/// Every so many times the server is killed then.
+const KILLED: usize = 4;
+
+/// Longer than this takes: proofs come when a test says so.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+
+/// How long another sink may take for what this one does not: far longer than it does, and less than anything waits here.
+const ON_TIME: Duration = Duration::from_secs(20);
+
+/// A stream that events are published to, and its server.
+pub(super) trait Stream {
+    /// The sink's name in configurations.
+    const SINK: &str;
+
+    /// How long a daemon is to wait for an answer, where answers are lost.
+    const TIMEOUT: &str;
+
+    fn address(&self) -> SocketAddr;
+
+    /// With the stream as a sink that no channel uses yet, by this address.
+    fn beside(&self, setup: Setup, address: SocketAddr) -> Setup;
+
+    /// How many events it has, for readers of what is committed.
+    async fn count(&self) -> usize;
+
+    /// Waits until it has so many events, or more.
+    async fn until_count(&self, count: usize);
+
+    /// Asserts that every event that is to be delivered is there, once, and those that were not late in their order.
+    async fn assert_whole(&self, simulator: &Simulator, late: &[i64]);
+
+    /// Kills the server.
+    fn kill(&self);
+
+    /// Starts the server on the data that is there.
+    fn run(&self);
+}
+
+/// A service with forged events, notices and events whose proofs come late.
+pub(super) async fn service(events: u64) -> Simulator {
+    let late_proofs = Some(LateProofs { share: 0.05, delay: NEVER });
+    let options = Options { events, unsigned: 0.2, forged: 0.02, late_proofs, ..Options::default() };
+    Simulator::start(options).await.unwrap()
+}
+
+/// A service whose events all have their proofs.
+pub(super) async fn proved(events: u64) -> Simulator {
+    Simulator::start(Options { events, ..Options::default() }).await.unwrap()
+}
+
+/// The offsets of the events without proofs.
+pub(super) fn late(simulator: &Simulator) -> Vec<i64> {
+    let pending = |(offset, honesty): (i64, Honesty)| (honesty == Honesty::Pending).then_some(offset);
+    simulator.offsets(0).into_iter().filter_map(pending).collect()
+}
+
+/// With the stream as the only sink, by this address.
+fn only<S: Stream>(stream: &S, simulator: &Simulator, address: SocketAddr, page_limit: usize) -> Setup {
+    let mut setup = stream.beside(Setup::reading(simulator), address).with("channels.c0.sinks", vec![S::SINK]);
+    setup.remove("sinks.file");
+    setup.with("api.page_limit", page_limit)
+}
+
+/// With the stream and a file. An event that the stream refused for a second would become a dead letter.
+fn with_file<S: Stream>(stream: &S, simulator: &Simulator) -> Setup {
+    let setup = stream.beside(Setup::reading(simulator), stream.address());
+    let setup = setup.with("channels.c0.sinks", vec!["file", S::SINK]).with("api.page_limit", 20);
+    setup.with(&format!("sinks.{}.give_up_after", S::SINK), "1s").with(&format!("sinks.{}.timeout", S::SINK), "2s")
+}
+
+/// Waits until the stream has everything.
+async fn until_all(stream: &impl Stream, simulator: &Simulator) {
+    stream.until_count(deliverable(simulator, 0).len()).await;
+}
+
+/// Publishes, and asserts that the file has it on time.
+async fn other_is_on_time(daemon: &mut Daemon, setup: &Setup, simulator: &Simulator, events: u64) {
+    let began = Instant::now();
+    simulator.publish(0, events);
+    daemon.until("the file has all", |_| setup.lines() == deliverable(simulator, 0).len()).await;
+    assert!(began.elapsed() < ON_TIME, "{:?}", began.elapsed());
+}
+
+async fn assert_none_given_up(setup: &Setup) {
+    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event was given up");
+}
+
+/// Kills the daemon again and again, and lets proofs come in between.
+pub(super) async fn killed_again_and_again(stream: &impl Stream) {
+    let (events, kills) = if everything() { FULL } else { SAMPLE };
+    let simulator = service(events).await;
+    let (late, mut random) = (late(&simulator), random(41));
+    let mut unproved = late.clone();
+    let setup = only(stream, &simulator, stream.address(), 50);
+    for kill in 1..=kills {
+        let daemon = setup.start();
+        let all = deliverable(&simulator, 0).len();
+        let done = stream.count().await;
+        let share = (all - done).div_ceil(kills - kill + 2).max(1);
+        stream.until_count((done + random.random_range(1..=2 * share)).min(all)).await;
+        daemon.kill().await;
+        for _ in 0..unproved.len().div_ceil(kills - kill + 1) {
+            simulator.prove(0, unproved.swap_remove(random.random_range(0..unproved.len())));
+        }
+    }
+    assert!(unproved.is_empty() && !late.is_empty());
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    until_all(stream, &simulator).await;
+    daemon.stop().await;
+    stream.assert_whole(&simulator, &late).await;
+}
+
+/// The server is killed in the middle, and comes back.
+pub(super) async fn restarted_in_the_middle(stream: &impl Stream) {
+    let simulator = service(SAMPLE.0).await;
+    let (late, mut random) = (late(&simulator), random(42));
+    let setup = only(stream, &simulator, stream.address(), 20);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    for _ in 0..2 {
+        let done = stream.count().await;
+        stream.until_count((done + random.random_range(1..100)).min(deliverable(&simulator, 0).len())).await;
+        stream.kill();
+        stream.run();
+    }
+    for offset in &late {
+        simulator.prove(0, *offset);
+    }
+    until_all(stream, &simulator).await;
+    daemon.stop().await;
+    stream.assert_whole(&simulator, &late).await;
+}
+
+/// The server is away when the daemon starts, and once more later. The other sink goes on.
+pub(super) async fn away(stream: &impl Stream) {
+    let simulator = proved(50).await;
+    let setup = with_file(stream, &simulator);
+    stream.kill();
+    let mut daemon = setup.start();
+    daemon.until("the file has all", |_| setup.lines() == deliverable(&simulator, 0).len()).await;
+    daemon.until_logged("sink refused again").await;
+    stream.run();
+    until_all(stream, &simulator).await;
+
+    stream.kill();
+    let began = Instant::now();
+    other_is_on_time(&mut daemon, &setup, &simulator, 50).await;
+    let longer = if everything() { Duration::from_secs(60) } else { Duration::from_millis(2_500) };
+    daemon
+        .while_it_moves("longer than an event is offered", |_| {
+            (began.elapsed() < longer).then(|| usize::try_from(began.elapsed().as_secs()).unwrap())
+        })
+        .await;
+    other_is_on_time(&mut daemon, &setup, &simulator, 50).await;
+    stream.run();
+    until_all(stream, &simulator).await;
+    assert_none_given_up(&setup).await;
+    let log = daemon.stop().await;
+    assert!(log.lines("sink accepts again").len() >= 2);
+    stream.assert_whole(&simulator, &[]).await;
+}
+
+/// What the server answers is lost again and again, after it has done what it was asked for, and now and then the server is
+/// killed with its answer.
+pub(super) async fn answers_lost<S: Stream>(stream: &S, relay: &Relay) {
+    let (events, most) = if everything() { (FULL.0, usize::MAX) } else { (SAMPLE.0, TROUBLES) };
+    let simulator = service(events).await;
+    let (late, mut random) = (late(&simulator), random(43));
+    for offset in &late {
+        simulator.prove(0, *offset);
+    }
+    let setup = only(stream, &simulator, relay.address(), 20).with(&format!("sinks.{}.timeout", S::SINK), S::TIMEOUT);
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    let (all, mut cuts) = (deliverable(&simulator, 0).len(), 0);
+    loop {
+        let done = stream.count().await;
+        if done >= all || cuts >= most {
+            break;
+        }
+        // Held answers come late, cut ones never.
+        relay.becomes(if random.random() { Line::CutsAnswers } else { Line::HoldsAnswers });
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..400))).await;
+        if cuts % KILLED == KILLED - 1 {
+            stream.kill();
+            stream.run();
+        }
+        relay.becomes(Line::Good);
+        if random.random() {
+            relay.cut();
+        }
+        cuts += 1;
+        stream.until_count((done + 1).min(all)).await;
+    }
+    until_all(stream, &simulator).await;
+    assert!(cuts > KILLED, "{cuts}");
+    daemon.stop().await;
+    stream.assert_whole(&simulator, &[]).await;
+}
+
+/// Two instances with one lane: the older one stands still in the middle of a delivery, and goes on when the newer one has taken
+/// over.
+pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, database: &Database) {
+    let simulator = proved(200).await;
+    let setup = |name: &str, address| {
+        let setup = only(stream, &simulator, address, 10).sharing(database, name).with("cluster.lease", "3s");
+        setup.with(&format!("sinks.{}.timeout", S::SINK), "20s")
+    };
+    let (older_setup, newer_setup) = (setup("older", relay.address()), setup("newer", stream.address()));
+    let mut older = older_setup.start();
+    older.until_logged("channel started").await;
+    stream.until_count(30).await;
+    // What it sends from now on stands in the relay.
+    relay.becomes(Line::Silent);
+    simulator.publish(0, 20);
+    older.until("a delivery stands in the relay", |_| relay.withheld() > 0).await;
+    older.signal(Signal::STOP);
+
+    let mut newer = newer_setup.start();
+    newer.until_logged("channel started").await;
+    until_all(stream, &simulator).await;
+    simulator.publish(0, 20);
+    until_all(stream, &simulator).await;
+    // What the older one has sent arrives now, and it wakes up.
+    relay.becomes(Line::Good);
+    older.signal(Signal::CONT);
+    // By the server's answer or by its lease, whichever comes first.
+    let words = ["another instance", "channel stopped"];
+    older.until("it has noticed", |older| words.iter().any(|words| older.log().0.contains(words))).await;
+    simulator.publish(0, 20);
+    until_all(stream, &simulator).await;
+    older.stop().await;
+    newer.stop().await;
+    stream.assert_whole(&simulator, &[]).await;
+}
+
+/// Two daemons that do not share their state take the lane from each other. Neither clocks nor leases keep them apart: the
+/// server does.
+pub(super) async fn taken_from_each_other(stream: &impl Stream) {
+    let simulator = proved(100).await;
+    let setup = || only(stream, &simulator, stream.address(), 10);
+    let (one_setup, other_setup) = (setup(), setup());
+    let (mut one, mut other) = (one_setup.start(), other_setup.start());
+    one.until_logged("channel started").await;
+    other.until_logged("channel started").await;
+    until_all(stream, &simulator).await;
+    for _ in 0..10 {
+        simulator.publish(0, 10);
+        until_all(stream, &simulator).await;
+    }
+    let said = |log: &str| log.contains("another instance delivers to this sink");
+    one.until("one of them was overtaken", |one| said(&one.log().0) || said(&other.log().0)).await;
+    one.stop().await;
+    other.stop().await;
+    stream.assert_whole(&simulator, &[]).await;
+}
+
+/// The disk under the server is full. With room again, the server is restarted: it has given up.
+pub(super) async fn disk_full(stream: &impl Stream, mount: &Mount) {
+    let simulator = proved(20).await;
+    let setup = with_file(stream, &simulator);
+    let mut daemon = setup.start();
+    until_all(stream, &simulator).await;
+    let filling = fill(&mount.at);
+    other_is_on_time(&mut daemon, &setup, &simulator, 100).await;
+    daemon.until_logged("sink refused again").await;
+    std::fs::remove_file(filling).unwrap();
+    stream.kill();
+    stream.run();
+    until_all(stream, &simulator).await;
+    assert_none_given_up(&setup).await;
+    daemon.stop().await;
+    stream.assert_whole(&simulator, &[]).await;
+}
