@@ -42,7 +42,7 @@ use super::connect::{client, configured};
 use super::exit::{Exit, Failure};
 use super::operate::{say, who};
 use crate::api::Client;
-use crate::config::Config;
+use crate::config::{Config, SignerNames};
 use crate::daemon::signals::Signals;
 use crate::operator::ConfiguredChannel;
 use crate::operator::server::{Bounds, serve};
@@ -126,6 +126,7 @@ struct State {
     channels: Vec<ConfiguredChannel>,
     client: Client,
     source: Source,
+    signer_names: SignerNames,
 }
 
 impl Console {
@@ -143,7 +144,9 @@ impl Console {
         let address = listener.local_addr().map_err(Failure::io(&doing))?;
         let link = Link::new(config.state.path.clone(), who());
         let access = Access::new(address.port(), read_only);
-        Ok(Self { listener, address, state: Arc::new(State { access, link, channels, client, source }) })
+        let signer_names = config.signer_names.clone();
+        let state = State { access, link, channels, client, source, signer_names };
+        Ok(Self { listener, address, state: Arc::new(state) })
     }
 
     /// An address that works once.

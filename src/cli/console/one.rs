@@ -27,7 +27,6 @@ mod proof;
 
 pub(super) use found::{at_service, delivered, delivered_raw, of_table};
 pub(super) use held::{dead_letter, quarantined};
-pub(super) use proof::operator;
 
 use journey::{Beginning, Step};
 
@@ -174,7 +173,7 @@ async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<
             Some(examined) => (said(examined, is_again, differs.then_some((found.otherwise, found.said)))),
         }
         (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
-        @if let Some(examined) = &examined { (proof::show(examined)) }
+        @if let Some(examined) = &examined { (proof::show(examined, &state.signer_names)) }
         section aria-labelledby="journey" {
             h2 #journey { "The way it went" }
             (journey::show(&way))

@@ -11,11 +11,12 @@ use maud::{Markup, html};
 use super::State;
 use super::access::Visitor;
 use super::held::advice;
-use super::one::{form, operator};
+use super::one::form;
 use super::page::{Shell, ago, number, span, time};
 use super::picture;
 use super::text::{text, whole};
 use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, Sample};
+use crate::config::SignerNames;
 use crate::event::Offset;
 use crate::ledger::Pause;
 use crate::operator::api::GetCluster;
@@ -62,7 +63,7 @@ async fn content(state: &State, read_only: bool) -> Markup {
                 (channel(known, hours.as_ref().ok().and_then(|hours| hours.get(&*known.channel)), read_only))
             }
         }
-        (signers(&report))
+        (signers(&report, &state.signer_names))
         @if let Some(cluster) = &cluster { (instances(cluster)) }
     }
 }
@@ -214,7 +215,7 @@ fn oldest(seconds: Option<u64>) -> String {
 }
 
 /// Every configured signer of any channel, with when it was last seen in one.
-fn signers(report: &Report) -> Markup {
+fn signers(report: &Report, names: &SignerNames) -> Markup {
     let mut signers: BTreeMap<Address, (usize, Option<Timestamp>)> = BTreeMap::new();
     for signer in report.channels.iter().flat_map(|channel| &channel.signers) {
         let (channels, last_seen) = signers.entry(signer.signer).or_default();
@@ -233,7 +234,7 @@ fn signers(report: &Report) -> Markup {
                         tbody {
                             @for (signer, (channels, last_seen)) in &signers {
                                 tr {
-                                    td data-label="Signer" { @if let Some(name) = operator(signer) { strong { (name) } " " } span.mono.long { (signer.to_string()) } }
+                                    td data-label="Signer" { @if let Some(name) = names.of(signer) { strong { (text(name)) } " " } span.mono.long { (signer.to_string()) } }
                                     td data-label="Last counted" {
                                         @match last_seen { Some(at) => { (ago(*at)) } None => span.none { "not since the daemon's start" } }
                                     }

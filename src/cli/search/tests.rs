@@ -72,7 +72,8 @@ async fn found(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, Ve
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
     let Line { args } = Line::try_parse_from(["search", "test"].iter().chain(flags)).unwrap();
     let mut out = Vec::new();
-    let ended = run(&args, &Connection { client: service.client(), channel, verifier }, &mut out).await;
+    let (client, signer_names) = (service.client(), crate::config::SignerNames::default());
+    let ended = run(&args, &Connection { client, channel, verifier, signer_names }, &mut out).await;
     let out = String::from_utf8(out).unwrap();
     let offsets = out.lines().map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
     (ended, offsets)
