@@ -47,6 +47,7 @@ mod board;
 mod context;
 mod controls;
 mod deliver;
+mod hour;
 mod late;
 mod machine;
 #[cfg(test)]
@@ -67,6 +68,7 @@ mod verify;
 
 pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
+pub use hour::{GAP, HOUR, Sample};
 pub use machine::Processors;
 pub use pace::{Progress, grouped, rate, span};
 pub use parts::SharedParts;
@@ -80,11 +82,11 @@ pub use status::{
 };
 pub use tail::{Delivered, Seen, Tail};
 pub(crate) use tasks::{Task, Tasks};
-pub(crate) use verify::Rejection;
 pub(crate) use verify::expect::Claim;
 pub use verify::expect::{Expect, Named, Names, NotOfChannel};
 pub(crate) use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
+pub(crate) use verify::{PROOF_TIMEOUT, Rejection};
 
 use board::RunOnBoard;
 use context::{ReadPlan, RunContext};

@@ -47,7 +47,7 @@ pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
 pub use sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
-pub use verification::{load_verifier, verification_from_flags};
+pub use verification::{SignerNames, load_verifier, verification_from_flags};
 
 pub(crate) use sources::DEFAULTS;
 pub(crate) use values::positive_duration;
@@ -78,6 +78,8 @@ pub struct Config {
     pub memory: u64,
     /// How long the work in hand may take after a signal to stop. Zero: none is waited for.
     pub shutdown_grace: Duration,
+    /// `[verification.signer_names]`: what signers are called where they are shown.
+    pub signer_names: SignerNames,
     /// `[channels.NAME]`, in the order of their names. At least one.
     pub channels: Vec<Channel>,
     /// `[sinks.NAME]`, those that no channel uses included.
@@ -146,6 +148,7 @@ impl Config {
         let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
         let memory = daemon::read_memory(root);
         let shutdown_grace = root.required("shutdown_grace", values::duration);
+        let signer_names = SignerNames::read(root);
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
         check_raw(root, &channels, &sinks);
@@ -160,6 +163,7 @@ impl Config {
             otlp: otlp?,
             memory: memory?,
             shutdown_grace: shutdown_grace?,
+            signer_names: signer_names?,
             channels,
             sinks,
             notes: Vec::new(),

@@ -186,6 +186,10 @@ impl Daemon {
             let operations = self.sources.operations.clone();
             async { match progress::tell(operations).await {} }
         });
+        watched.spawn({
+            let operations = self.sources.operations.clone();
+            async { match operator::note_minutes(operations).await {} }
+        });
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.notifier.enter(Phase::Running);

@@ -11,6 +11,7 @@ use tracing::error;
 use crate::api::Page;
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
+use crate::channel::hour::Hour;
 use crate::channel::newest::Newest;
 use crate::channel::pace::{Pace, Progress, seconds_left};
 use crate::channel::settings::Settings;
@@ -30,6 +31,8 @@ const HANGS: Duration = Duration::from_secs(5);
 pub struct Board {
     /// The ledger of the channel's last owner in this process, to be read only; `None` before the first.
     pub ledger: Option<Arc<Mutex<Ledger>>>,
+    /// What it did in the last hour.
+    pub(crate) hour: Hour,
     /// The channel as this process owns it, for as long as it does.
     pub(super) owned: Weak<Owned>,
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
@@ -75,9 +78,7 @@ impl Board {
             status.activity = Activity::Paused;
         }
         self.awaiting_memory(&mut status.activity);
-        // Once the service has answered, the channel goes as far as it has been read, at the least.
-        let highest = sinks.iter().filter_map(|sink| ledger.cursor(sink)?.through).max();
-        let newest = status.last_poll.and(self.newest.offset().max(highest));
+        let newest = self.reaches(sinks, ledger);
         let lanes: Vec<_> = sinks.iter().map(|sink| self.lane_status(sink, newest, pauses, ledger)).collect();
         let slowest = lanes.iter().max_by_key(|lane| lane.lag_events);
         ChannelStatus {
@@ -99,6 +100,19 @@ impl Board {
             lanes,
             ..status
         }
+    }
+
+    /// How far the slowest of these sinks is behind, in offsets; none where the newest is not known.
+    pub(crate) fn lag(&self, sinks: &[Arc<str>], ledger: &Ledger) -> Option<u64> {
+        let newest = self.reaches(sinks, ledger)?;
+        let through = |sink: &Arc<str>| ledger.cursor(sink).and_then(|cursor| cursor.through);
+        sinks.iter().map(|sink| distance(newest, through(sink))).max()
+    }
+
+    /// The newest offset. Once the service has answered, the channel goes as far as it has been read, at the least.
+    fn reaches(&self, sinks: &[Arc<str>], ledger: &Ledger) -> Option<Offset> {
+        let highest = sinks.iter().filter_map(|sink| ledger.cursor(sink)?.through).max();
+        self.status.last_poll.and(self.newest.offset().max(highest))
     }
 
     /// For how long the service has not answered a poll, where that is longer than three idle waits and a retry. A poll that
@@ -236,10 +250,7 @@ impl Board {
             (None, None) => LaneState::Ok,
         };
         let cursor = ledger.cursor(sink).and_then(|cursor| cursor.through);
-        let lag_events = newest.map(|newest| {
-            let processed = cursor.map_or(-1, Offset::get);
-            u64::try_from(newest.get().saturating_sub(processed)).unwrap_or(0)
-        });
+        let lag_events = newest.map(|newest| distance(newest, cursor));
         let since = lane.and_then(|lane| lane.offers).or_else(|| self.newest.since(cursor));
         let age = since.map(|since| Timestamp::now().as_second() - since.as_second());
         let age = age.map_or(0, |age| u64::try_from(age).unwrap_or(0));
@@ -303,6 +314,12 @@ impl Board {
     pub(super) fn lane(&mut self, sink: &Arc<str>) -> &mut LaneBoard {
         self.lanes.entry(sink.clone()).or_default()
     }
+}
+
+/// How far a cursor is below the newest offset.
+fn distance(newest: Offset, cursor: Option<Offset>) -> u64 {
+    let processed = cursor.map_or(-1, Offset::get);
+    u64::try_from(newest.get().saturating_sub(processed)).unwrap_or(0)
 }
 
 /// A poll that is being asked. Dropping it ends it, answered or not.

@@ -43,8 +43,7 @@ mod workflows;
 
 pub(super) use checked::Checked;
 pub(super) use read_again::PROOF_RETRY;
-pub(super) use rejection::PROOF_TIMEOUT;
-pub(crate) use rejection::Rejection;
+pub(crate) use rejection::{PROOF_TIMEOUT, Rejection};
 
 use expect::Named;
 use recent::{Admitted, Alarm};

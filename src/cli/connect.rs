@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::exit::{Exit, Failure};
 use crate::api::Client;
-use crate::config::{Channel, Config};
+use crate::config::{Channel, Config, SignerNames};
 use crate::daemon::assembly;
 use crate::operator::{ConfiguredChannel, find, names};
 use crate::record::ChannelRef;
@@ -16,6 +16,7 @@ pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) channel: ChannelRef,
     pub(super) verifier: Verifier,
+    pub(super) signer_names: SignerNames,
 }
 
 impl Connection {
@@ -24,7 +25,7 @@ impl Connection {
         let config = Config::load(file)?;
         let client = client(&config)?;
         let (channel, verifier) = channel(&configured(&config.channels), name_or_id)?;
-        Ok(Self { client, channel, verifier })
+        Ok(Self { client, channel, verifier, signer_names: config.signer_names })
     }
 }
 

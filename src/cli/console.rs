@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //!
-//! * **Whoever may use the control socket.** The address that is printed works once and gives a cookie; without that cookie
+//! * **For users of the control socket.** The address that is printed works once and gives a cookie; without that cookie
 //!   nothing but the style sheet is served. See `access`.
 //! * **Loopback only, and no request off the machine.** Script, style and pictures are compiled in, and the content policy
 //!   allows nothing else.
@@ -27,7 +27,7 @@ use std::convert::Infallible;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,13 +35,14 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::process::Command;
 use tracing::warn;
 
 use super::connect::{client, configured};
 use super::exit::{Exit, Failure};
 use super::operate::{say, who};
 use crate::api::Client;
-use crate::config::Config;
+use crate::config::{Config, SignerNames};
 use crate::daemon::signals::Signals;
 use crate::operator::ConfiguredChannel;
 use crate::operator::server::{Bounds, serve};
@@ -51,7 +52,6 @@ mod access;
 mod assets;
 mod events;
 mod held;
-mod history;
 mod link;
 mod one;
 mod overview;
@@ -126,6 +126,7 @@ struct State {
     channels: Vec<ConfiguredChannel>,
     client: Client,
     source: Source,
+    signer_names: SignerNames,
 }
 
 impl Console {
@@ -143,7 +144,9 @@ impl Console {
         let address = listener.local_addr().map_err(Failure::io(&doing))?;
         let link = Link::new(config.state.path.clone(), who());
         let access = Access::new(address.port(), read_only);
-        Ok(Self { listener, address, state: Arc::new(State { access, link, channels, client, source }) })
+        let signer_names = config.signer_names.clone();
+        let state = State { access, link, channels, client, source, signer_names };
+        Ok(Self { listener, address, state: Arc::new(state) })
     }
 
     /// An address that works once.
@@ -164,9 +167,7 @@ impl Console {
     pub(super) async fn serve(self) -> Infallible {
         let Self { listener, state, .. } = self;
         let accept = async || listener.accept().await.map(|(client, _)| client);
-        let router = router(state.clone());
-        let sampling = state.link.sample();
-        tokio::select! { never = serve(accept, router, BOUNDS) => never, never = sampling => never }
+        serve(accept, router(state), BOUNDS).await
     }
 }
 
@@ -199,6 +200,7 @@ fn open_browser(address: &str) {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut browser = Command::new(program);
     browser.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // It goes on without being waited for; the runtime notes its end.
     if let Err(error) = browser.spawn() {
         warn!(%error, "no browser could be opened: open the address yourself");
     }

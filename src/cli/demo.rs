@@ -19,7 +19,7 @@ use crate::daemon::{StartError, assembly, open_ledgers};
 use crate::ledger::Ledger;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
-use crate::operator::{Operations, Process, Socket, Sources};
+use crate::operator::{self, Operations, Process, Socket, Sources};
 use crate::retry::RetryPolicy;
 use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
 use crate::tasks::lock;
@@ -149,6 +149,7 @@ async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Proc
         tokio::select! {
             never = socket.serve(sources) => match never {},
             never = console.serve() => match never {},
+            never = operator::note_minutes(operations.subscribe()) => match never {},
             () = liveness.beat() => Ok::<Infallible, StartError>(std::future::pending().await),
         }
     };

@@ -5,9 +5,10 @@ use std::io::Write;
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::shown;
+use crate::config::SignerNames;
 use crate::event::EventId;
 use crate::record;
-use crate::verify::Verdict;
+use crate::verify::{Address, Verdict};
 
 /// Show one event, with the verdict on its proof.
 #[derive(Debug, clap::Args)]
@@ -26,25 +27,29 @@ pub(super) struct Args {
 
 /// Fetches the event and writes it. Any verdict is a success: this shows, `verify` decides.
 pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
-    let Connection { client, channel, verifier } = connection;
+    let Connection { client, channel, verifier, signer_names } = connection;
     let doing = format!("event {} could not be read from channel {}", args.event_id, channel.name);
     let raw = client.event(channel.id, args.event_id).await.map_err(Failure::api(doing))?;
     for verdict in shown::verified(verifier, vec![raw]).await {
         shown::write(out, args.json, channel, &verdict).map_err(Failure::output)?;
         if !args.json {
-            writeln!(out, "{}", details(&verdict)).map_err(Failure::output)?;
+            writeln!(out, "{}", details(&verdict, signer_names)).map_err(Failure::output)?;
         }
     }
     Ok(Exit::Done)
 }
 
 /// More about one event for people: why it was rejected, or what was signed, and the signers.
-fn details(verdict: &Verdict) -> String {
+fn details(verdict: &Verdict, names: &SignerNames) -> String {
     match verdict {
         Verdict::Rejected(_, reason) => format!("reason: {reason}"),
         Verdict::Verified(verified) => {
             let proof = verified.proof();
-            let signers: Vec<String> = proof.signers.iter().map(ToString::to_string).collect();
+            let signer = |signer: &Address| match names.of(signer) {
+                Some(name) => format!("{signer} ({})", shown::printable(name)),
+                None => signer.to_string(),
+            };
+            let signers: Vec<String> = proof.signers.iter().map(signer).collect();
             let decoded = verified.event().payload.signed.as_deref().and_then(record::decode);
             let signed = decoded.map(|decoded| shown::printable(decoded.get()));
             let signed = signed.as_deref().unwrap_or("a text that is not base64 of JSON");

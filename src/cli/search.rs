@@ -81,7 +81,7 @@ impl Way {
 
 /// Searches and writes what is found; with `--all` what was found before a failure has been written.
 pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
-    let Connection { client, channel, verifier } = connection;
+    let Connection { client, channel, verifier, .. } = connection;
     args.filter.check().map_err(|misfit| Failure(Exit::Usage, misfit))?;
     let mut is_empty = true;
     let mut write = async |events: Vec<RawEvent>| {

@@ -12,6 +12,7 @@ use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section, all};
 use super::state;
 use super::values::{http_url, size_in, word};
+use super::verification::SignerNames;
 use crate::http::{self, Authorities};
 use crate::ledger::store::{PostgresSettings, StateSettings};
 use crate::telemetry::Log;
@@ -25,6 +26,8 @@ pub struct Local {
     pub state: StateSettings,
     /// `[log]`: what is logged.
     pub log: Log,
+    /// `[verification.signer_names]`: what signers are called where they are shown.
+    pub signer_names: SignerNames,
     /// `[channels.NAME]`, in the order of their names.
     pub channels: Vec<Channel>,
 }
@@ -36,7 +39,12 @@ impl Local {
     /// What is wrong with it; where the file cannot be read at all, that.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         load_part(file, |root| {
-            all!(Self { state: state::read(root), log: read_log(root), channels: Ok(channel::read_all(root)) })
+            all!(Self {
+                state: state::read(root),
+                log: read_log(root),
+                signer_names: SignerNames::read(root),
+                channels: Ok(channel::read_all(root)),
+            })
         })
     }
 }

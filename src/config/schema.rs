@@ -28,7 +28,8 @@ const READ_BACK: [&str; 3] = ["file", "postgres", "sqlite"];
 const WHOLE: [&str; 3] = ["json", "cloudevents", "raw"];
 
 /// Tables whose keys are the operator's.
-const NAMED_BY_THE_OPERATOR: [&str; 4] = ["template_values", "template_value_files", "headers", "header_files"];
+const NAMED_BY_THE_OPERATOR: [&str; 5] =
+    ["template_values", "template_value_files", "headers", "header_files", "signer_names"];
 
 /// Names of channels and sinks.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?$";
@@ -135,7 +136,8 @@ impl Documented {
             }
             ([.., "filter"], _) => json!({"$ref": "#/$defs/filter"}),
             ([.., name], Some(_)) if NAMED_BY_THE_OPERATOR.contains(name) => {
-                let text = values_text(self, path);
+                let text = Some(values_text(self, path)).filter(|text| !text.is_empty());
+                let text = text.or_else(|| self.text(path)).unwrap_or_default();
                 json!({"type": "object", "additionalProperties": {"type": "string"}, "description": text})
             }
             (_, Some(members)) => self.table(path, members),

@@ -224,6 +224,26 @@ fn a_signer_twice_is_a_problem_in_any_case_of_its_letters() {
 }
 
 #[test]
+fn signers_are_named_beside_the_published_ones_and_names_are_checked() {
+    let (own, published) = ("0x00000000000000000000000000000000000000aB", "0xFF9B062fccb2f042311343048b9518068370f837");
+    let names = |text: &str| load(&format!("{GOOD}[verification.signer_names]\n{text}"), &[]);
+    let config = names(&format!("{own:?} = \"ours\"\n{published:?} = \"our name for it\"\n")).expect("two names");
+    let name = |signer: &str| config.signer_names.of(&signer.parse().unwrap()).map(str::to_owned);
+    assert_eq!(name(&own.to_lowercase()).as_deref(), Some("ours"));
+    assert_eq!(name(published).as_deref(), Some("our name for it"));
+    assert_eq!(name("0xe55fcaf921e76c6bbcf9415bba12b1236f07b0c3").as_deref(), Some("CLP"));
+    assert_eq!(name("0x00000000000000000000000000000000000000ac"), None);
+    for wrong in
+        ["\"0x12\" = \"short\"", &format!("{own:?} = \"\""), &format!("{own:?} = 7"), &format!("{own:?} = \"a\\nb\"")]
+    {
+        let error = names(wrong).expect_err(wrong);
+        assert!(keys_of(&error)[0].starts_with("verification.signer_names."), "{error}");
+    }
+    let of_a_channel = format!("{GOOD}[channels.a.verification.signer_names]\n{own:?} = \"ours\"\n");
+    assert!(load(&of_a_channel, &[]).is_err(), "they are for all channels alike");
+}
+
+#[test]
 fn two_channels_and_two_files_must_not_be_the_same() {
     let again = "[channels.b]\nid = \"7C9E6679-7425-40DE-944B-E07FC1F90AE7\"\nsinks = [\"f\", \"g\"]\n";
     let files = "[sinks.f]\ntype = \"file\"\npath = \"/f\"\n[sinks.g]\ntype = \"file\"\npath = \"/f\"\n";

@@ -3,6 +3,7 @@
 //! `[verification]` holds for every channel; `[channels.NAME.verification]` overrides it key by key. An owner given
 //! there, in either of its two ways, replaces the one given above.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +23,43 @@ use crate::verify::{Address, SignerSet, Verifier, workflow_owner};
 enum Owner {
     Workflow(Address),
     Organisation(String),
+}
+
+/// The characters of a signer's name.
+const LONGEST_NAME: usize = 64;
+
+/// `[verification.signer_names]`: what signers are called where they are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SignerNames(BTreeMap<Address, String>);
+
+impl SignerNames {
+    pub(super) fn read(root: &Section<'_>) -> Result<Self, Reported> {
+        let table = root.section("verification").section("signer_names");
+        let (mut names, mut outcome) = (BTreeMap::new(), Ok(()));
+        for key in table.names()? {
+            let signer = address(&key).map_err(|message| table.wrong(&key, message));
+            match (signer, table.quoted(&key, signer_name)) {
+                // The shipped addresses are lower-case: the same one in another case comes before, and is the operator's.
+                (Ok(signer), Ok(Some(name))) => drop(names.entry(signer).or_insert(name)),
+                (Err(reported), _) | (_, Err(reported)) => outcome = Err(reported),
+                (Ok(_), Ok(None)) => {}
+            }
+        }
+        outcome.map(|()| Self(names))
+    }
+
+    /// What a signer is called; `None` where it has no name.
+    pub fn of(&self, signer: &Address) -> Option<&str> {
+        self.0.get(signer).map(String::as_str)
+    }
+}
+
+fn signer_name(text: &str) -> Result<String, String> {
+    let (name, length) = (text.trim(), text.trim().chars().count());
+    if (1..=LONGEST_NAME).contains(&length) && !name.contains(char::is_control) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("must be a name of 1 to {LONGEST_NAME} characters, without control characters"))
 }
 
 /// A channel's own table, over the one that all channels share.

@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::api::Filter;
+use crate::channel::Sample;
 use crate::event::{ChannelId, Offset};
 use crate::ledger::store::shared::InstanceId;
-use crate::ledger::{Cursor, GivenUp, Quarantined};
+use crate::ledger::{Cursor, GivenUp, Late, Quarantined};
 use crate::record::Readable;
 
 /// Asks for the [`Report`](super::Report).
@@ -30,6 +31,24 @@ pub struct GetStatus {
 /// Asks for the instances, see [`Cluster`](super::Cluster).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetCluster {}
+
+/// Asks for the last hour of channels.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GetLastHour {
+    /// Only these; all where none is named. Its JSON, as the request's query holds plain values.
+    #[serde(default, with = "as_json")]
+    pub channels: Vec<String>,
+    /// As the instance that is asked has seen it: the others are not asked.
+    #[serde(default)]
+    pub here: bool,
+}
+
+/// Asks what is recorded of one event.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct GetJourney {
+    pub channel: String,
+    pub offset: Offset,
+}
 
 /// Asks what sinks took since the last look. Where nothing was taken, the answer waits a second for it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -263,6 +282,24 @@ pub struct Entry<T> {
     pub channel_id: ChannelId,
     #[serde(flatten)]
     pub facts: T,
+}
+
+/// The last hour of a channel, minute by minute, as far as the daemon has seen it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LastHour {
+    /// Ascending by time. The last is of the moment of the answer.
+    pub samples: Vec<Sample>,
+}
+
+/// What is recorded of one event, besides its sinks' cursors.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Journey {
+    /// Where sinks whose cursors have passed it are still owed it: its proof has not come, or it is delivered once more.
+    pub late: Option<Late>,
+    /// Where it is in the quarantine.
+    pub quarantined: Option<Quarantined>,
+    /// Of each sink that has given it up.
+    pub dead_letters: Vec<DeadLetter>,
 }
 
 /// A quarantined event with its bytes.

@@ -29,13 +29,6 @@ pub(crate) async fn ask<R: Request>(
     Ok(answer.map(|(status, body)| decode(status, &body)))
 }
 
-/// The daemon's metrics, in Prometheus's text format; `None` where none listens.
-pub(crate) async fn metrics(directory: &Path) -> io::Result<Option<String>> {
-    let asked = Asked { method: Method::GET.to_string(), path: "/metrics".to_owned(), body: Vec::new() };
-    let answer = send(directory, asked, "").await?.filter(|(status, _)| status.is_success());
-    Ok(answer.map(|(_, body)| String::from_utf8_lossy(&body).into_owned()))
-}
-
 async fn send(directory: &Path, asked: Asked, by: &str) -> io::Result<Option<(StatusCode, Bytes)>> {
     use io::ErrorKind::{ConnectionRefused, InvalidInput, NotFound};
     let daemon = match UnixStream::connect(directory.join(socket::NAME)).await {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::api::{GetCluster, GetStatus};
 use super::client::{asked, decode};
-use super::{ConfiguredChannel, Operations, Refusal, Report, by_id};
+use super::{ConfiguredChannel, Operations, Refusal, Report, Request, by_id};
 use crate::channel::ChannelStatus;
 use crate::cluster::{Peers, Seen};
 use crate::event::ChannelId;
@@ -99,7 +99,7 @@ impl Operations {
     pub(super) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
         let mut report = self.report().await?;
         if let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) {
-            for (name, answer) in reports(peers).await {
+            for (name, answer) in ask_others(peers, &GetStatus { here: true }).await {
                 report.add(&name, answer);
             }
             report.channels.sort_by(|one, other| one.channel.cmp(&other.channel));
@@ -109,16 +109,19 @@ impl Operations {
     }
 }
 
-/// What the other instances report, each by its name; or why one does not.
-async fn reports(peers: &Peers) -> Vec<(String, Result<Report, String>)> {
+/// What the other instances answer, each by its name; or why one does not.
+pub(super) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)>
+where
+    R::Answer: Send + 'static,
+{
     let (view, mut asking) = (peers.seen.borrow().view.clone(), JoinSet::new());
     for (id, instance) in view.instances.iter().filter(|(_, instance)| instance.shares()) {
-        let (peers, id, name) = (peers.clone(), *id, instance.name.clone());
+        let (peers, id, name, request) = (peers.clone(), *id, instance.name.clone(), asked(request));
         if id == peers.membership.me() {
             continue;
         }
         asking.spawn(async move {
-            let answer = match peers.ask(id, &asked(&GetStatus { here: true }), PATIENCE).await {
+            let answer = match peers.ask(id, &request, PATIENCE).await {
                 Ok(answer) => decode(StatusCode::from_u16(answer.status).unwrap_or_default(), &answer.body)
                     .map_err(|refusal| refusal.to_string()),
                 Err(error) => Err(format!("its status is not known: {}", Chain(&error))),
@@ -126,9 +129,9 @@ async fn reports(peers: &Peers) -> Vec<(String, Result<Report, String>)> {
             (name, answer)
         });
     }
-    let mut reports = asking.join_all().await;
-    reports.sort_by(|(one, _), (other, _)| one.cmp(other));
-    reports
+    let mut answers = asking.join_all().await;
+    answers.sort_by(|(one, _), (other, _)| one.cmp(other));
+    answers
 }
 
 impl Report {

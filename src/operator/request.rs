@@ -16,9 +16,9 @@ use tracing::info;
 
 use super::api::{
     AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
-    GetCluster, GetStatus, ListCursors, ListDeadLetters, ListQuarantine, PollNow, QuarantinedEvent, Redeliver,
-    RedeliverDeadLetters, Refusal, Reload, Retried, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter,
-    ShowQuarantined, TailedDeliveries, WatchTail,
+    GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors, ListDeadLetters, ListQuarantine,
+    PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried, RetryQuarantined, SetCursors,
+    SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
 };
 use super::{Changes, Cluster, Operations, Report};
 use crate::event::Offset;
@@ -83,6 +83,8 @@ macro_rules! requests {
 requests! {
     GET "/status": GetStatus => Report, status;
     GET "/cluster": GetCluster => Cluster, cluster;
+    GET "/hour": GetLastHour => Vec<Entry<LastHour>>, last_hour;
+    GET "/journey": GetJourney => Journey, journey;
     GET "/tail": WatchTail => TailedDeliveries, watch_tail;
     GET "/quarantine": ListQuarantine => Vec<Entry<Quarantined>>, list_quarantine;
     GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;

@@ -6,11 +6,12 @@
 //! | both | `/readyz` | 200 when ready, otherwise 503 and the reasons, one a line; JSON for `Accept: application/json` |
 //! | both | `/metrics` | Prometheus's text format: see [`metrics`](crate::metrics) |
 //! | both | `/status` | the [`Report`] of `channeld status --json` |
+//! | both | `/hour` | the last hour of the channels, minute by minute: see [`LastHour`] |
 //! | socket | all of [`request`] | lists, events with their bodies, and every change |
 //!
 //! # Invariants
 //!
-//! * **The admin listener is read-only** and serves no event: GET and HEAD of these four paths, nothing else.
+//! * **The admin listener is read-only** and serves no event: GET and HEAD of these five paths, nothing else.
 //! * **One report at a time** for probes and scrapes, also where the client that asked for it has left.
 
 use std::fmt::Display;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
@@ -26,15 +27,16 @@ use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
+use super::api::{Entry, GetLastHour, LastHour};
 use super::request::Asker;
-use super::{Operations, Report, exposition, request};
+use super::{Operations, Refusal, Report, exposition, request};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 
 /// How long a report may take: it reads the state, which may not answer.
 const REPORT: Duration = Duration::from_secs(10);
 
-const PATHS: &str = "channeld serves /livez, /readyz, /status and /metrics\n";
+const PATHS: &str = "channeld serves /livez, /readyz, /status, /hour and /metrics\n";
 
 /// What the answers are made of.
 #[derive(Clone, Debug)]
@@ -55,7 +57,8 @@ struct Served {
 
 /// For the admin listener.
 pub(super) fn reading(sources: Sources) -> Router {
-    reports().route("/status", get(status)).fallback(nowhere).with_state(Served { sources, reporting: Arc::default() })
+    let reports = reports().route("/status", get(status)).route("/hour", get(last_hour));
+    reports.fallback(nowhere).with_state(Served { sources, reporting: Arc::default() })
 }
 
 /// For the control socket.
@@ -102,6 +105,15 @@ fn wants_json(headers: &HeaderMap) -> bool {
 
 async fn status(State(served): State<Served>) -> Result<Json<Report>, Unavailable> {
     served.report().await.map(Json).map_err(unavailable)
+}
+
+/// Of this instance. A question without channels is for all of them.
+async fn last_hour(
+    State(served): State<Served>,
+    Query(request): Query<GetLastHour>,
+) -> Result<Json<Vec<Entry<LastHour>>>, Refusal> {
+    let operations = served.sources.operations.borrow().clone();
+    operations.last_hour_here(&request).map(Json)
 }
 
 async fn metrics(State(served): State<Served>) -> Result<Response, Unavailable> {

@@ -248,7 +248,11 @@ impl Lane {
         let beyond = messages[first..].iter().filter(|message| beyond.contains(&message.offset()));
         let taken_ones = messages[..first].iter().chain(beyond);
         let times = taken_ones.clone().map(|message| message.record().time);
-        metrics.delivered(&self.outlet.name, self.trace.map(|(_, since)| since), times);
+        let read = self.trace.map(|(_, since)| since);
+        metrics.delivered(&self.outlet.name, read, times);
+        // A clock that was set back makes no wait.
+        let waited = read.map(|read| read.elapsed().unwrap_or_default());
+        self.shared.channel.handle.board().hour.took(taken, waited);
         let tail = &self.shared.channel.parts.handles.tail;
         tail.note(&self.outlet.name, taken_ones.map(|message| (message, self.has_passed(message.offset()))));
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());

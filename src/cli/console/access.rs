@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **An address works once.** A second use is refused and logged: whoever came first may not have been the operator.
+//! * **An address works once.** A second use is refused and logged: the first one may not have been the operator's.
 //! * **Names are loopback's.** A page elsewhere can let its own name point here, but not under the name `localhost` or an
 //!   address of loopback.
 //! * **Only this origin.** The cookie is `SameSite=Strict` and out of a script's reach. A request that another origin makes is
@@ -298,7 +298,7 @@ fn enter(access: &Access, query: &str) -> Response {
     }
 }
 
-/// A page for who is not let in.
+/// A page for a browser that is not let in.
 fn locked(status: StatusCode, why: &str) -> Response {
     let page = page::bare(
         "Not let in",
@@ -325,7 +325,7 @@ pub(super) async fn invite_page(Of(state): Of<Arc<State>>, Extension(visitor): E
     let shell = Shell::of(&state, &visitor, "Another browser", "").await;
     shell.page(&html! {
         h1 { "Let another browser in" }
-        p.lead { "You get an address that works once, for ten minutes. Whoever opens it sees and may do what you may." }
+        p.lead { "You get an address that works once, for ten minutes. The browser that opens it shows and may do what this one may." }
         @if visitor.read_only {
             p { "This console was started with " code { "--read-only" } ": it gives no further addresses. Start another one." }
         } @else {

@@ -1,4 +1,4 @@
-//! What pages load besides themselves: compiled in, and served to whoever asks, for it says nothing.
+//! What pages load besides themselves: compiled in, and served without a cookie, for it holds no data.
 
 use std::sync::Arc;
 

@@ -14,7 +14,9 @@ use strum::VariantArray;
 
 use super::access::Visitor;
 use super::page::{self, Badge, Shell, number, time};
-use super::tables::{Facet, MOST_NEW, MOST_ROWS, Page, Place, Row, Sample, Search, Source, Stopped, Table, Unread};
+use super::tables::{
+    Facet, MOST_NEW, MOST_ROWS, OnlyWhole, Page, Place, Row, Sample, Search, Source, Stopped, Table, Unread,
+};
 use super::text::{id, or_dash, text, whole};
 use super::{State, service};
 use crate::operator::Report;
@@ -345,7 +347,19 @@ fn nothing(query: &Query) -> Markup {
 /// The way to older events, and how far was looked.
 fn below(query: &Query, page: &Page) -> Markup {
     let last = page.rows.last().and_then(Place::of);
+    let last_word = query.filter.words.iter().flatten().next_back().map_or("", String::as_str);
     html! {
+        @match page.only_whole {
+            Some(OnlyWhole::Many) => p.note {
+                "Many events hold the word “" (text(last_word)) "”. Longer words that begin so were not looked for: write "
+                code { (text(last_word)) "*" } " for them."
+            },
+            Some(OnlyWhole::Slow) => p.note {
+                "So many words begin with “" (text(last_word)) "” that there was no time for them: these are the events with the \
+                 whole word. " a href=(query.patiently(None)) { "Look for longer" }
+            },
+            None => {},
+        }
         nav.pages aria-label="Further events" {
             @if query.below.is_some() { a.button href=(query.first_page()) { "Newest" } }
             @if let (true, Some(last)) = (page.has_more, &last) {
@@ -355,7 +369,7 @@ fn below(query: &Query, page: &Page) -> Markup {
                 p.note {
                     @match at {
                         Some(at) => { "Looked through everything down to " (time(Some(at))) " UTC. " }
-                        None => { "Looked at the newest events only. " }
+                        None => { "No row could be looked at in the time that a page takes. " }
                     }
                 }
                 a.button href=(query.patiently(last.as_ref())) { "Look further back" }

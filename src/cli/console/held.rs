@@ -160,7 +160,7 @@ fn more(count: usize) -> Markup {
 }
 
 /// A part of an address between two slashes.
-fn segment(text: &str) -> String {
+pub(super) fn segment(text: &str) -> String {
     let bytes = text.bytes().map(|byte| {
         let is_plain = byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
@@ -168,7 +168,7 @@ fn segment(text: &str) -> String {
     bytes.collect()
 }
 
-/// What the runbook says of a reason: a sentence, and all of it for who opens it.
+/// What the runbook says of a reason: a sentence, and all of it below that can be opened.
 pub(super) fn advice(reason: &str) -> Markup {
     let Some(Advice { name, summary, text }) = explain::advice(reason, WIDTH) else { return html! {} };
     html! {

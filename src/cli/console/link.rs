@@ -5,16 +5,15 @@
 //! * **The daemon or nothing.** Where none answers, the state is not opened: it would keep a daemon from starting.
 //! * **Who asks is said,** with every request, for the daemon's log.
 
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
-use super::history::History;
-use crate::operator::api::GetStatus;
+use crate::channel::Sample;
+use crate::operator::api::{GetLastHour, GetStatus};
 use crate::operator::{self, Report, Request};
 use crate::tasks::lock;
 use crate::telemetry::Chain;
@@ -28,20 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the head of a page does.
 const BRIEFLY: Duration = Duration::from_secs(1);
 
-/// Between two samples: 360 an hour.
-const SAMPLE: Duration = Duration::from_secs(10);
-
 /// The connection to the daemon, and its last answers.
 pub(super) struct Link {
     directory: PathBuf,
     who: String,
     lately: Mutex<Option<(Instant, Option<Arc<Report>>)>>,
-    pub(super) history: Mutex<History>,
 }
 
 impl Link {
     pub(super) fn new(directory: PathBuf, who: String) -> Self {
-        Self { directory, who, lately: Mutex::default(), history: Mutex::default() }
+        Self { directory, who, lately: Mutex::default() }
     }
 
     /// What the daemon answers; an error, in words, where it does not, or refuses.
@@ -72,25 +67,18 @@ impl Link {
         report
     }
 
+    /// The last hour of those channels, by their names.
+    pub(super) async fn last_hour(&self, channels: Vec<String>) -> Result<BTreeMap<String, Vec<Sample>>, String> {
+        let hours = self.ask(&GetLastHour { channels, here: false }).await?;
+        Ok(hours.into_iter().map(|hour| (hour.channel, hour.facts.samples)).collect())
+    }
+
     /// The report of a moment ago; none where no daemon answers.
     pub(super) async fn lately(&self) -> Option<Arc<Report>> {
         let last = lock(&self.lately).clone();
         match last {
             Some((at, report)) if at.elapsed() < LATELY => report,
             _ => timeout(BRIEFLY, self.report()).await.ok()?.ok(),
-        }
-    }
-
-    /// Notes every few seconds how the daemon is. Does not end.
-    pub(super) async fn sample(&self) -> Infallible {
-        let mut ticks = interval(SAMPLE);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let report = self.report().await.ok();
-            let metrics = timeout(PATIENCE, operator::metrics(&self.directory)).await;
-            let metrics = metrics.ok().and_then(Result::ok).flatten().unwrap_or_default();
-            lock(&self.history).note(Timestamp::now(), report.as_deref(), &metrics);
         }
     }
 }

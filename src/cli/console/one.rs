@@ -10,19 +10,25 @@ use super::State;
 use super::access::Visitor;
 use super::page::{self, Badge, Shell, time};
 use super::text::{Json, text, whole};
+use crate::channel::LaneStatus;
 use crate::cli::connect;
 use crate::cli::shown::printable;
 use crate::cli::verify::Outcome;
 use crate::event::{ChannelId, Event, Object, Proofs};
+use crate::operator;
 use crate::record::decode;
 use crate::tasks::joined;
-use crate::verify::{Dissected, Verdict, Verifier};
+use crate::verify::{Dissected, Report, Verdict, Verifier};
 
 mod found;
+mod held;
+mod journey;
 mod proof;
 
-pub(super) use found::{at_service, dead_letter, delivered, delivered_raw, of_table, quarantined};
-pub(super) use proof::operator;
+pub(super) use found::{at_service, delivered, delivered_raw, of_table};
+pub(super) use held::{dead_letter, quarantined};
+
+use journey::{Beginning, Step};
 
 /// An event as it is shown, wherever it was found.
 struct Found {
@@ -34,22 +40,24 @@ struct Found {
     json: Bytes,
     /// The service's event alone, where it is there.
     event: Option<Bytes>,
+    /// Where that can be downloaded; nothing where it cannot.
+    raw: String,
     /// What its finder says of its proof, and what is to be said where the verifier says something else.
     said: Badge,
     otherwise: &'static str,
+    created: Option<Timestamp>,
+    received: Option<Timestamp>,
+    /// Whether channeld has read it, as far as is known.
+    was_read: bool,
+    delivered: Option<Timestamp>,
+    /// When the first of the events that follow it was delivered.
+    followed: Option<Timestamp>,
+    /// What became of it after that.
     journey: Vec<Step>,
     /// What may be done with it.
     actions: Markup,
     /// What must be known of it first.
     notice: Markup,
-}
-
-/// A step of an event's way: when, what, and in which words.
-struct Step {
-    at: Option<Timestamp>,
-    what: Markup,
-    detail: Markup,
-    is_good: bool,
 }
 
 /// What the verifier has found.
@@ -62,14 +70,60 @@ struct Examined {
     took: std::time::Duration,
 }
 
-impl Step {
-    fn new(at: Option<Timestamp>, what: Markup, detail: Markup) -> Self {
-        Self { at, what, detail, is_good: true }
+impl Found {
+    /// An event of which only that is known. It was read.
+    fn new(channel: &str, channel_id: ChannelId, offset: i64, json: Bytes, said: Badge) -> Self {
+        Self {
+            channel: channel.to_owned(),
+            channel_id,
+            offset,
+            event_id: None,
+            json,
+            event: None,
+            raw: String::new(),
+            said,
+            otherwise: "",
+            created: None,
+            received: None,
+            was_read: true,
+            delivered: None,
+            followed: None,
+            journey: Vec::new(),
+            actions: html! {},
+            notice: html! {},
+        }
     }
 
-    fn bad(self) -> Self {
-        Self { is_good: false, ..self }
+    /// Its whole way. `proved` is when the network made its proof, where that holds.
+    fn way(&mut self, proved: Option<Timestamp>) -> Vec<Step> {
+        let Self { created, received, was_read, delivered, followed, .. } = *self;
+        let beginning = Beginning { created, received, was_read, proved };
+        let mut steps = beginning.steps();
+        steps.extend(beginning.wait(delivered, followed));
+        steps.append(&mut self.journey);
+        steps
     }
+}
+
+impl Examined {
+    /// When the network made the proof, where that holds.
+    fn proved(&self) -> Option<Timestamp> {
+        let verified = matches!(self.verdict, Some(Verdict::Verified(_))) && self.outcome.reason.is_none();
+        let dissected = self.dissected.as_ref().filter(|_| verified)?;
+        Timestamp::from_second(Report::parse(&dissected.report)?.timestamp.into()).ok()
+    }
+}
+
+/// When an event happened, by its own word.
+fn created(event: &Bytes) -> Option<Timestamp> {
+    let second = Event::parse(event.clone()).ok()?.payload.timestamp?;
+    Timestamp::from_second(second).ok()
+}
+
+/// The lanes of a channel.
+fn lanes(report: &operator::Report, channel: ChannelId) -> impl Iterator<Item = &LaneStatus> {
+    let known = report.channels.iter().filter(move |known| known.channel_id == channel);
+    known.flat_map(|known| &known.lanes)
 }
 
 /// Members of an address.
@@ -77,7 +131,7 @@ pub(super) fn form(members: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish()
 }
 
-async fn show(state: &State, visitor: &Visitor, found: Found, raw: &str, query: Option<&str>) -> Response {
+async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<&str>) -> Response {
     let is_again = query.is_some_and(|query| query.split('&').any(|member| member == "verify=1"));
     let verifier = connect::channel(&state.channels, &found.channel_id.to_string()).map(|(_, verifier)| verifier);
     let examined = match verifier {
@@ -97,8 +151,9 @@ async fn show(state: &State, visitor: &Visitor, found: Found, raw: &str, query: 
     let title = printable(&heading);
     let shell = Shell::of(state, visitor, &title, "").await;
     let verdict = examined.as_ref().map_or(found.said, |examined| Badge::of(examined.outcome.status));
-    // Also who asked for nothing is told where the two differ.
+    // Where the two differ, the page says so, asked for or not.
     let differs = examined.is_some() && verdict != found.said;
+    let way = found.way(examined.as_ref().and_then(Examined::proved));
     shell.page(&html! {
         nav.crumbs aria-label="Where this is" { a href="/" { "Events" } " / " (text(&found.channel)) " / " (found.offset) }
         div.heading {
@@ -118,19 +173,12 @@ async fn show(state: &State, visitor: &Visitor, found: Found, raw: &str, query: 
             Some(examined) => (said(examined, is_again, differs.then_some((found.otherwise, found.said)))),
         }
         (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
-        @if let Some(examined) = &examined { (proof::show(examined)) }
+        @if let Some(examined) = &examined { (proof::show(examined, &state.signer_names)) }
         section aria-labelledby="journey" {
             h2 #journey { "The way it went" }
-            ol.journey {
-                @for step in &found.journey {
-                    li.bad[!step.is_good] {
-                        span.when { @if step.at.is_some() { (time(step.at)) } }
-                        div { strong { (step.what) } " " span.sub { (step.detail) } }
-                    }
-                }
-            }
+            (journey::show(&way))
         }
-        (bytes(&found, raw))
+        (bytes(&found))
     })
 }
 
@@ -161,7 +209,7 @@ fn said(examined: &Examined, is_again: bool, otherwise: Option<(&str, Badge)>) -
         }
         (Some(Verdict::Unsigned(_)), None) => (
             Badge::Unsigned,
-            "Nobody signs an event of this kind: all of it is the service's word, and nothing of it can be proved."
+            "An event of this kind carries no signatures: all of it is the service's word, and nothing of it can be proved."
                 .to_owned(),
         ),
         (Some(Verdict::Pending(_)), None) => {
@@ -242,7 +290,7 @@ fn without_proof(event: &Bytes) -> String {
     walk(&text, 0).unwrap_or_else(|| text.into_owned())
 }
 
-fn bytes(found: &Found, raw: &str) -> Markup {
+fn bytes(found: &Found) -> Markup {
     const SHOWN: usize = 100_000;
     let Some(event) = &found.event else { return html! {} };
     let text = String::from_utf8_lossy(event);
@@ -253,7 +301,7 @@ fn bytes(found: &Found, raw: &str) -> Markup {
                 code { "channeld verify" } " takes it as it is." }
             div.actions {
                 @if event.len() <= SHOWN { button type="button" data-copy-from="raw" { "Copy" } }
-                @if !raw.is_empty() { a.button href=(raw) download { "Download" } }
+                @if !found.raw.is_empty() { a.button href=(found.raw) download { "Download" } }
             }
             details {
                 summary { "Show" }

@@ -11,20 +11,19 @@ use maud::{Markup, html};
 use super::State;
 use super::access::Visitor;
 use super::held::advice;
-use super::history::Seen;
-use super::one::{form, operator};
+use super::one::form;
 use super::page::{Shell, ago, number, span, time};
 use super::picture;
 use super::text::{text, whole};
-use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem};
+use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, Sample};
+use crate::config::SignerNames;
 use crate::event::Offset;
 use crate::ledger::Pause;
 use crate::operator::api::GetCluster;
 use crate::operator::{ChannelOwner, Cluster, InstanceStatus, Report};
-use crate::tasks::lock;
 use crate::verify::Address;
 
-/// Channels that are shown with pictures: those that need somebody first.
+/// Channels that are shown with pictures. Those in trouble come first.
 const WITH_PICTURES: usize = 40;
 
 /// The page.
@@ -52,14 +51,19 @@ async fn content(state: &State, read_only: bool) -> Markup {
     };
     let cluster = if report.instances.is_empty() { None } else { state.link.ask(&GetCluster {}).await.ok() };
     let mut channels: Vec<_> = report.channels.iter().collect();
-    channels.sort_by_key(|channel| (!needs_somebody(channel), channel.channel.clone()));
+    channels.sort_by_key(|channel| (!needs_attention(channel), channel.channel.clone()));
+    let pictured: Vec<_> = channels.iter().take(WITH_PICTURES).map(|known| known.channel.to_string()).collect();
+    let hours = if pictured.is_empty() { Ok(BTreeMap::new()) } else { state.link.last_hour(pictured).await };
     html! {
         (head(&report, read_only))
         section aria-labelledby="channels" {
             h2 #channels { "Channels and their sinks" }
-            @for (at, known) in channels.iter().enumerate() { (channel(state, known, at < WITH_PICTURES, read_only)) }
+            @if let Err(why) = &hours { p.notice.warn { "The last hour cannot be drawn: " (whole(why)) } }
+            @for known in &channels {
+                (channel(known, hours.as_ref().ok().and_then(|hours| hours.get(&*known.channel)), read_only))
+            }
         }
-        (signers(&report))
+        (signers(&report, &state.signer_names))
         @if let Some(cluster) = &cluster { (instances(cluster)) }
     }
 }
@@ -97,7 +101,7 @@ fn mebibytes(bytes: usize) -> String {
     format!("{}.{} MiB", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20)
 }
 
-fn needs_somebody(channel: &ChannelStatus) -> bool {
+fn needs_attention(channel: &ChannelStatus) -> bool {
     let is_bad = |lane: &LaneStatus| matches!(lane.state, LaneState::Blocked | LaneState::Stopped);
     class(&channel.activity) == "bad"
         || channel.lanes.iter().any(is_bad)
@@ -115,7 +119,7 @@ fn class(activity: &Activity) -> &'static str {
     }
 }
 
-fn channel(state: &State, known: &ChannelStatus, with_pictures: bool, read_only: bool) -> Markup {
+fn channel(known: &ChannelStatus, hour: Option<&Vec<Sample>>, read_only: bool) -> Markup {
     let name = &*known.channel;
     html! {
         article.channel {
@@ -135,7 +139,7 @@ fn channel(state: &State, known: &ChannelStatus, with_pictures: bool, read_only:
                 div { dt { "Wait for a proof" } dd { (known.late) } }
                 div { dt { "Quarantined" } dd { @if known.quarantined > 0 { a href="/held" { (known.quarantined) } } @else { "0" } } }
             }
-            @if with_pictures { (pictures(state, name)) }
+            @if let Some(hour) = hour { (picture::last_hour(hour, Timestamp::now().as_second())) }
             div.scroll role="region" aria-label={ "Sinks of channel " (name) } tabindex="0" {
                 table.lanes {
                     thead { tr { th scope="col" { "Sink" } th scope="col" { "State" } th scope="col" { "Cursor" } th scope="col" { "Behind" }
@@ -146,22 +150,6 @@ fn channel(state: &State, known: &ChannelStatus, with_pictures: bool, read_only:
             }
         }
     }
-}
-
-fn pictures(state: &State, name: &str) -> Markup {
-    let (now, history) = (Timestamp::now(), lock(&state.link.history));
-    let series = |what: fn(&Seen) -> Option<f64>| history.series(name, what);
-    html! {
-        div.sparks {
-            (picture::line("Behind, events", &series(|seen| seen.lag), now, |value| format!("{value:.0}")))
-            (picture::line("Delivered a second", &series(|seen| seen.rate), now, |value| format!("{value:.1}")))
-            (picture::line("From reading to delivery", &series(|seen| seen.latency), now, seconds))
-        }
-    }
-}
-
-fn seconds(value: f64) -> String {
-    if value < 1.0 { format!("{:.0} ms", value * 1_000.0) } else { format!("{value:.1} s") }
 }
 
 fn lane_row(channel: &str, lane: &LaneStatus, read_only: bool) -> Markup {
@@ -227,7 +215,7 @@ fn oldest(seconds: Option<u64>) -> String {
 }
 
 /// Every configured signer of any channel, with when it was last seen in one.
-fn signers(report: &Report) -> Markup {
+fn signers(report: &Report, names: &SignerNames) -> Markup {
     let mut signers: BTreeMap<Address, (usize, Option<Timestamp>)> = BTreeMap::new();
     for signer in report.channels.iter().flat_map(|channel| &channel.signers) {
         let (channels, last_seen) = signers.entry(signer.signer).or_default();
@@ -246,7 +234,7 @@ fn signers(report: &Report) -> Markup {
                         tbody {
                             @for (signer, (channels, last_seen)) in &signers {
                                 tr {
-                                    td data-label="Signer" { @if let Some(name) = operator(signer) { strong { (name) } " " } span.mono.long { (signer.to_string()) } }
+                                    td data-label="Signer" { @if let Some(name) = names.of(signer) { strong { (text(name)) } " " } span.mono.long { (signer.to_string()) } }
                                     td data-label="Last counted" {
                                         @match last_seen { Some(at) => { (ago(*at)) } None => span.none { "not since the daemon's start" } }
                                     }

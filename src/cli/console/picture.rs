@@ -1,43 +1,93 @@
-//! Small pictures of a quantity over the last hour.
+//! Small pictures of a channel's last hour.
 
 use std::fmt::Write;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::history::Series;
+use super::page::time;
+use crate::channel::{GAP, HOUR, Sample};
 
-/// An hour, in seconds.
-const HOUR: f64 = 3_600.0;
+#[cfg(test)]
+mod tests;
 
 const WIDTH: f64 = 240.0;
 const HEIGHT: f64 = 44.0;
 
-/// The line of a quantity, with its last and its highest value in words. Where nothing was seen there is no line.
-pub(super) fn line(title: &str, series: &Series, now: Timestamp, shown: impl Fn(f64) -> String) -> Markup {
-    let values = || series.iter().filter_map(|(_, value)| *value);
-    let highest = values().fold(0.0, f64::max);
-    let last = series.iter().rev().find_map(|(_, value)| *value);
+/// An hour that begins so many seconds late is whole.
+const WHOLE: i64 = 120;
+
+/// What one picture shows.
+struct Quantity {
+    title: &'static str,
+    of: fn(&Sample) -> Option<f64>,
+    shown: fn(f64) -> String,
+}
+
+const QUANTITIES: [Quantity; 3] = [
+    Quantity {
+        title: "Behind, events",
+        of: |sample| sample.lag_events.map(f64::from),
+        shown: |value| format!("{value:.0}"),
+    },
+    Quantity {
+        title: "Delivered a second",
+        of: |sample| sample.events_per_second.map(f64::from),
+        shown: |value| format!("{value:.1}"),
+    },
+    Quantity { title: "From reading to delivery", of: |sample| sample.delivery_seconds.map(f64::from), shown: seconds },
+];
+
+fn seconds(value: f64) -> String {
+    if value < 1.0 { format!("{:.0} ms", value * 1_000.0) } else { format!("{value:.1} s") }
+}
+
+/// The quantities over the hour before `now`, in Unix seconds, and since when they are known if that is not all of it.
+pub(super) fn last_hour(samples: &[Sample], now: i64) -> Markup {
+    let since = samples.first().map_or(now, |first| first.at);
+    let is_whole = since <= now - HOUR + WHOLE;
+    html! {
+        div.sparks { @for quantity in &QUANTITIES { (line(quantity, samples, now)) } }
+        p.sub.since {
+            @if is_whole { "The last hour." }
+            @else { "The last hour. The daemon has noted it since " (time(Timestamp::from_second(since).ok())) " UTC." }
+        }
+    }
+}
+
+/// The line of a quantity, with its last and its highest value in words. Where nothing is known there is no line.
+fn line(Quantity { title, of, shown }: &Quantity, samples: &[Sample], now: i64) -> Markup {
+    let values = || samples.iter().filter_map(of);
+    let (highest, last) = (values().fold(0.0, f64::max), values().next_back());
     let said = match last {
-        None => format!("{title}: not seen in the last hour"),
+        None => format!("{title}: nothing is known of the last hour"),
         Some(last) => format!("{title}: now {}, at most {} in the last hour", shown(last), shown(highest)),
     };
+    let begins = x(samples.first().map_or(now, |first| first.at), now);
     html! {
         figure.spark {
             figcaption {
                 span.what { (title) }
-                strong { (last.map_or_else(|| "–".to_owned(), &shown)) }
+                strong { (last.map_or_else(|| "–".to_owned(), shown)) }
             }
             svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img" aria-label=(said) {
-                path.base d=(format!("M0 {} H{WIDTH}", HEIGHT - 0.5)) {}
-                @for run in runs(series, now, highest) {
+                path.base.unknown d=(format!("M0 {0} H{begins:.1}", HEIGHT - 0.5)) {}
+                path.base d=(format!("M{begins:.1} {} H{WIDTH}", HEIGHT - 0.5)) {}
+                @for run in runs(samples, *of, now, highest) {
                     path.area d=(format!("{run} V{HEIGHT} H{} Z", start(&run))) {}
                     path.trend d=(run) {}
                 }
             }
-            span.most { @if last.is_some() { "at most " (shown(highest)) } @else { "nothing seen yet" } }
+            span.most { @if last.is_some() { "at most " (shown(highest)) } @else { "nothing known yet" } }
         }
     }
+}
+
+/// Where a time stands, from the left.
+fn x(at: i64, now: i64) -> f64 {
+    let age = u32::try_from((now - at).clamp(0, HOUR)).unwrap_or(0);
+    let hour = u32::try_from(HOUR).unwrap_or(u32::MAX);
+    WIDTH * (1.0 - f64::from(age) / f64::from(hour))
 }
 
 /// The x that a path begins at.
@@ -46,22 +96,21 @@ fn start(path: &str) -> &str {
 }
 
 /// A path for each stretch without a gap.
-fn runs(series: &Series, now: Timestamp, highest: f64) -> Vec<String> {
+fn runs(samples: &[Sample], of: fn(&Sample) -> Option<f64>, now: i64, highest: f64) -> Vec<String> {
     let mut runs: Vec<String> = Vec::new();
-    let mut goes_on = false;
-    for (at, value) in series {
-        let age = now.duration_since(*at).as_secs_f64();
-        let Some(value) = value.filter(|_| age <= HOUR) else {
-            goes_on = false;
+    let mut before: Option<i64> = None;
+    for sample in samples {
+        let Some(value) = of(sample).filter(|_| now - sample.at <= HOUR) else {
+            before = None;
             continue;
         };
-        let x = WIDTH * (1.0 - age / HOUR);
+        let x = x(sample.at, now);
         let y = if highest > 0.0 { (HEIGHT - 1.0) - (HEIGHT - 5.0) * value / highest } else { HEIGHT - 1.0 };
-        match runs.last_mut().filter(|_| goes_on) {
+        match runs.last_mut().filter(|_| before.is_some_and(|before| sample.at - before <= GAP)) {
             Some(run) => drop(write!(run, " L{x:.1} {y:.1}")),
             None => runs.push(format!("M{x:.1} {y:.1}")),
         }
-        goes_on = true;
+        before = Some(sample.at);
     }
     // A point alone would not show.
     runs.iter_mut().filter(|run| !run.contains('L')).for_each(|run| run.push_str(" h1.5"));

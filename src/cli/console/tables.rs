@@ -51,6 +51,9 @@ const SAMPLED_FOR: Duration = Duration::from_secs(15);
 const BUDGET: Duration = Duration::from_millis(120);
 const PATIENT_BUDGET: Duration = Duration::from_secs(10);
 
+/// The events that follow one, by their offsets, of which it is looked whether they were delivered before it.
+const FOLLOWING: usize = 100;
+
 /// New rows are counted up to here.
 pub(super) const MOST_NEW: usize = 1_000;
 
@@ -114,8 +117,45 @@ pub(super) struct Page {
     pub(super) has_more: bool,
     /// Where it has stopped looking before it had enough, because its time was over.
     pub(super) stopped: Option<Stopped>,
+    /// Where not all of a search was done: events were looked for that hold the last word as a whole, and none that hold a
+    /// longer word that begins so.
+    pub(super) only_whole: Option<OnlyWhole>,
     /// How long it took.
     pub(super) took: Duration,
+}
+
+/// Why words that begin like the last one were not looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnlyWhole {
+    /// Many events hold the word itself.
+    Many,
+    /// There are so many that the time was over.
+    Slow,
+}
+
+/// What an index of words says of a search, before rows are read.
+#[derive(Debug, Default)]
+struct Hits {
+    /// What the index was asked.
+    query: String,
+    /// The rows that were written last and hold the words, by their ids, descending. PostgreSQL gives none.
+    ids: Vec<i64>,
+    /// Whether there are no further ones.
+    is_all: bool,
+    only_whole: Option<OnlyWhole>,
+}
+
+/// What is looked for in one window.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    filter: &'a Filter,
+    window: Window,
+    /// Only rows below this place.
+    below: Option<&'a Place>,
+    /// So many rows at the most.
+    limit: usize,
+    deadline: Instant,
+    hits: &'a Hits,
 }
 
 /// How far a page has looked.
@@ -202,15 +242,19 @@ impl Table {
         let deadline = began + if is_patient { PATIENT_BUDGET } else { BUDGET };
         let mut page = Page::default();
         let sample = self.sample().await?;
-        // Where few rows hold the words, they are looked up at once.
-        let few = match &filter.words {
-            Some(_) if self.search != Search::None => self.has_few(filter, deadline).await,
-            _ => false,
+        let hits = match self.hits(filter, deadline, is_patient).await {
+            Err(Unread::Slow) => {
+                page.stopped = Some(Stopped { at: None });
+                return Ok(page);
+            }
+            hits => hits?,
         };
-        let mut windows = Windows::over(&sample, filter, below, few);
+        page.only_whole = hits.only_whole;
+        // Where few rows hold the words, they are looked up at once.
+        let mut windows = Windows::over(&sample, filter, below, hits.is_all);
         while let Some(window) = windows.next() {
-            let missing = limit + 1 - page.rows.len();
-            match self.window(filter, window, below, missing, deadline).await {
+            let limit = limit + 1 - page.rows.len();
+            match self.look(Look { filter, window, below, limit, deadline, hits: &hits }).await {
                 Ok(rows) => page.rows.extend(rows),
                 Err(Unread::Slow) => {
                     page.stopped = Some(Stopped { at: Windows::looked_to(window) });
@@ -228,26 +272,26 @@ impl Table {
         Ok(page)
     }
 
-    async fn window(
-        &self,
-        filter: &Filter,
-        window: Window,
-        below: Option<&Place>,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<Row>, Unread> {
+    async fn look(&self, look: Look<'_>) -> Result<Vec<Row>, Unread> {
         match &self.backend {
-            Backend::Sqlite(sqlite) => sqlite.window(filter, window, below, limit, deadline).await,
-            Backend::Postgres(postgres) => postgres.window(filter, window, below, limit, deadline).await,
+            Backend::Sqlite(sqlite) => sqlite.look(look).await,
+            Backend::Postgres(postgres) => postgres.look(look).await,
         }
     }
 
-    async fn has_few(&self, filter: &Filter, deadline: Instant) -> bool {
-        let few = match &self.backend {
-            Backend::Sqlite(sqlite) => sqlite.has_few(filter, deadline).await,
-            Backend::Postgres(postgres) => postgres.has_few(filter, deadline).await,
+    /// What an index says of the words; nothing where there are none, or no index.
+    async fn hits(&self, filter: &Filter, deadline: Instant, is_patient: bool) -> Result<Hits, Unread> {
+        let Some(words) = filter.words.as_ref().filter(|_| self.search != Search::None) else {
+            return Ok(Hits::default());
         };
-        few.unwrap_or(false)
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.hits(words, deadline, is_patient).await,
+            Backend::Postgres(postgres) => {
+                // Where that takes too long, there are many.
+                let is_all = postgres.has_few(filter, deadline).await.unwrap_or(false);
+                Ok(Hits { is_all, ..Hits::default() })
+            }
+        }
     }
 
     /// The newest rows, as they were a moment ago.
@@ -278,6 +322,14 @@ impl Table {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.arrived(filter, mark).await,
             Backend::Postgres(postgres) => postgres.arrived(filter, mark).await,
+        }
+    }
+
+    /// When the first of the events that follow one was delivered. Where that was before the one itself, it came late.
+    pub(super) async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.followed(channel, offset).await,
+            Backend::Postgres(postgres) => postgres.followed(channel, offset).await,
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) fn or_dash(of: Option<&str>) -> Markup {
     of.filter(|of| !of.is_empty()).map_or_else(|| PreEscaped("<span class=\"none\">–</span>".to_owned()), text)
 }
 
-/// A long id: its ends, and all of it for who points at it.
+/// A long id: its ends, and all of it as a hint.
 pub(super) fn id(id: &str) -> Markup {
     const ENDS: usize = 6;
     let is_long = id.len() > 2 * ENDS + 6 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');

@@ -53,7 +53,7 @@ pub(super) fn is_possible() -> bool {
 pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
     let mut screen = Screen::open().map_err(Failure::output)?;
-    let mut model = Model::default();
+    let mut model = Model::with(operator.config.signer_names.clone());
     let ask = async |wait| {
         sleep(wait).await;
         operator.ask_daemon(&GetStatus { here: false }).await

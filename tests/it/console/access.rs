@@ -1,10 +1,13 @@
 //! Who is let in.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use reqwest::header::{ORIGIN, SET_COOKIE};
 use reqwest::{Method, StatusCode};
 
 use super::with_table;
-use crate::support::{Answer, Visitor};
+use crate::support::{Answer, Console, Visitor, eventually};
 
 #[tokio::test]
 async fn an_address_lets_one_browser_in_once_and_nobody_else_sees_anything() {
@@ -134,4 +137,27 @@ async fn it_listens_on_loopback_only_and_reads_tables_only() {
     assert!(told.code == Some(64) && told.errors.contains("local"), "{told:?}");
     let told = setup.tell(&["console", "--from", "file"]).await;
     assert!(told.code == Some(64) && told.errors.contains("sqlite or postgres"), "{told:?}");
+}
+
+#[tokio::test]
+async fn the_address_is_opened_in_the_desktops_browser_where_that_is_asked_for() {
+    let (_simulator, setup) = with_table(1).await;
+    let config = setup.write();
+    let (programs, opened) = (setup.path("programs"), setup.path("opened"));
+    std::fs::create_dir(&programs).unwrap();
+    let browser = programs.join(if cfg!(target_os = "macos") { "open" } else { "xdg-open" });
+    // A whole file appears at once.
+    let script = format!("#!/bin/sh\nprintf %s \"$1\" > {0}.part && /bin/mv {0}.part {0}\n", opened.display());
+    std::fs::write(&browser, script).unwrap();
+    std::fs::set_permissions(&browser, Permissions::from_mode(0o755)).unwrap();
+    let console = Console::start_with(&["console", "--open"], Some(&config), &[("PATH", &programs)]).await;
+    let asked = eventually("the browser is started", || std::fs::read_to_string(&opened).ok()).await;
+    assert_eq!(asked, console.address);
+    assert_eq!(console.enter().await.get("/").await.status, StatusCode::OK);
+
+    // Without a browser the address is printed all the same.
+    let empty = setup.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let console = Console::start_with(&["console", "--open"], Some(&config), &[("PATH", &empty)]).await;
+    assert_eq!(console.enter().await.get("/").await.status, StatusCode::OK);
 }

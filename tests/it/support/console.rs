@@ -45,8 +45,14 @@ impl Setup {
 impl Console {
     /// Starts it and waits for its address, which stands in one of its first lines.
     pub(crate) async fn start(arguments: &[&str], config: Option<&Path>) -> Self {
+        Self::start_with(arguments, config, &[]).await
+    }
+
+    /// As [`start`](Self::start), with these variables, though it inherits none.
+    pub(crate) async fn start_with(arguments: &[&str], config: Option<&Path>, variables: &[(&str, &Path)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
         command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.envs(variables.iter().copied());
         if let Some(config) = config {
             command.arg("--config").arg(config);
         }

@@ -5,7 +5,7 @@
     const NEW_EVERY = 2000;
     const AGAIN_EVERY = 5000;
 
-    /** Runs `work` every so often while somebody looks. */
+    /** Runs `work` every so often while the page is visible. */
     const every = (wait, work) => {
         let isAtIt = false;
         setInterval(async () => {
@@ -31,7 +31,7 @@
         });
     }
 
-    // The daemon's page says how it is now, unless somebody is in the middle of it.
+    // The daemon's page says how it is now, unless it is being read or operated.
     const now = document.querySelector("[data-again]");
     if (now) {
         every(AGAIN_EVERY, async () => {

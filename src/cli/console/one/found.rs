@@ -1,28 +1,24 @@
-//! Where an event is found: in the table, at the service, in the quarantine, among the dead letters.
+//! Where an event is found that was delivered, or that the service shows.
 
 use std::sync::Arc;
 
 use axum::extract::{Extension, Path, RawQuery, State as Of};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use jiff::Timestamp;
 use maud::html;
 use tokio::task::spawn_blocking;
 
-use super::{Found, Step, form, show};
+use super::journey::{Step, When, at_sinks, kept};
+use super::{Found, created, form, lanes, show};
 use crate::cli::connect;
 use crate::cli::console::State;
 use crate::cli::console::access::Visitor;
-use crate::cli::console::held::advice;
-use crate::cli::console::page::{self, Badge, ago, span};
-use crate::cli::console::tables::{Source, Unread, Whole};
+use crate::cli::console::page::{self, Badge, span};
+use crate::cli::console::tables::{Row, Source, Table, Unread, Whole};
 use crate::cli::console::text::text;
-use crate::event::{ChannelId, Event, EventId, Offset, Proofs};
-use crate::operator::Report;
-use crate::operator::api::{DeadLetterEvent, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
+use crate::event::{ChannelId, EventId, Offset};
+use crate::operator::api::{GetJourney, Journey};
 use crate::tasks::joined;
 use crate::telemetry::Chain;
 
@@ -33,57 +29,68 @@ pub(in crate::cli::console) async fn delivered(
     Path((channel, offset)): Path<(ChannelId, i64)>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let (table, found) = match of_table(&state, channel, offset).await {
+    let (table, whole) = match of_table(&state, channel, offset).await {
         Ok(found) => found,
         Err((status, why)) => return page::problem(&state, &visitor, status, &why).await,
     };
-    let report = state.link.lately().await;
-    let Whole { row, .. } = &found;
-    // What waited for its proof, or for a sink that was away, shows here.
-    let after =
-        row.delivered.zip(row.received).map(|(delivered, received)| delivered.as_second() - received.as_second());
-    let after = after.and_then(|seconds| u64::try_from(seconds).ok());
-    let mut journey = vec![Step::new(row.time, html! { "Created" }, html! { "by the service's own word" })];
-    journey.push(Step::new(row.received, html! { "Read" }, html! { "by channeld, from the service" }));
-    journey.push(match row.verification.as_str() {
-        "verified" => Step::new(None, html! { "Verified" }, html! { "before it was delivered anywhere" }),
-        _ => Step::new(
-            None,
-            html! { "Not signed" },
-            html! { "an event of this kind never carries a proof: delivered, marked as such" },
-        ),
-    });
-    journey.push(Step::new(
-        row.delivered,
-        html! { "Delivered to " (text(table)) },
-        html! { "with its row in this table" @if let Some(after) = after { ", " (span(after)) " after it was read" } },
-    ));
-    journey.extend(report.iter().flat_map(|report| others(report, &row.channel_id, table, offset)));
-    let event = found.event().map(|event| Bytes::copy_from_slice(event.as_bytes()));
+    let (report, recorded) = (state.link.lately().await, recorded(&state, channel, offset).await);
+    let row = &whole.row;
+    let sinks = || report.iter().flat_map(|report| lanes(report, channel));
+    let elsewhere = at_sinks(sinks().filter(|lane| *lane.sink != *table.sink), &row.channel, offset, &recorded);
+    let mut journey = vec![
+        if row.verification == "verified" {
+            Step::new(When::NotRecorded, html! { "Verified" }, html! { "before it was delivered anywhere" })
+        } else {
+            let never = "an event of this kind never carries a proof: delivered, marked as such";
+            Step::new(When::NotRecorded, html! { "Not signed" }, html! { (never) })
+        },
+        delivery(row, &table.sink),
+    ];
+    journey.extend(kept(&row.channel, offset, &recorded, false));
+    journey.extend(elsewhere);
+    let event = whole.event().map(|event| Bytes::copy_from_slice(event.as_bytes()));
     let actions = html! {
         @if !visitor.read_only && event.is_some() {
-            @for sink in report.iter().flat_map(|report| sinks(report, &row.channel_id)) {
-                a.button href={ "/do/redeliver?" (form(&[("channel", &row.channel), ("channel_id", &row.channel_id), ("sink", &sink), ("offset", &offset.to_string())])) } {
-                    span { "Redeliver to " (text(&sink)) "…" }
+            @for lane in sinks() {
+                a.button href={ "/do/redeliver?" (form(&[("channel", &row.channel), ("channel_id", &row.channel_id), ("sink", &lane.sink), ("offset", &offset.to_string())])) } {
+                    span { "Redeliver to " (text(&lane.sink)) "…" }
                 }
             }
         }
     };
+    // Where the table does not answer any more, the page is made of what was read above.
+    let followed = table.followed(channel, offset).await.unwrap_or_default();
     let found = Found {
-        channel: row.channel.clone(),
-        channel_id: channel,
-        offset,
         event_id: row.event_id.clone(),
-        json: Bytes::from(found.record.clone()),
         event,
-        said: Badge::of(&row.verification),
+        created: row.time,
+        received: row.received,
+        delivered: row.delivered,
+        followed,
         otherwise: "When it was delivered it was ",
         journey,
         actions,
-        notice: html! {},
+        raw: format!("/event/{channel}/{offset}/raw"),
+        ..Found::new(&row.channel, channel, offset, Bytes::from(whole.record.clone()), Badge::of(&row.verification))
     };
-    let raw = format!("/event/{channel}/{offset}/raw");
-    show(&state, &visitor, found, &raw, query.as_deref()).await
+    show(&state, &visitor, found, query.as_deref()).await
+}
+
+/// The delivery that the row tells of.
+fn delivery(row: &Row, sink: &str) -> Step {
+    let after = row.delivered.zip(row.received);
+    let after = after.map(|(delivered, received)| delivered.as_second() - received.as_second());
+    let after = after.and_then(|seconds| u64::try_from(seconds).ok());
+    let detail =
+        html! { "with its row in this table" @if let Some(after) = after { ", " (span(after)) " after it was read" } };
+    Step::new(row.delivered, html! { "Delivered to " (text(sink)) }, detail)
+}
+
+/// What the daemon has recorded of the event; nothing where none answers, which the head of the page says.
+async fn recorded(state: &State, channel: ChannelId, offset: i64) -> Journey {
+    let Some(offset) = Offset::new(offset) else { return Journey::default() };
+    let asked = state.link.ask(&GetJourney { channel: channel.to_string(), offset }).await;
+    asked.unwrap_or_default()
 }
 
 /// The service's event alone, as a file.
@@ -101,17 +108,17 @@ pub(in crate::cli::console) async fn delivered_raw(
     }
 }
 
-/// The row, and the name of the sink that has written it.
+/// The row, and the table that it stands in.
 pub(in crate::cli::console) async fn of_table(
     state: &State,
     channel: ChannelId,
     offset: i64,
-) -> Result<(&str, Whole), (StatusCode, String)> {
+) -> Result<(&Table, Whole), (StatusCode, String)> {
     let Source::Table(table) = &state.source else {
         return Err((StatusCode::NOT_FOUND, "There is no table that it could be in.".to_owned()));
     };
     match table.whole(channel, offset).await {
-        Ok(Some(found)) => Ok((&table.sink, found)),
+        Ok(Some(found)) => Ok((table, found)),
         Ok(None) => {
             Err((StatusCode::NOT_FOUND, format!("There is no event {offset} of channel {channel} in the table.")))
         }
@@ -134,184 +141,35 @@ pub(in crate::cli::console) async fn at_service(
             return page::problem(&state, &visitor, StatusCode::BAD_GATEWAY, &why).await;
         }
     };
-    let known = state.channels.iter().find(|known| known.channel.id == channel);
-    let report = state.link.lately().await;
-    let parsed = Event::parse(raw.json.clone()).ok();
-    let created = parsed.as_ref().and_then(|event| event.payload.timestamp);
-    let mut journey = vec![Step::new(
-        created.and_then(|second| Timestamp::from_second(second).ok()),
-        html! { "Created" },
-        html! { "by the service's own word" },
-    )];
-    let (channel_id, offset) = (channel.to_string(), raw.offset.get());
-    journey.extend(report.iter().flat_map(|report| others(report, &channel_id, "", offset)));
-    let verifier = connect::channel(&state.channels, &channel_id).ok().map(|(_, verifier)| verifier);
-    let said = match &verifier {
+    let offset = raw.offset.get();
+    let (report, recorded) = (state.link.lately().await, recorded(&state, channel, offset).await);
+    let verifier = connect::channel(&state.channels, &channel.to_string()).ok().map(|(_, verifier)| verifier);
+    let said = match verifier {
         Some(verifier) => {
-            let (verifier, raw) = (verifier.clone(), raw.clone());
+            let raw = raw.clone();
             Badge::of(joined(spawn_blocking(move || verifier.verify(raw)).await).await.name())
         }
         None => Badge::Rejected,
     };
+    let known = state.channels.iter().find(|known| known.channel.id == channel);
+    let name = known.map_or_else(|| channel.to_string(), |known| known.channel.name.to_string());
+    let mut journey = kept(&name, offset, &recorded, said == Badge::Pending);
+    let sinks = report.iter().flat_map(|report| lanes(report, channel));
+    journey.extend(at_sinks(sinks, &name, offset, &recorded));
+    let quarantined = recorded.quarantined.as_ref().and_then(|facts| facts.received);
+    let received = recorded.late.as_ref().and_then(|late| late.received).or(quarantined);
     let found = Found {
-        channel: known.map_or_else(|| channel_id.clone(), |known| known.channel.name.to_string()),
-        channel_id: channel,
-        offset,
         event_id: raw.id.map(|id| id.to_string()),
-        json: raw.json.clone(),
-        event: Some(raw.json),
-        said,
+        event: Some(raw.json.clone()),
+        created: created(&raw.json),
+        received,
+        was_read: received.is_some(),
         otherwise: "A moment ago it was ",
         journey,
-        actions: html! {},
         notice: html! {
             p.notice.warn { "This is what the service shows now. There is no table that says what was delivered." }
         },
+        ..Found::new(&name, channel, offset, raw.json, said)
     };
-    show(&state, &visitor, found, "", query.as_deref()).await
-}
-
-/// An event of the quarantine.
-pub(in crate::cli::console) async fn quarantined(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    Path((channel, offset)): Path<(String, i64)>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let Some(at) = Offset::new(offset) else {
-        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "There is no such offset.").await;
-    };
-    let shown = state.link.ask(&ShowQuarantined { channel: channel.clone(), offset: at }).await;
-    let QuarantinedEvent { entry, bytes_base64, .. } = match shown {
-        Ok(shown) => shown,
-        Err(why) => return page::problem(&state, &visitor, StatusCode::NOT_FOUND, &why).await,
-    };
-    let json = Bytes::from(STANDARD.decode(bytes_base64).unwrap_or_default());
-    let facts = &entry.facts;
-    let created = Event::parse(json.clone()).ok().and_then(|event| event.payload.timestamp);
-    let second = |second: i64| Timestamp::from_second(second).ok();
-    let journey = vec![
-        Step::new(created.and_then(second), html! { "Created" }, html! { "by the service's own word" }),
-        Step::new(facts.received, html! { "Read" }, html! { "by channeld, from the service; and once more by its id" }),
-        Step::new(second(facts.at), html! { "Rejected" }, html! { (text(&facts.reason)) ": " (text(&facts.detail)) })
-            .bad(),
-        Step::new(None, html! { "Kept in the quarantine" }, html! { "delivered nowhere" }).bad(),
-    ];
-    // Duplicates are verified again only where their reason is named.
-    let place = [("channel", &*entry.channel), ("offset", &offset.to_string()), ("reason", &*facts.reason)];
-    let notice = html! {
-        div.notice.bad role="note" {
-            p { strong { "Not delivered. " } (text(&facts.detail)) "." }
-            @if let Some(original) = &facts.original {
-                p { "Its proof, or other content of it, was delivered before, at offset " (original.offset.get()) " of channel "
-                    (text(&original.channel_id.to_string())) "." }
-            }
-            (advice(&facts.reason))
-        }
-    };
-    let actions = html! {
-        @if !visitor.read_only {
-            a.button href={ "/do/retry?" (form(&place)) } { "Verify and deliver…" }
-            a.button.danger href={ "/do/drop?" (form(&place)) } { "Drop…" }
-        }
-    };
-    let found = Found {
-        channel: entry.channel.clone(),
-        channel_id: entry.channel_id,
-        offset,
-        event_id: facts.event_id.map(|id| id.to_string()),
-        event: Some(json.clone()),
-        json,
-        said: Badge::Rejected,
-        otherwise: "Its proof alone does not decide. For the reason above it is ",
-        journey,
-        actions,
-        notice,
-    };
-    show(&state, &visitor, found, "", query.as_deref()).await
-}
-
-/// An event that a sink has given up.
-pub(in crate::cli::console) async fn dead_letter(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    Path((channel, sink, offset)): Path<(String, String, i64)>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let Some(at) = Offset::new(offset) else {
-        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "There is no such offset.").await;
-    };
-    let shown = state.link.ask(&ShowDeadLetter { channel: channel.clone(), offset: at, sink: sink.clone() }).await;
-    let DeadLetterEvent { entry, event } = match shown {
-        Ok(shown) => shown,
-        Err(why) => return page::problem(&state, &visitor, StatusCode::NOT_FOUND, &why).await,
-    };
-    let json = Bytes::copy_from_slice(event.get().as_bytes());
-    let facts = &entry.facts.facts;
-    let parsed = Event::parse(json.clone()).ok();
-    let created = parsed.as_ref().and_then(|event| event.payload.timestamp);
-    let second = |second: i64| Timestamp::from_second(second).ok();
-    let attempts = format!("{} attempts since {}", facts.attempts, second(facts.since).map_or_else(String::new, ago));
-    let journey = vec![
-        Step::new(created.and_then(second), html! { "Created" }, html! { "by the service's own word" }),
-        Step::new(facts.received, html! { "Read" }, html! { "by channeld, from the service" }),
-        Step::new(second(facts.since), html! { "First refused by " (text(&sink)) }, html! {}).bad(),
-        Step::new(
-            second(facts.at),
-            html! { "Given up" },
-            html! { (attempts) "; its last answer: " (text(&facts.reason)) },
-        )
-        .bad(),
-    ];
-    let offset_text = offset.to_string();
-    let place = [("channel", &*entry.channel), ("sink", &*sink), ("offset", &*offset_text)];
-    let actions = html! {
-        @if !visitor.read_only {
-            a.button href={ "/do/redeliver-dead?" (form(&place)) } { "Redeliver…" }
-            a.button.danger href={ "/do/drop-dead?" (form(&place)) } { "Drop…" }
-        }
-    };
-    let is_signed = parsed.as_ref().is_some_and(|event| !matches!(event.proofs, Proofs::None));
-    let found = Found {
-        channel: entry.channel.clone(),
-        channel_id: entry.channel_id,
-        offset,
-        event_id: facts.event_id.map(|id| id.to_string()),
-        event: Some(json.clone()),
-        json,
-        said: if is_signed { Badge::Verified } else { Badge::Unsigned },
-        otherwise: "When it was offered it was ",
-        journey,
-        actions,
-        notice: html! {
-            div.notice.bad role="note" {
-                p { strong { "Sink " (text(&sink)) " has given it up. " } "Its last answer: " (text(&facts.reason)) "." }
-            }
-        },
-    };
-    show(&state, &visitor, found, "", query.as_deref()).await
-}
-
-/// What the other lanes of its channel have done with it, as far as their cursors say.
-fn others(report: &Report, channel: &str, but: &str, offset: i64) -> Vec<Step> {
-    let known = report.channels.iter().find(|known| known.channel_id.to_string() == channel);
-    let lanes = known.into_iter().flat_map(|known| &known.lanes).filter(|lane| *lane.sink != *but);
-    lanes
-        .map(|lane| match lane.cursor {
-            Some(cursor) if cursor.get() >= offset => Step::new(
-                None,
-                html! { "Dealt with by " (text(&lane.sink)) },
-                html! { "its cursor is at " (cursor.get()) ": delivered, or left out by its filter" },
-            ),
-            _ => {
-                Step::new(None, html! { "Not yet at " (text(&lane.sink)) }, html! { "its cursor has not come so far" })
-                    .bad()
-            }
-        })
-        .collect()
-}
-
-fn sinks(report: &Report, channel: &str) -> Vec<String> {
-    let known = report.channels.iter().find(|known| known.channel_id.to_string() == channel);
-    known.into_iter().flat_map(|known| &known.lanes).map(|lane| lane.sink.to_string()).collect()
+    show(&state, &visitor, found, query.as_deref()).await
 }

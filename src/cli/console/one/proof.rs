@@ -6,32 +6,12 @@ use maud::{Markup, html};
 use super::Examined;
 use crate::cli::console::page::time;
 use crate::cli::console::text::{text, whole};
+use crate::config::SignerNames;
 use crate::event::Proofs;
 use crate::verify::{Address, Report};
 
 /// Signatures that are shown.
 pub(super) const MOST_SIGNATURES: usize = 64;
-
-/// The published members of the production network, by the addresses that they sign with.
-const OPERATORS: [(&str, &str); 11] = [
-    ("0xff9b062fccb2f042311343048b9518068370f837", "Chainlayer"),
-    ("0xe55fcaf921e76c6bbcf9415bba12b1236f07b0c3", "CLP"),
-    ("0x4d6cfd44f94408a39fb1af94a53c107a730ba161", "Dextrac"),
-    ("0xde5cd1dd4300a0b4854f8223add60d20e1dfe21b", "Fiews"),
-    ("0xf3baa9a99b5ad64f50779f449bac83baac8bfdb6", "Inotel"),
-    ("0xd7f22fb5382ff477d2ff5c702cab0ef8abf18233", "LinkForest"),
-    ("0xcdf20f8ffd41b02c680988b20e68735cc8c1ca17", "LinkPool"),
-    ("0x4d7d71c7e584cfa1f5c06275e5d283b9d3176924", "LinkRiver"),
-    ("0xedf4bc027a750d1a88b8ca3ec5e8a5506f6019be", "PierTwo"),
-    ("0x1a89c98e75983ec384ad8e83eaf7d0176eeaf155", "PierTwo, before"),
-    ("0x4f99b550623e77b807df7cbed9c79d55e1163b48", "SimplyVC"),
-];
-
-/// Who an address is known to be of.
-pub(in crate::cli::console) fn operator(address: &Address) -> Option<&'static str> {
-    let address = address.to_string();
-    OPERATORS.iter().find(|(known, _)| *known == address).map(|(_, name)| *name)
-}
 
 /// What a signature counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +69,7 @@ fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> V
     each.collect()
 }
 
-pub(super) fn show(examined: &Examined) -> Markup {
+pub(super) fn show(examined: &Examined, names: &SignerNames) -> Markup {
     let Some(event) = &examined.event else { return html! {} };
     let Proofs::One(ocr) = &event.proofs else { return html! {} };
     let Some(dissected) = &examined.dissected else {
@@ -117,7 +97,7 @@ pub(super) fn show(examined: &Examined) -> Markup {
                                 td data-label="Signer" {
                                     @match maker {
                                         Some(maker) => {
-                                            @if let Some(name) = operator(maker) { strong { (name) } " " }
+                                            @if let Some(name) = names.of(maker) { strong { (text(name)) } " " }
                                             span.mono.long { (maker.to_string()) }
                                         }
                                         None => span.none { "no key" },

@@ -7,11 +7,12 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::time::timeout_at;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value, pattern};
-use super::{Filter, MOST_NEW, Place, Row, Sample, Search, Unread, Whole, Window};
+use super::{FOLLOWING, Filter, Look, MOST_NEW, Row, Sample, Search, Unread, Whole};
 use crate::event::ChannelId;
 use crate::postgres::{Connector, DatabaseError, Open, advised, answered};
 use crate::sink::PostgresSettings;
@@ -104,14 +105,8 @@ impl Postgres {
         format!("\"{}\".\"{}\"", self.settings.schema, self.settings.table)
     }
 
-    pub(super) async fn window(
-        &self,
-        filter: &Filter,
-        window: Window,
-        below: Option<&Place>,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<Row>, Unread> {
+    pub(super) async fn look(&self, look: Look<'_>) -> Result<Vec<Row>, Unread> {
+        let Look { filter, window, below, limit, deadline, .. } = look;
         let mut statement = Statement::new(Dialect::Postgres);
         statement.filtered(filter);
         statement.within(window, below);
@@ -209,6 +204,18 @@ impl Postgres {
         Ok(usize::try_from(count).unwrap_or(MOST_NEW).min(MOST_NEW))
     }
 
+    pub(super) async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread> {
+        let (table, first) = (self.table(), as_text("min(delivered)"));
+        let sql = format!(
+            "select {first} from (select delivered from {table} where channel_id = $1::uuid and event_offset > $2 \
+             order by event_offset limit {FOLLOWING}) as following"
+        );
+        let values = [Value::Text(channel.to_string()), Value::Number(offset)];
+        let rows = self.query(Instant::now() + SMALL, &sql, &values).await?;
+        let first = rows.first().and_then(|row| row.get::<_, Option<String>>(0));
+        Ok(first.and_then(|first| first.parse().ok()))
+    }
+
     pub(super) async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
         let (table, columns) = (self.table(), columns(""));
         let sql = format!(
@@ -229,14 +236,17 @@ impl Postgres {
 fn columns(of: &str) -> String {
     let column = |name: &str| match name {
         "event_offset" => format!("{of}event_offset"),
-        "time" | "received" | "delivered" => {
-            format!("to_char({of}\"{name}\" at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
-        }
+        "time" | "received" | "delivered" => as_text(&format!("{of}\"{name}\"")),
         // Under another name: the rows are ordered by the column itself.
         "channel_id" | "event_id" => format!("{of}{name}::text as {name}_text"),
         name => format!("{of}\"{name}\""),
     };
     LISTED.map(column).join(", ")
+}
+
+/// A time as it is written elsewhere.
+fn as_text(time: &str) -> String {
+    format!("to_char({time} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
 }
 
 fn read(row: &tokio_postgres::Row) -> Row {

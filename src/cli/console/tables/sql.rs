@@ -7,7 +7,7 @@
 
 use jiff::Timestamp;
 
-use super::{Filter, Place, Search, Window};
+use super::{Filter, Place, Window};
 
 /// The columns of a list, in the order in which [`Row`](super::Row) is read.
 pub(super) const LISTED: [&str; 14] = [
@@ -58,6 +58,7 @@ pub(super) enum Value {
 }
 
 /// A statement in the making.
+#[derive(Clone)]
 pub(super) struct Statement {
     dialect: Dialect,
     pub(super) conditions: Vec<String>,
@@ -173,12 +174,9 @@ pub(super) fn pattern(text: &str) -> String {
     format!("%{escaped}%")
 }
 
-/// A query of SQLite's full-text search: rows that hold all of the words, the last one also as the beginning of one.
-pub(super) fn fts(words: &[String], search: Search) -> String {
+/// A query of SQLite's full-text search: rows that hold all of the words, the last one also as the `beginning` of one.
+pub(super) fn fts(words: &[String], beginning: bool) -> String {
     let quoted = |word: &String| format!("\"{}\"", word.replace('"', "\"\""));
-    let mut query = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
-    if search == Search::Words {
-        query.push('*');
-    }
-    query
+    let query = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    if beginning { query + "*" } else { query }
 }

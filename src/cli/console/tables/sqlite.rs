@@ -4,22 +4,26 @@
 //!
 //! A query whose time is over is interrupted, and its connection used again.
 
-use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, ToSql, params_from_iter};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 
-use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value, fts};
-use super::{Filter, MOST_NEW, Place, Row, Sample, Search, Unread, Whole, Window};
+use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value};
+use super::{FOLLOWING, Filter, Look, MOST_NEW, Row, Sample, Search, Unread, Whole};
 use crate::event::ChannelId;
 use crate::sink::SqliteSettings;
 use crate::tasks::{joined, lock};
+
+mod words;
+
+use words::by_ids;
 
 /// How long another program may hold the file locked.
 const BUSY: Duration = Duration::from_secs(1);
@@ -29,9 +33,6 @@ const IDLE: usize = 4;
 
 /// What is read at once, without the budget of a page.
 const SMALL: Duration = Duration::from_secs(10);
-
-/// So few rows are found by their words alone.
-const FEW: usize = 1_000;
 
 /// A file.
 pub(super) struct Sqlite {
@@ -128,56 +129,34 @@ impl Sqlite {
         format!("\"{}_search\"", self.settings.table)
     }
 
-    pub(super) async fn window(
-        &self,
-        filter: &Filter,
-        window: Window,
-        below: Option<&Place>,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<Row>, Unread> {
+    pub(super) async fn look(&self, look: Look<'_>) -> Result<Vec<Row>, Unread> {
+        let Look { filter, window, below, limit, deadline, hits } = look;
+        let (table, columns) = (self.table(), columns());
+        let select = move |statement: &Statement| {
+            let conditions = statement.conditions();
+            format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}")
+        };
         let mut statement = Statement::new(Dialect::Sqlite);
         statement.filtered(filter);
         statement.within(window, below);
-        self.with_words(&mut statement, filter, window);
-        let (table, columns, conditions) = (self.table(), columns(), statement.conditions());
-        let sql = format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
-        self.with(deadline, move |connection| rows(connection, &sql, &statement.values)).await
-    }
-
-    /// The rows that hold the words; of an index only the part that a window of time is in, as far as ids tell.
-    fn with_words(&self, statement: &mut Statement, filter: &Filter, window: Window) {
-        let Some(words) = &filter.words else { return };
+        let Some(words) = &filter.words else {
+            return self
+                .with(deadline, move |connection| rows(connection, &select(&statement), &statement.values))
+                .await;
+        };
         if self.settings.search == Search::None {
-            return statement.looked_through(words);
+            statement.looked_through(words);
+            return self
+                .with(deadline, move |connection| rows(connection, &select(&statement), &statement.values))
+                .await;
         }
-        let (table, search) = (self.table(), self.search_table());
-        let query = statement.parameter(Value::Text(fts(words, self.settings.search)));
-        let mut ids = String::new();
-        // By the index of the time: without the sign each would look at all rows in the order of their ids.
-        if let Window::Times { after: Some(after), through } = window {
-            let after = statement.parameter(Value::Text(format!("{after:.3}")));
-            let mut within = format!("\"time\" > {after}");
-            if let Some(through) = through {
-                let through = statement.parameter(Value::Text(format!("{through:.3}")));
-                let _ = write!(within, " and \"time\" <= {through}");
-            }
-            ids = format!(
-                " and rowid >= (select min(+id) from {table} where {within}) \
-                 and rowid <= (select max(+id) from {table} where {within})"
-            );
-        }
-        let found = format!("select rowid from {search} where {search} match {query}{ids}");
-        statement.conditions.push(format!("id in ({found})"));
-    }
-
-    pub(super) async fn has_few(&self, filter: &Filter, deadline: Instant) -> Result<bool, Unread> {
-        let Some(words) = &filter.words else { return Ok(false) };
-        let (search, query) = (self.search_table(), fts(words, self.settings.search));
-        let sql = format!("select count(*) from (select 1 from {search} where {search} match ?1 limit {FEW})");
-        let count: i64 =
-            self.with(deadline, move |connection| connection.query_row(&sql, [query], |row| row.get(0))).await?;
-        Ok(usize::try_from(count).is_ok_and(|count| count < FEW))
+        let (by_ids, by_index) = (by_ids(statement.clone(), hits), self.by_index(statement, hits, window));
+        let beyond = self.beyond(hits, window);
+        self.with(deadline, move |connection| {
+            let statement = if beyond.holds(connection)? { by_index } else { by_ids };
+            rows(connection, &select(&statement), &statement.values)
+        })
+        .await
     }
 
     pub(super) async fn sample(&self, most: usize) -> Result<Sample, Unread> {
@@ -210,8 +189,8 @@ impl Sqlite {
             if self.settings.search == Search::None {
                 statement.looked_through(words);
             } else {
-                let (search, query) = (self.search_table(), fts(words, self.settings.search));
-                let query = statement.parameter(Value::Text(query));
+                let hits = self.hits(words, Instant::now() + SMALL, true).await?;
+                let (search, query) = (self.search_table(), statement.parameter(Value::Text(hits.query)));
                 let found = format!("select rowid from {search} where {search} match {query} and rowid > {after}");
                 statement.conditions.push(format!("id in ({found})"));
             }
@@ -223,6 +202,19 @@ impl Sqlite {
         };
         let count = self.with(Instant::now() + SMALL, read).await?;
         Ok(usize::try_from(count).unwrap_or(MOST_NEW))
+    }
+
+    pub(super) async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread> {
+        let table = self.table();
+        let sql = format!(
+            "select min(delivered) from (select delivered from {table} where channel_id = ?1 and event_offset > ?2 \
+             order by event_offset limit {FOLLOWING})"
+        );
+        let read = move |connection: &Connection| {
+            connection.query_row(&sql, (channel.to_string(), offset), |row| lossy(row, 0))
+        };
+        let first = self.with(Instant::now() + SMALL, read).await?;
+        Ok(first.and_then(|first| first.parse().ok()))
     }
 
     pub(super) async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {

@@ -119,6 +119,39 @@ async fn words_are_found_by_an_index_and_without_one() {
 }
 
 #[tokio::test]
+async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::Words, 3_600);
+    let page = async |words: &str| {
+        let words = Some(words.split(' ').map(str::to_owned).collect());
+        table.page(&Filter { words, ..Filter::default() }, None, 7, true).await.unwrap()
+    };
+    let (many, few, begun) = (page("amount").await, page("event17").await, page("amo*").await);
+    assert_eq!((many.rows.len(), many.only_whole), (7, Some(OnlyWhole::Many)));
+    assert_eq!((few.rows[0].offset, few.only_whole), (1_799, None), "words that begin so are found as well");
+    assert_eq!((begun.rows.len(), begun.only_whole), (7, None));
+    for hostile in ["*", "\"*", "amount \"*", "-* *"] {
+        assert!(page(hostile).await.rows.len() <= 7, "{hostile}");
+    }
+    // By the newest hits, and by the index where those do not reach.
+    let words = |words: &str| Filter { words: Some(vec![words.to_owned()]), ..Filter::default() };
+    assert_eq!(all(&table, &words("amo*")).await.len(), 3_600);
+    let wallets = Filter { chosen: chosen(Facet::Type, "wallet.status").chosen, ..words("amount") };
+    assert_eq!(all(&table, &wallets).await.len(), 360);
+}
+
+#[tokio::test]
+async fn an_event_that_was_delivered_after_later_ones_is_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::None, 20);
+    let rows = Connection::open(directory.path().join("events.db")).unwrap();
+    rows.execute("update events set delivered = '2027-01-15T09:00:00.000Z' where event_offset = 7", []).unwrap();
+    let followed = async |offset| table.followed(CHANNEL.parse().unwrap(), offset).await.unwrap();
+    assert_eq!(followed(7).await, "2027-01-15T08:00:00Z".parse().ok());
+    assert_eq!(followed(19).await, None, "nothing follows the newest");
+}
+
+#[tokio::test]
 async fn what_has_arrived_is_counted_and_a_row_is_found_whole() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::Words, 20);

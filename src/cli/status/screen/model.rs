@@ -7,6 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::condition::{Condition, Health, by_channel};
 use crate::channel::ChannelStatus;
+use crate::config::SignerNames;
 use crate::operator::Report;
 
 /// The longest text that names are filtered by.
@@ -56,6 +57,7 @@ pub(super) enum Place {
 
 #[derive(Debug, Default)]
 pub(super) struct Model {
+    pub(super) signer_names: SignerNames,
     pub(super) report: Option<Report>,
     /// Why there is no newer report.
     pub(super) failure: Option<String>,
@@ -81,6 +83,11 @@ pub(super) struct Model {
 }
 
 impl Model {
+    /// Of which nothing is known yet but what its signers are called.
+    pub(super) fn with(signer_names: SignerNames) -> Self {
+        Self { signer_names, ..Self::default() }
+    }
+
     /// Takes an answer over. Where there is none, what was shown stays.
     pub(super) fn refresh(&mut self, answer: Result<Report, String>, now: Timestamp) {
         match answer {

@@ -12,6 +12,7 @@ use crate::channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, Shared
 use crate::cli::event_line::{self, shortened};
 use crate::cli::shown::printable;
 use crate::cli::status::{activity, ago, oldest, paused, problem};
+use crate::config::SignerNames;
 
 /// Columns of what stands before a fact.
 const LABEL: usize = 12;
@@ -41,7 +42,7 @@ pub(super) fn of_channel(model: &Model, name: &str, width: usize, now: Timestamp
     lines.push(Line::default());
     lines.extend(sinks(channel, width, now));
     lines.push(Line::default());
-    lines.extend(signers(channel, width, now));
+    lines.extend(signers(channel, &model.signer_names, width, now));
     lines
 }
 
@@ -159,7 +160,7 @@ fn sink(lane: &LaneStatus, names: usize, width: usize) -> Line<'static> {
     Line::from(vec![Span::raw(name), state, Span::raw(shortened(&figures, left))])
 }
 
-fn signers(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'static>> {
+fn signers(channel: &ChannelStatus, names: &SignerNames, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let all = channel.signers.len();
     let heading = format!("{:<44}{}", format!("SIGNERS, {} of {all} needed", channel.required_signatures), "LAST SEEN");
     let mut lines = vec![Line::styled(shortened(&heading, width), HEADING)];
@@ -167,6 +168,10 @@ fn signers(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'s
         let seen = signer.last_seen.map(|at| format!("{} ago", ago(at, now)));
         let style = if seen.is_some() { Style::new() } else { Style::new().fg(Color::Yellow) };
         let seen = seen.unwrap_or_else(|| "not since the start".to_owned());
+        let seen = match names.of(&signer.signer) {
+            Some(name) => format!("{seen:<20}{}", printable(name)),
+            None => seen,
+        };
         lines.push(Line::styled(shortened(&format!("{:<44}{seen}", signer.signer.to_string()), width), style));
     }
     lines

@@ -199,6 +199,22 @@ fn a_page_has_the_sinks_the_errors_in_full_and_the_signers() {
 }
 
 #[test]
+fn a_signer_that_has_a_name_shows_it() {
+    let text = "[verification.signer_names]\n\"0x0101010101010101010101010101010101010101\" = \"Ours\"\n[verification]\norg_id = \"org_1\"\n\
+                [api]\napi_key = \"k\"\n[channels.a]\nid = \"7c9e6679-7425-40de-944b-e07fc1f90ae7\"\nsinks = [\"out\"]\n\
+                [sinks.out]\ntype = \"stdout\"\n";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("channeld.toml");
+    std::fs::write(&file, text).unwrap();
+    let names = crate::config::Local::load(Some(&file)).unwrap().signer_names;
+    let mut model = model();
+    model.signer_names = names;
+    press(&mut model, KeyCode::Enter);
+    let lines = drawn(&mut model, 80, 50);
+    assert!(lines.iter().any(|line| line.contains("not since the start  Ours")), "{lines:#?}");
+}
+
+#[test]
 fn a_page_that_is_longer_than_the_screen_is_scrolled_to_its_end() {
     let mut model = model();
     press(&mut model, KeyCode::Enter);

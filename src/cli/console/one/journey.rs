@@ -1,0 +1,197 @@
+//! The way that an event went, step by step, with the times that are recorded. A time that is not recorded is not guessed.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::channel::LaneStatus;
+use crate::cli::console::held::segment;
+use crate::cli::console::page::{ago, span, time};
+use crate::cli::console::text::text;
+use crate::operator::api::{DeadLetter, Journey};
+
+#[cfg(test)]
+mod tests;
+
+/// The clocks of the network and of this machine may differ by so many seconds.
+const SKEW: i64 = 5;
+
+/// A step: when, what, and in which words.
+#[derive(Debug)]
+pub(super) struct Step {
+    when: When,
+    what: Markup,
+    detail: Markup,
+    is_good: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    At(Timestamp),
+    NotRecorded,
+    /// It is so, or is still to come.
+    Now,
+}
+
+impl From<Option<Timestamp>> for When {
+    fn from(at: Option<Timestamp>) -> Self {
+        at.map_or(Self::NotRecorded, Self::At)
+    }
+}
+
+impl Step {
+    pub(super) fn new(when: impl Into<When>, what: Markup, detail: Markup) -> Self {
+        Self { when: when.into(), what, detail, is_good: true }
+    }
+
+    /// Marks it as a step that an operator looks at.
+    pub(super) fn bad(self) -> Self {
+        Self { is_good: false, ..self }
+    }
+}
+
+pub(super) fn show(steps: &[Step]) -> Markup {
+    html! {
+        ol.journey {
+            @for step in steps {
+                li.bad[!step.is_good] {
+                    span.when {
+                        @match step.when {
+                            When::At(at) => (time(Some(at))),
+                            When::NotRecorded => span.none { "time not recorded" },
+                            When::Now => "now",
+                        }
+                    }
+                    div { strong { (step.what) } " " span.sub { (step.detail) } }
+                }
+            }
+        }
+    }
+}
+
+/// How an event came to be read, and what its proof says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beginning {
+    /// By the event itself.
+    pub(super) created: Option<Timestamp>,
+    /// When it was first read, where channeld has read it.
+    pub(super) received: Option<Timestamp>,
+    pub(super) was_read: bool,
+    /// When the network made the proof, where it holds.
+    pub(super) proved: Option<Timestamp>,
+}
+
+impl Beginning {
+    /// Its steps, in the order of their times.
+    pub(super) fn steps(self) -> Vec<Step> {
+        let Self { created, received, was_read, proved } = self;
+        let mut steps = vec![Step::new(created, html! { "Created" }, html! { "by the event's own time" })];
+        if was_read {
+            steps.push(Step::new(received, html! { "Read" }, html! { "by channeld, from the service" }));
+        }
+        if let Some(proved) = proved {
+            let made =
+                Step::new(When::At(proved), html! { "Proof made" }, html! { "by the network, as its report says" });
+            let is_before_reading = received.is_none_or(|received| proved <= received);
+            steps.insert(if is_before_reading { 1 } else { steps.len() }, made);
+        }
+        steps
+    }
+
+    /// The wait for a proof that came late. `followed` is when the first of the later events was delivered, and `delivered`
+    /// when this one was.
+    pub(super) fn wait(self, delivered: Option<Timestamp>, followed: Option<Timestamp>) -> Option<Step> {
+        let after = self.proved.zip(self.received).map(|(proved, read)| proved.as_second() - read.as_second());
+        let after = after.filter(|seconds| *seconds > 0).and_then(|seconds| u64::try_from(seconds).ok());
+        let passed = followed.filter(|followed| delivered.is_some_and(|delivered| *followed < delivered));
+        let later = html! {
+            @if let Some(passed) = passed { " Later events went ahead of it, from " (time(Some(passed))) " UTC on." }
+        };
+        match (after, passed) {
+            (Some(after), passed) if passed.is_some() || after > SKEW.unsigned_abs() => Some(Step::new(
+                When::NotRecorded,
+                html! { "Waited for its proof" },
+                html! { "until the network had made it, " (span(after)) " after the event was read, or longer." (later) },
+            )),
+            (_, Some(passed)) => Some(Step::new(
+                When::At(passed),
+                html! { "Later events went ahead of it" },
+                html! { "Its proof came late, it was in the quarantine, or an operator had it delivered once more: which, and until \
+                when, is not recorded." },
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// What the ledger says of an event that is not delivered everywhere.
+pub(super) fn kept(channel: &str, offset: i64, journey: &Journey, is_pending: bool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if let Some(late) = &journey.late {
+        let began = Timestamp::from_second(late.first_seen).ok();
+        let sinks = late.owed.iter().map(|sink| &**sink).collect::<Vec<_>>().join(", ");
+        steps.push(if is_pending {
+            let detail =
+                html! { "It is set aside for " (text(&sinks)) ", and asked for by its id until its proof comes." };
+            Step::new(began, html! { "Waits for its proof" }, detail).bad()
+        } else {
+            let detail = html! { "to " (text(&sinks)) ", after the events that went ahead of it." };
+            Step::new(began, html! { "On its way" }, detail)
+        });
+    }
+    if let Some(facts) = &journey.quarantined {
+        let detail = html! {
+            (text(&facts.reason)) ". " a href={ "/held/quarantine/" (segment(channel)) "/" (offset) } { "See why" }
+        };
+        steps.push(Step::new(Timestamp::from_second(facts.at).ok(), html! { "Quarantined" }, detail).bad());
+    }
+    steps
+}
+
+/// What each sink has done with it.
+pub(super) fn at_sinks<'l>(
+    lanes: impl Iterator<Item = &'l LaneStatus>,
+    channel: &str,
+    offset: i64,
+    journey: &Journey,
+) -> Vec<Step> {
+    lanes.map(|lane| at_sink(lane, channel, offset, journey)).collect()
+}
+
+fn at_sink(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> Step {
+    let sink = &*lane.sink;
+    if let Some(DeadLetter { facts, .. }) = journey.dead_letters.iter().find(|letter| letter.sink == *sink) {
+        let detail = html! {
+            "after " (facts.attempts) " attempts; its last answer: " (text(&facts.reason)) ". "
+            a href={ "/held/dead/" (segment(channel)) "/" (segment(sink)) "/" (offset) } { "Its dead letter" }
+        };
+        return Step::new(Timestamp::from_second(facts.at).ok(), html! { "Given up by " (text(sink)) }, detail).bad();
+    }
+    if journey.late.as_ref().is_some_and(|late| late.owed.iter().any(|owed| **owed == *sink)) {
+        return Step::new(
+            When::Now,
+            html! { "Not yet at " (text(sink)) },
+            html! { "its cursor has passed it, and it is owed it" },
+        )
+        .bad();
+    }
+    match lane.cursor {
+        Some(_) if journey.quarantined.is_some() => {
+            Step::new(When::Now, html! { "Not at " (text(sink)) }, html! { "what is quarantined is delivered nowhere" })
+                .bad()
+        }
+        Some(cursor) if cursor.get() >= offset => Step::new(
+            When::NotRecorded,
+            html! { "Dealt with by " (text(sink)) },
+            html! { "its cursor is at " (cursor.get()) ": delivered, or left out by its filter" },
+        ),
+        _ => {
+            Step::new(When::Now, html! { "Not yet at " (text(sink)) }, html! { "its cursor has not come so far" }).bad()
+        }
+    }
+}
+
+/// Attempts of a sink, since when.
+pub(super) fn attempts(attempts: u32, since: Option<Timestamp>) -> String {
+    let since = since.map_or_else(String::new, |since| format!(", the first {}", ago(since)));
+    format!("{attempts} attempts{since}")
+}

@@ -1,0 +1,61 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::event::Offset;
+use crate::ledger::Late;
+
+fn at(second: i64) -> Option<Timestamp> {
+    Timestamp::from_second(1_800_000_000 + second).ok()
+}
+
+fn shown(steps: &[Step]) -> String {
+    show(steps).into_string()
+}
+
+fn order(steps: &[Step]) -> Vec<String> {
+    steps.iter().map(|step| step.what.0.clone()).collect()
+}
+
+#[test]
+fn a_proof_stands_before_the_reading_or_after_it_as_its_time_says() {
+    let beginning = Beginning { created: at(0), received: at(9), was_read: true, proved: at(5) };
+    assert_eq!(order(&beginning.steps()), ["Created", "Proof made", "Read"]);
+    let late = Beginning { proved: at(60), ..beginning };
+    assert_eq!(order(&late.steps()), ["Created", "Read", "Proof made"]);
+    let unread = Beginning { received: None, was_read: false, ..beginning };
+    assert_eq!(order(&unread.steps()), ["Created", "Proof made"]);
+    let unknown = Beginning { received: None, ..beginning };
+    assert!(shown(&unknown.steps()).contains("time not recorded"));
+}
+
+#[test]
+fn a_wait_is_said_where_it_is_known_and_no_end_of_it_is_made_up() {
+    let beginning = Beginning { created: at(0), received: at(9), was_read: true, proved: at(5) };
+    assert!(beginning.wait(at(10), at(10)).is_none(), "nothing went ahead of it");
+    assert!(beginning.wait(at(10), None).is_none());
+    let passed = shown(&[beginning.wait(at(100), at(10)).unwrap()]);
+    assert!(passed.contains("Later events went ahead of it") && passed.contains("is not recorded"), "{passed}");
+    let late = Beginning { proved: at(69), ..beginning };
+    let waited = shown(&[late.wait(at(100), at(10)).unwrap()]);
+    assert!(waited.contains("Waited for its proof") && waited.contains("60 s after the event was read"), "{waited}");
+    assert!(waited.contains("time not recorded"), "{waited}");
+    assert!(late.wait(at(100), None).is_some(), "the newest event, which nothing could pass");
+    let skewed = Beginning { proved: at(10), ..beginning };
+    assert!(skewed.wait(at(11), None).is_none(), "clocks differ");
+}
+
+#[test]
+fn a_sink_has_it_is_owed_it_or_has_not_come_so_far() {
+    let lane =
+        |sink: &str, cursor| LaneStatus { sink: sink.into(), cursor: Offset::new(cursor), ..LaneStatus::default() };
+    let lanes = [lane("a", 9), lane("b", 9), lane("c", 3)];
+    let owed = BTreeSet::from(["b".into()]);
+    let late = Late { event_id: None, first_seen: 1_800_000_000, received: None, owed, bytes: 0 };
+    let journey = Journey { late: Some(late), ..Journey::default() };
+    let steps = at_sinks(lanes.iter(), "c0", 7, &journey);
+    let words: Vec<_> = order(&steps).iter().map(|what| what.replace("<bdi>", "").replace("</bdi>", "")).collect();
+    assert_eq!(words, ["Dealt with by a", "Not yet at b", "Not yet at c"]);
+    let waits = shown(&kept("c0", 7, &journey, true));
+    assert!(waits.contains("Waits for its proof") && waits.contains("2027-01-15 08:00:00"), "{waits}");
+    assert!(shown(&kept("c0", 7, &journey, false)).contains("On its way"));
+}

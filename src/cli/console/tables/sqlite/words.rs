@@ -1,0 +1,119 @@
+//! Searches for words, by the full-text index of a SQLite file.
+//!
+//! The index finds a whole word at once, however many rows hold it: it is read from its newest row on. A beginning of words
+//! costs the merging of all words that begin so, and so of every row that holds one, each time that it is asked for. So:
+//!
+//! * The whole word is asked for first. Where many rows hold it, that is the search. A `*` after the word asks for more.
+//! * The index is asked once for the newest rows that hold the words. Windows that these cover are read by ids.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, params_from_iter};
+
+use super::super::sql::{Dialect, Statement, Value, fts};
+use super::super::{Hits, OnlyWhole, Search, Unread, Window};
+use super::Sqlite;
+
+/// So many rows are asked of the index, and so few are found by their words alone.
+const FEW: usize = 1_000;
+
+/// How long a page looks for beginnings of words, unless it was asked to look further.
+const BEGINNINGS: Duration = Duration::from_millis(70);
+
+/// Whether rows of a window were written before the hits that are known: those do not cover it then.
+pub(super) struct Beyond(Option<(String, Vec<Value>)>);
+
+impl Beyond {
+    pub(super) fn holds(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        let Some((sql, values)) = &self.0 else { return Ok(false) };
+        connection.query_row(sql, params_from_iter(values), |row| row.get(0))
+    }
+}
+
+impl Sqlite {
+    /// What the index says of all these words, the last of which may be the beginning of one.
+    pub(in super::super) async fn hits(
+        &self,
+        words: &[String],
+        deadline: Instant,
+        is_patient: bool,
+    ) -> Result<Hits, Unread> {
+        if self.settings.search == Search::Trigrams {
+            return self.newest(fts(words, false), deadline).await;
+        }
+        if let Some(beginning) = beginning(words) {
+            return self.newest(fts(&beginning, true), deadline).await;
+        }
+        let whole = self.newest(fts(words, false), deadline).await?;
+        if !whole.is_all {
+            return Ok(Hits { only_whole: Some(OnlyWhole::Many), ..whole });
+        }
+        let until = if is_patient { deadline } else { deadline.min(Instant::now() + BEGINNINGS) };
+        match self.newest(fts(words, true), until).await {
+            Err(Unread::Slow) => Ok(Hits { only_whole: Some(OnlyWhole::Slow), ..whole }),
+            begun => begun,
+        }
+    }
+
+    /// The newest rows that the index finds.
+    async fn newest(&self, query: String, deadline: Instant) -> Result<Hits, Unread> {
+        let (search, asked) = (self.search_table(), query.clone());
+        let sql = format!("select rowid from {search} where {search} match ?1 order by rowid desc limit {}", FEW + 1);
+        let read = move |connection: &Connection| {
+            connection.prepare(&sql)?.query_map([asked], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()
+        };
+        let ids = self.with(deadline, read).await?;
+        Ok(Hits { query, is_all: ids.len() <= FEW, ids, only_whole: None })
+    }
+
+    /// Whether a window has rows that the hits do not reach.
+    pub(super) fn beyond(&self, hits: &Hits, window: Window) -> Beyond {
+        let Some(lowest) = hits.ids.last().filter(|_| !hits.is_all) else { return Beyond(None) };
+        let mut statement = Statement::new(Dialect::Sqlite);
+        statement.within(window, None);
+        let lowest = statement.parameter(Value::Number(*lowest));
+        // By the index of the time: without the sign it would look at all rows in the order of their ids.
+        statement.conditions.push(format!("+id < {lowest}"));
+        let sql = format!("select exists(select 1 from {} where {})", self.table(), statement.conditions());
+        Beyond(Some((sql, statement.values)))
+    }
+
+    /// The rows of a window by the index, of which only the part is read that the window is in, as far as ids tell.
+    pub(super) fn by_index(&self, mut statement: Statement, hits: &Hits, window: Window) -> Statement {
+        let (table, search) = (self.table(), self.search_table());
+        let query = statement.parameter(Value::Text(hits.query.clone()));
+        let mut ids = String::new();
+        // With the sign for the same reason as above.
+        if let Window::Times { after: Some(after), through } = window {
+            let after = statement.parameter(Value::Text(format!("{after:.3}")));
+            let mut within = format!("\"time\" > {after}");
+            if let Some(through) = through {
+                let through = statement.parameter(Value::Text(format!("{through:.3}")));
+                let _ = write!(within, " and \"time\" <= {through}");
+            }
+            ids = format!(
+                " and rowid >= (select min(+id) from {table} where {within}) \
+                 and rowid <= (select max(+id) from {table} where {within})"
+            );
+        }
+        let found = format!("select rowid from {search} where {search} match {query}{ids}");
+        statement.conditions.push(format!("id in ({found})"));
+        statement
+    }
+}
+
+/// The rows of a window that are among the hits.
+pub(super) fn by_ids(mut statement: Statement, hits: &Hits) -> Statement {
+    let ids = serde_json::to_string(&hits.ids).expect("numbers are JSON");
+    let ids = statement.parameter(Value::Text(ids));
+    statement.conditions.push(format!("id in (select value from json_each({ids}))"));
+    statement
+}
+
+/// The words without the `*` that asks for beginnings, where there is one.
+fn beginning(words: &[String]) -> Option<Vec<String>> {
+    let (last, others) = words.split_last()?;
+    let last = last.strip_suffix('*').filter(|last| last.chars().any(char::is_alphanumeric))?;
+    Some(others.iter().cloned().chain([last.to_owned()]).collect())
+}

@@ -1,0 +1,137 @@
+//! The daemon's page: the hour that the daemon remembers, and several instances.
+
+use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+
+use super::{FORGED, PROVED, daemon_with_rows, into_table, with_table};
+use crate::support::{Admin, Answer, Database, Setup};
+
+/// Since when the daemon has noted what a page draws.
+fn since(page: &Answer) -> String {
+    page.link("noted it since <time datetime=\"").unwrap_or_else(|| panic!("it does not say since when: {page:?}"))
+}
+
+/// The lines of the page's pictures.
+fn lines(page: &Answer) -> usize {
+    page.body.matches("class=\"trend\"").count()
+}
+
+#[tokio::test]
+async fn a_console_that_is_opened_anew_shows_the_hour_that_the_daemon_has_noted() {
+    let (simulator, setup) = with_table(20).await;
+    let setup = setup.with_admin().with("api.idle_wait", "100ms");
+    let mut daemon = daemon_with_rows(&setup, 20).await;
+    let first = setup.console(&[]).await;
+    let visitor = first.enter().await;
+    simulator.publish(0, 7);
+    let drawn = |page: &Answer| page.body.contains("noted it since") && lines(page) >= 2;
+    let page = visitor.until("/daemon", "the first sample is there", drawn).await;
+    let noted = since(&page);
+    drop(first);
+
+    let second = setup.console(&[]).await;
+    let visitor = second.enter().await;
+    let page = visitor.get("/daemon").await;
+    assert_eq!(since(&page), noted, "the console begins nothing anew");
+    assert!(lines(&page) >= 2, "{page:?}");
+
+    let admin = Admin::of(&mut daemon).await;
+    let hour = admin.get("/hour").await.json();
+    assert_eq!((&hour[0]["channel"], &hour[0]["samples"][0]["lag_events"]), (&"c0".into(), &0.into()), "{hour}");
+    let named = admin.get("/hour?channels=%5B%22c0%22%5D").await.json();
+    assert_eq!(named.as_array().unwrap().len(), 1);
+    assert_eq!(admin.get("/hour?channels=%5B%22nowhere%22%5D").await.status, 400);
+    daemon.stop().await;
+
+    // Another process knows nothing of the time before.
+    let mut daemon = setup.start();
+    daemon.until_logged("channeld starts").await;
+    let page = visitor.until("/daemon", "it is back", |page| page.body.contains("noted it since")).await;
+    assert_ne!(since(&page), noted);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_of_one_instance_shows_all_of_them_and_who_owns_what() {
+    let Some(database) = Database::new().await else { return };
+    let simulator = Simulator::start(Options { channels: 4, events: 12, ..Options::default() }).await.unwrap();
+    let instance = |name: &str| {
+        let mut setup = Setup::reading(&simulator)
+            .sharing(&database, name)
+            .with("sinks.warehouse.type", "postgres")
+            .with("sinks.warehouse.url", database.url());
+        for channel in 0..4 {
+            setup.set(&format!("channels.c{channel}.sinks"), vec!["warehouse"]);
+        }
+        setup.remove("sinks.file");
+        setup
+    };
+    let setups = [instance("north"), instance("south")];
+    let (north, south) = (setups[0].start(), setups[1].start());
+    let console = setups[0].console(&[]).await;
+    let visitor = console.enter().await;
+    let shared = |page: &Answer| ["north", "south"].map(|owner| owned(page, owner)) == [2, 2];
+    let page = visitor.until("/daemon", "each owns two", shared).await;
+    for said in ["Instances", "north", "south", "Owners of channels", "answers"] {
+        assert!(page.body.contains(said), "{said}: {page:?}");
+    }
+    let drawn = |page: &Answer| page.body.matches("aria-label=\"Behind, events: now 0").count() == 4;
+    visitor.until("/daemon", "the other instance's hours are drawn as well", drawn).await;
+
+    south.stop().await;
+    visitor.until("/daemon", "one owns all", |page| owned(page, "north") == 4 && owned(page, "south") == 0).await;
+    north.stop().await;
+}
+
+/// How many channels the page says that an instance owns.
+fn owned(page: &Answer, instance: &str) -> usize {
+    let Some((_, owners)) = page.body.split_once("Owners of channels") else { return 0 };
+    owners.matches(&format!("data-label=\"Owner\"><bdi>{instance}</bdi>")).count()
+}
+
+#[tokio::test]
+async fn the_way_of_a_late_event_is_told_while_it_waits_and_afterwards() {
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    for spec in [EventSpec::Late(Kind::WatcherEvent), PROVED, FORGED] {
+        simulator.publish_one(0, spec);
+    }
+    let setup = into_table(Setup::reading(&simulator)).with("api.idle_wait", "100ms");
+    let daemon = daemon_with_rows(&setup, 1).await;
+    let waits = service_page(&setup).await;
+    for said in ["Waits for its proof", "asked for by its id until its proof comes", "Not yet at", "pending"] {
+        assert!(waits.body.contains(said), "{said}: {waits:?}");
+    }
+
+    simulator.prove(0, 1);
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let page = visitor.until("/", "it is delivered", |page| page.offsets().len() == 2).await;
+    let id = simulator.announcement().channels[0];
+    let late = visitor.get(&format!("/event/{id}/1")).await;
+    assert!(
+        late.body.contains("Later events went ahead of it") || late.body.contains("Waited for its proof"),
+        "{late:?}"
+    );
+    assert!(late.body.contains("time not recorded") && late.body.contains("Delivered to"), "{late:?}");
+    let timely = visitor.get(&format!("/event/{id}/2")).await;
+    assert!(!timely.body.contains("went ahead of it") && timely.body.contains("Proof made"), "{timely:?}");
+    assert_eq!(page.offsets().len(), 2);
+    let forged = visitor.get("/held/quarantine/c0/3").await;
+    assert!(forged.body.contains("Kept in the quarantine") && !forged.body.contains("Proof made"), "{forged:?}");
+    daemon.stop().await;
+}
+
+/// The page of the first event as the service shows it, by a console that reads no table.
+async fn service_page(setup: &Setup) -> Answer {
+    setup.write_but("channels.c0.sinks", vec!["file"]);
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let list = visitor.until("/", "the service shows it", |page| page.body.contains("/at-service/")).await;
+    setup.write();
+    for link in list.body.split("href=\"/at-service/").skip(1) {
+        let page = visitor.get(&format!("/at-service/{}", link.split_once('"').unwrap().0)).await;
+        if page.body.contains("offset 1 ·") {
+            return page;
+        }
+    }
+    panic!("the service does not show it: {list:?}");
+}
