@@ -58,9 +58,9 @@ pub(super) struct Args {
     /// Print each setting in effect, in the place of the summary, and where it was set.
     ///
     /// That is in a line of the file, by an environment variable of this command, or nowhere: then it is the default. Where a
-    /// channel has no value of its own, the key that it takes it from is named. Secrets are hidden, also those that are no secret in every use, such as
-    /// the values of headers. With --json they are the member `effective`, each with its key, value, hidden, origin ("default",
-    /// "file" or "environment"), file, line, variable and inherits.
+    /// channel has no value of its own, the table that it takes it from is named. Secrets are hidden, and so is what may be one,
+    /// such as the values of headers. With --json they are the member `effective`, each with its key, value, hidden, origin
+    /// ("default", "file" or "environment"), file, line, variable and inherits.
     #[arg(long)]
     effective: bool,
 }

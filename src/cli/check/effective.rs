@@ -83,7 +83,7 @@ fn write_one(out: &mut impl Write, setting: &Setting, column: usize, room: usize
         return writeln!(out, "{assigned}\n{INDENT}{said}");
     };
     writeln!(out, "{} = [  {said}", setting.key)?;
-    items.iter().try_for_each(|item| writeln!(out, "{INDENT}{},", toml(item)))?;
+    items.iter().try_for_each(|item| writeln!(out, "{INDENT}{},", printable(&toml(item))))?;
     writeln!(out, "]")
 }
 
@@ -99,7 +99,7 @@ fn table_of(key: &str) -> &str {
 fn assigned(Setting { key, value, inherits, .. }: &Setting) -> String {
     let shown = match (value, inherits) {
         (None, _) => HIDDEN.to_owned(),
-        // It stands above, where it was set.
+        // It stands in full where it was set.
         (Some(Value::Array(_)), Some(_)) => "[…]".to_owned(),
         (Some(value), _) => toml(value),
     };

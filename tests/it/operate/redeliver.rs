@@ -1,5 +1,7 @@
 //! What was delivered can be delivered again on purpose: to one sink, with the same ids, across a crash.
 
+use channeld::simulator::{Options, Simulator};
+
 use super::{PROVED, service};
 use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
 
@@ -81,6 +83,22 @@ async fn where_the_sink_has_not_come_so_far_nothing_is_delivered_again() {
     let told = setup.tell(&["replay", "--channel", "c0", "--sink", "hook", "--from", "1", "--to", "40"]).await;
     assert_eq!((told.code, told.out), (Some(64), Vec::new()));
     let said = "sink hook of channel c0 has come as far as 30, and gets what is above in order: nothing is delivered";
+    assert!(told.errors.contains(said), "{}", told.errors);
+    assert!(setup.tell(&["cursor", "show", "--json"]).await.each("owed").iter().all(|owed| *owed == 0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn more_events_than_may_wait_are_refused_before_one_is_delivered_again() {
+    let options = Options { events: 10_001, unsigned: 1.0, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator).with("channels.c0.start", "latest");
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    let told = setup.tell(&["replay", "--channel", "c0", "--sink", "file", "--from", "1", "--to", "10001"]).await;
+    assert_eq!((told.code, told.out), (Some(64), Vec::new()));
+    let said = "there are more than 10,000 events, or 64 MiB, which is the most at a time: deliver them in parts, the first up to \
+                --to 10000; nothing is delivered";
     assert!(told.errors.contains(said), "{}", told.errors);
     assert!(setup.tell(&["cursor", "show", "--json"]).await.each("owed").iter().all(|owed| *owed == 0));
     daemon.stop().await;
