@@ -27,10 +27,10 @@ impl Operator {
         with_streams.as_object_mut().unwrap().extend(streams.as_object().unwrap().clone());
         let account = |account: &KeyPair, limits: Value| {
             let name = account.public_key();
-            let token = token(&self.operator, &name, json!({"type": "account", "version": 2, "limits": limits}));
+            let token = token(&self.operator, &name, &json!({"type": "account", "version": 2, "limits": limits}));
             format!("{name}: {token}")
         };
-        let operator = token(&self.operator, &self.operator.public_key(), json!({"type": "operator", "version": 2}));
+        let operator = token(&self.operator, &self.operator.public_key(), &json!({"type": "operator", "version": 2}));
         format!(
             "operator: {operator}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload {{\n{}\n{}\n}}",
             system.public_key(),
@@ -57,12 +57,12 @@ impl Operator {
     fn user(&self, user: &KeyPair, is_bearer: bool) -> String {
         let claims = json!({"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, "pub": {}, "sub": {},
             "bearer_token": is_bearer});
-        token(&self.account, &user.public_key(), claims)
+        token(&self.account, &user.public_key(), &claims)
     }
 }
 
 /// What `issuer` says of the one who has this public key.
-fn token(issuer: &KeyPair, subject: &str, claims: Value) -> String {
+fn token(issuer: &KeyPair, subject: &str, claims: &Value) -> String {
     let part = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let head = part(json!({"typ": "JWT", "alg": "ed25519-nkey"}));
     let said =
