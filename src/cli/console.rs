@@ -27,7 +27,7 @@ use std::convert::Infallible;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,6 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tokio::process::Command;
 use tracing::warn;
 
 use super::connect::{client, configured};
@@ -200,7 +199,6 @@ fn open_browser(address: &str) {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut browser = Command::new(program);
     browser.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // It goes on without being waited for; the runtime notes its end.
     if let Err(error) = browser.spawn() {
         warn!(%error, "no browser could be opened: open the address yourself");
     }

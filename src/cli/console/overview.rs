@@ -14,7 +14,7 @@ use super::held::advice;
 use super::one::form;
 use super::page::{Shell, ago, number, span, time};
 use super::picture;
-use super::text::{text, whole};
+use super::text::{or_dash, text, whole};
 use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, Sample};
 use crate::config::SignerNames;
 use crate::event::Offset;
@@ -60,7 +60,9 @@ async fn content(state: &State, read_only: bool) -> Markup {
             h2 #channels { "Channels and their sinks" }
             @if let Err(why) = &hours { p.notice.warn { "The last hour cannot be drawn: " (whole(why)) } }
             @for known in &channels {
-                (channel(known, hours.as_ref().ok().and_then(|hours| hours.get(&*known.channel)), read_only))
+                @let hour = hours.as_ref().ok().and_then(|hours| hours.get(&*known.channel));
+                @let owner = cluster.iter().flat_map(|cluster| &cluster.channels).find(|owned| owned.channel_id == known.channel_id);
+                (channel(known, hour, owner.and_then(|owned| owned.owner.as_deref()), read_only))
             }
         }
         (signers(&report, &state.signer_names))
@@ -119,7 +121,7 @@ fn class(activity: &Activity) -> &'static str {
     }
 }
 
-fn channel(known: &ChannelStatus, hour: Option<&Vec<Sample>>, read_only: bool) -> Markup {
+fn channel(known: &ChannelStatus, hour: Option<&Vec<Sample>>, owner: Option<&str>, read_only: bool) -> Markup {
     let name = &*known.channel;
     html! {
         article.channel {
@@ -127,6 +129,7 @@ fn channel(known: &ChannelStatus, hour: Option<&Vec<Sample>>, read_only: bool) -
                 h3 { (text(name)) " " span.pill.(class(&known.activity)) { (activity(&known.activity)) } }
                 @if !read_only && known.activity.is_here() { (pause(name, None, known.paused)) }
             }
+            @if let Some(owner) = owner { p.sub.owner { "Works in instance " (text(owner)) } }
             (paused(known.paused))
             @if let Some(problem) = known.activity.problem() { (trouble(problem)) }
             @if let Some(problem) = &known.late_error { p.sub { "Late proofs: " } (trouble(problem)) }
@@ -234,7 +237,7 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
                         tbody {
                             @for (signer, (channels, last_seen)) in &signers {
                                 tr {
-                                    td data-label="Signer" { @if let Some(name) = names.of(signer) { strong { (text(name)) } " " } span.mono.long { (signer.to_string()) } }
+                                    td data-label="Signer" { span.mono.long { (signer.to_string()) } @if let Some(name) = names.of(signer) { " " strong { (text(name)) } } }
                                     td data-label="Last counted" {
                                         @match last_seen { Some(at) => { (ago(*at)) } None => span.none { "not since the daemon's start" } }
                                     }
@@ -262,7 +265,7 @@ fn instances(Cluster { instances, channels, heartbeat_error }: &Cluster) -> Mark
                             tr {
                                 td data-label="Instance" { (text(name)) @if *is_self { " " span.pill.aside { "answers" } } }
                                 td.number data-label="Channels" { (channels) }
-                                td data-label="Does not configure" { (text(&not_configured.join(", "))) }
+                                td data-label="Does not configure" { (or_dash(Some(&not_configured.join(", ")))) }
                             }
                         }
                     }

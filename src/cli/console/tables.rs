@@ -253,8 +253,8 @@ impl Table {
         // Where few rows hold the words, they are looked up at once.
         let mut windows = Windows::over(&sample, filter, below, hits.is_all);
         while let Some(window) = windows.next() {
-            let limit = limit + 1 - page.rows.len();
-            match self.look(Look { filter, window, below, limit, deadline, hits: &hits }).await {
+            let missing = limit + 1 - page.rows.len();
+            match self.look(Look { filter, window, below, limit: missing, deadline, hits: &hits }).await {
                 Ok(rows) => page.rows.extend(rows),
                 Err(Unread::Slow) => {
                     page.stopped = Some(Stopped { at: Windows::looked_to(window) });

@@ -71,7 +71,7 @@ async fn the_page_of_one_instance_shows_all_of_them_and_who_owns_what() {
     let visitor = console.enter().await;
     let shared = |page: &Answer| ["north", "south"].map(|owner| owned(page, owner)) == [2, 2];
     let page = visitor.until("/daemon", "each owns two", shared).await;
-    for said in ["Instances", "north", "south", "Owners of channels", "answers"] {
+    for said in ["Instances", "north", "south", "Owners of channels", "answers", "Works in instance <bdi>south</bdi>"] {
         assert!(page.body.contains(said), "{said}: {page:?}");
     }
     let drawn = |page: &Answer| page.body.matches("aria-label=\"Behind, events: now 0").count() == 4;
@@ -108,7 +108,7 @@ async fn the_way_of_a_late_event_is_told_while_it_waits_and_afterwards() {
     let id = simulator.announcement().channels[0];
     let late = visitor.get(&format!("/event/{id}/1")).await;
     assert!(
-        late.body.contains("Later events went ahead of it") || late.body.contains("Waited for its proof"),
+        late.body.contains("Late: later events went ahead of it") || late.body.contains("Waited for its proof"),
         "{late:?}"
     );
     assert!(late.body.contains("time not recorded") && late.body.contains("Delivered to"), "{late:?}");

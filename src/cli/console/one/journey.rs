@@ -114,7 +114,7 @@ impl Beginning {
             )),
             (_, Some(passed)) => Some(Step::new(
                 When::At(passed),
-                html! { "Later events went ahead of it" },
+                html! { "Late: later events went ahead of it" },
                 html! { "Its proof came late, it was in the quarantine, or an operator had it delivered once more: which, and until \
                 when, is not recorded." },
             )),

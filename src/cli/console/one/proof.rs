@@ -97,8 +97,8 @@ pub(super) fn show(examined: &Examined, names: &SignerNames) -> Markup {
                                 td data-label="Signer" {
                                     @match maker {
                                         Some(maker) => {
-                                            @if let Some(name) = names.of(maker) { strong { (text(name)) } " " }
                                             span.mono.long { (maker.to_string()) }
+                                            @if let Some(name) = names.of(maker) { " " strong { (text(name)) } }
                                         }
                                         None => span.none { "no key" },
                                     }

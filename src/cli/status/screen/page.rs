@@ -169,7 +169,7 @@ fn signers(channel: &ChannelStatus, names: &SignerNames, width: usize, now: Time
         let style = if seen.is_some() { Style::new() } else { Style::new().fg(Color::Yellow) };
         let seen = seen.unwrap_or_else(|| "not since the start".to_owned());
         let seen = match names.of(&signer.signer) {
-            Some(name) => format!("{seen:<20}{}", printable(name)),
+            Some(name) => format!("{seen:<20} {}", printable(name)),
             None => seen,
         };
         lines.push(Line::styled(shortened(&format!("{:<44}{seen}", signer.signer.to_string()), width), style));

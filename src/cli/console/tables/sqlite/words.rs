@@ -18,7 +18,7 @@ use super::Sqlite;
 /// So many rows are asked of the index, and so few are found by their words alone.
 const FEW: usize = 1_000;
 
-/// How long a page looks for beginnings of words, unless it was asked to look further.
+/// How long a page looks for beginnings of words where it has whole ones, unless it was asked to look further.
 const BEGINNINGS: Duration = Duration::from_millis(70);
 
 /// Whether rows of a window were written before the hits that are known: those do not cover it then.
@@ -49,9 +49,10 @@ impl Sqlite {
         if !whole.is_all {
             return Ok(Hits { only_whole: Some(OnlyWhole::Many), ..whole });
         }
-        let until = if is_patient { deadline } else { deadline.min(Instant::now() + BEGINNINGS) };
+        let has_whole = !whole.ids.is_empty();
+        let until = if is_patient || !has_whole { deadline } else { deadline.min(Instant::now() + BEGINNINGS) };
         match self.newest(fts(words, true), until).await {
-            Err(Unread::Slow) => Ok(Hits { only_whole: Some(OnlyWhole::Slow), ..whole }),
+            Err(Unread::Slow) if has_whole => Ok(Hits { only_whole: Some(OnlyWhole::Slow), ..whole }),
             begun => begun,
         }
     }
@@ -79,25 +80,29 @@ impl Sqlite {
         Beyond(Some((sql, statement.values)))
     }
 
-    /// The rows of a window by the index, of which only the part is read that the window is in, as far as ids tell.
+    /// The rows of a window that are among the hits, or that the index has below these. Of the index only the part is read
+    /// that such rows of the window are in, as far as their ids tell.
     pub(super) fn by_index(&self, mut statement: Statement, hits: &Hits, window: Window) -> Statement {
         let (table, search) = (self.table(), self.search_table());
         let query = statement.parameter(Value::Text(hits.query.clone()));
-        let mut ids = String::new();
-        // With the sign for the same reason as above.
-        if let Window::Times { after: Some(after), through } = window {
+        let mut found = format!("select rowid from {search} where {search} match {query}");
+        if let (Window::Times { after: Some(after), through }, Some(lowest)) = (window, hits.ids.last()) {
             let after = statement.parameter(Value::Text(format!("{after:.3}")));
-            let mut within = format!("\"time\" > {after}");
+            let lowest = statement.parameter(Value::Number(*lowest));
+            // With the sign for the same reason as above.
+            let mut below = format!("+id < {lowest} and \"time\" > {after}");
             if let Some(through) = through {
                 let through = statement.parameter(Value::Text(format!("{through:.3}")));
-                let _ = write!(within, " and \"time\" <= {through}");
+                let _ = write!(below, " and \"time\" <= {through}");
             }
-            ids = format!(
-                " and rowid >= (select min(+id) from {table} where {within}) \
-                 and rowid <= (select max(+id) from {table} where {within})"
+            let ids = statement.parameter(ids(hits));
+            let _ = write!(
+                found,
+                " and rowid >= (select min(+id) from {table} where {below}) \
+                 and rowid <= (select max(+id) from {table} where {below}) \
+                 union all select value from json_each({ids})"
             );
         }
-        let found = format!("select rowid from {search} where {search} match {query}{ids}");
         statement.conditions.push(format!("id in ({found})"));
         statement
     }
@@ -105,10 +110,13 @@ impl Sqlite {
 
 /// The rows of a window that are among the hits.
 pub(super) fn by_ids(mut statement: Statement, hits: &Hits) -> Statement {
-    let ids = serde_json::to_string(&hits.ids).expect("numbers are JSON");
-    let ids = statement.parameter(Value::Text(ids));
+    let ids = statement.parameter(ids(hits));
     statement.conditions.push(format!("id in (select value from json_each({ids}))"));
     statement
+}
+
+fn ids(hits: &Hits) -> Value {
+    Value::Text(serde_json::to_string(&hits.ids).expect("numbers are JSON"))
 }
 
 /// The words without the `*` that asks for beginnings, where there is one.
