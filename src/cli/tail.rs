@@ -82,7 +82,7 @@ async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result
 
 /// Says something about the events, beside them.
 fn note(what: &str) {
-    // Whoever reads the events need not read this.
+    // Where standard error is closed, the events come all the same.
     let _ = writeln!(io::stderr(), "channeld: {what}");
 }
 

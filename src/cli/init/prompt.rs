@@ -41,7 +41,7 @@ pub(super) fn ask_or_nothing(what: &str) -> Result<String, Failure> {
     }
 }
 
-/// The default where the answer is empty, or nobody can be asked.
+/// The default where the answer is empty, or there is no terminal to ask at.
 pub(super) fn ask_or(what: &str, default: &str) -> Result<String, Failure> {
     if !is_possible() {
         return Ok(default.to_owned());

@@ -130,7 +130,7 @@ async fn two_browsers_and_a_daemon_that_restarts_under_them() {
     let daemon = daemon_with_rows(&setup, 3).await;
     let console = setup.console(&[]).await;
     browser.enter(&console.address).await;
-    // The address was used: whoever has it gets nothing.
+    // The address was used, and works no more.
     other.go(&console.address).await;
     other.until("it is refused", "return document.body.innerText.includes('used before')").await;
     browser.press("Another browser").await;

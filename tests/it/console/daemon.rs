@@ -3,7 +3,7 @@
 use channeld::simulator::{EventSpec, Kind, Options, Simulator};
 
 use super::{FORGED, PROVED, daemon_with_rows, into_table, with_table};
-use crate::support::{Admin, Answer, Database, Setup};
+use crate::support::{Admin, Answer, Answered, Database, Setup};
 
 /// Since when the daemon has noted what a page draws.
 fn since(page: &Answer) -> String {
@@ -35,8 +35,12 @@ async fn a_console_that_is_opened_anew_shows_the_hour_that_the_daemon_has_noted(
     assert!(lines(&page) >= 2, "{page:?}");
 
     let admin = Admin::of(&mut daemon).await;
-    let hour = admin.get("/hour").await.json();
-    assert_eq!((&hour[0]["channel"], &hour[0]["samples"][0]["lag_events"]), (&"c0".into(), &0.into()), "{hour}");
+    let is_caught_up = |answer: &Answered| {
+        let hours = answer.json();
+        let now = hours[0]["samples"].as_array().and_then(|samples| samples.last());
+        hours[0]["channel"] == "c0" && now.is_some_and(|now| now["lag_events"] == 0)
+    };
+    admin.until(&mut daemon, "/hour", "nothing is behind", is_caught_up).await;
     let named = admin.get("/hour?channels=%5B%22c0%22%5D").await.json();
     assert_eq!(named.as_array().unwrap().len(), 1);
     assert_eq!(admin.get("/hour?channels=%5B%22nowhere%22%5D").await.status, 400);

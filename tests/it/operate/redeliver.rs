@@ -10,14 +10,21 @@ fn has_recorded(daemon: &Daemon, sink: &str, offset: i64) -> bool {
     recorded.iter().any(|line| line["sink"] == sink && line["offset"] == offset)
 }
 
+/// A daemon whose file and webhook have the channel's events, and have recorded it.
+async fn all_delivered(simulator: &Simulator, events: usize) -> (Receiver, Setup, Daemon) {
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(simulator).with_webhook("hook", &receiver).with("api.page_limit", 7);
+    let mut daemon = setup.start();
+    daemon.until("all arrive", |_| setup.lines() == events && receiver.received() == events).await;
+    let last = i64::try_from(events).unwrap();
+    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", last)).await;
+    (receiver, setup, daemon)
+}
+
 #[tokio::test]
 async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
     let simulator = service(&[PROVED; 30]).await;
-    let receiver = Receiver::start().await;
-    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 7);
-    let mut daemon = setup.start();
-    daemon.until("all arrive", |_| setup.lines() == 30 && receiver.received() == 30).await;
-    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", 30)).await;
+    let (receiver, setup, mut daemon) = all_delivered(&simulator, 30).await;
     let (first, cursors) = (receiver.ids(), setup.tell(&["cursor", "show", "--json"]).await.each("cursor"));
 
     let range = ["replay", "--channel", "c0", "--sink", "hook", "--from", "5", "--to", "20"];
@@ -47,11 +54,7 @@ async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
 #[tokio::test]
 async fn a_redelivery_that_was_asked_for_outlasts_a_crash() {
     let simulator = service(&[PROVED; 4]).await;
-    let receiver = Receiver::start().await;
-    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
-    let mut daemon = setup.start();
-    daemon.until("all arrive", |_| setup.lines() == 4 && receiver.received() == 4).await;
-    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", 4)).await;
+    let (receiver, setup, mut daemon) = all_delivered(&simulator, 4).await;
     receiver.always(Some(Reply::Refuse(503, None)));
     let range = ["replay", "--channel", "c0", "--sink", "hook", "--from", "2", "--to", "3"];
     assert_eq!(setup.tell(&range).await.code, Some(0));
@@ -71,11 +74,7 @@ async fn a_redelivery_that_was_asked_for_outlasts_a_crash() {
 #[tokio::test]
 async fn where_the_sink_has_not_come_so_far_nothing_is_delivered_again() {
     let simulator = service(&[PROVED; 30]).await;
-    let receiver = Receiver::start().await;
-    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 7);
-    let mut daemon = setup.start();
-    daemon.until("all arrive", |_| setup.lines() == 30 && receiver.received() == 30).await;
-    daemon.until("that is recorded", |daemon| has_recorded(daemon, "hook", 30)).await;
+    let (receiver, setup, mut daemon) = all_delivered(&simulator, 30).await;
     receiver.always(Some(Reply::Refuse(503, None)));
     simulator.publish(0, 10);
     daemon.until("the other sink has them", |_| setup.lines() == 40).await;

@@ -20,7 +20,7 @@ pub(crate) struct Console {
     pub(crate) address: String,
 }
 
-/// Somebody with a cookie, who follows no redirect.
+/// A client with a cookie, which follows no redirect.
 pub(crate) struct Visitor {
     http: reqwest::Client,
     pub(crate) base: String,

@@ -1,6 +1,6 @@
 //! NATS servers of the tests' own, in temporary directories: one, or three that keep a stream together.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Instant;
 
@@ -69,7 +69,9 @@ impl Nats {
 
     /// Three servers, called 0, 1 and 2.
     pub(crate) fn cluster() -> Option<Self> {
-        let addresses = server::free_addresses(3);
+        // On a host of their own: no other test takes these ports before the servers do.
+        let [a, b, c] = rand::random::<[u8; 3]>();
+        let addresses = server::free_addresses(Ipv4Addr::new(127, 1 + a % 254, b, 1 + c % 254), 3);
         let routes: Vec<_> = addresses.iter().map(|address| format!("\"nats://{address}\"")).collect();
         let lines = |(number, address): (usize, &SocketAddr)| {
             let routes = routes.join(", ");

@@ -1,7 +1,7 @@
 //! One server, as a process.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -27,16 +27,16 @@ pub(super) fn program() -> Option<PathBuf> {
     found.or_else(system)
 }
 
-/// So many addresses at which nothing listens.
-pub(super) fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+/// So many addresses of this host at which nothing listens.
+pub(super) fn free_addresses(host: Ipv4Addr, count: usize) -> Vec<SocketAddr> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind((host, 0)).unwrap()).collect();
     listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
 }
 
 impl Server {
     /// One that is not started yet, with further lines of configuration.
     pub(super) fn new(directory: TempDir, lines: &str) -> Self {
-        let address = free_addresses(1)[0];
+        let address = free_addresses(Ipv4Addr::LOCALHOST, 1)[0];
         let store = directory.path().join("jetstream").display().to_string();
         let text = format!("listen: \"{address}\"\njetstream {{ store_dir: {store:?} }}\n{lines}\n");
         fs::write(directory.path().join("nats.conf"), text).unwrap();
