@@ -193,6 +193,9 @@ async fn show_rejected(handle: &Handle, screen: &Screen) {
 
 fn configuration(service: &Announcement, directory: &std::path::Path, with_table: bool) -> String {
     let signers: Vec<_> = service.valid_signers.iter().map(ToString::to_string).collect();
+    let names: Vec<_> =
+        (1..).zip(&signers).map(|(number, signer)| format!("{signer:?} = \"Oracle {number}\"")).collect();
+    let names = names.join("\n");
     let (also, table) = if with_table {
         let path = directory.join("events.db");
         let table = format!("\n[sinks.{TABLE}]\ntype = \"sqlite\"\npath = {:?}\nsearch = \"words\"\n", path.display());
@@ -203,6 +206,7 @@ fn configuration(service: &Announcement, directory: &std::path::Path, with_table
     format!(
         "[api]\nbase_url = {:?}\napi_key = {:?}\nidle_wait = \"500ms\"\n\n\
          [verification]\norg_id = {:?}\nvalid_signers = {signers:?}\nmin_required_signatures = {}\n\n\
+         [verification.signer_names]\n{names}\n\n\
          [state]\npath = {:?}\n\n\
          [admin]\nlisten = \"\"\n\n[log]\nlevel = {LOG:?}\n\n\
          [channels.{CHANNEL}]\nid = \"{}\"\nsinks = [{SCREEN:?}{also}]\n\n\

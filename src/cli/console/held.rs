@@ -224,7 +224,7 @@ pub(super) async fn confirm(
                     a.button href=(action.back()) { "Leave it" }
                 }
             }
-            p.note { "The daemon logs it, with your name." }
+            p.note { "The daemon logs it, with the name of the user who runs this console." }
         }
     })
 }

@@ -229,7 +229,8 @@ fn said(examined: &Examined, is_again: bool, otherwise: Option<(&str, Badge)>) -
         div #verdict .verdict.{ (examined.outcome.status) } role=[is_again.then_some("status")] {
             (badge.show())
             div {
-                p { strong { @if is_again { "Verified again at " (time(Some(Timestamp::now()))) " UTC. " } } (whole(&sentence)) }
+                p { strong { @if is_again { "Verified again at " (time(Some(Timestamp::now()))) " UTC. " } } (whole(&sentence))
+                    @if badge == Badge::Verified { " " a href="#proof" { "Who signed" } } }
                 @if is_again { p.sub { "Checked with the signers that are configured now, in " (examined.took.as_micros() / 1000) " ms." } }
                 @if let Some((otherwise, before)) = otherwise { p.bad { (otherwise) (before.show()) "." } }
             }

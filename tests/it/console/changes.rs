@@ -29,7 +29,7 @@ async fn a_forged_event_shows_why_and_is_verified_again_and_dropped_when_confirm
 
     let confirm = visitor.get("/do/retry?channel=c0&offset=2").await;
     assert!(
-        confirm.body.contains("is verified again") && confirm.body.contains("logs it, with your name"),
+        confirm.body.contains("is verified again") && confirm.body.contains("logs it, with the name of the user"),
         "{confirm:?}"
     );
     let to = visitor.submit("/do/retry?channel=c0&offset=2", "/do/retry", &[("channel", "c0"), ("offset", "2")]).await;

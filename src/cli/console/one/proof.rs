@@ -120,7 +120,7 @@ pub(super) fn show(examined: &Examined, names: &SignerNames) -> Markup {
                     @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
                     (fact("Event hash", "of the signed text, as the report binds it", &bound,
                         Some(event_hash.is_some_and(|hash| hash.0[..] == *report.payload))))
-                    (fact("Workflow", "one a watcher", &report.workflow_id.to_string(), None))
+                    (fact("Workflow", "each watcher has its own", &report.workflow_id.to_string(), None))
                     (fact("Run of the workflow", "", &report.execution_id.to_string(), None))
                     dt { "Report made" }
                     dd { (time(Timestamp::from_second(report.timestamp.into()).ok())) " UTC" }
