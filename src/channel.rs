@@ -69,6 +69,7 @@ mod verify;
 pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
 pub use hour::{GAP, HOUR, Sample};
+pub use late::deliveries::LateDelivery;
 pub use machine::Processors;
 pub use pace::{Progress, grouped, rate, span};
 pub use parts::SharedParts;

@@ -12,6 +12,7 @@ use crate::api::Page;
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::batch::Work;
 use crate::channel::hour::Hour;
+use crate::channel::late::deliveries::LateDeliveries;
 use crate::channel::newest::Newest;
 use crate::channel::pace::{Pace, Progress, seconds_left};
 use crate::channel::settings::Settings;
@@ -33,6 +34,8 @@ pub struct Board {
     pub ledger: Option<Arc<Mutex<Ledger>>>,
     /// What it did in the last hour.
     pub(crate) hour: Hour,
+    /// What it delivered late.
+    pub(crate) late: LateDeliveries,
     /// The channel as this process owns it, for as long as it does.
     pub(super) owned: Weak<Owned>,
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].

@@ -32,6 +32,8 @@ use crate::ledger::{Change, Key, LATE, QUARANTINE, Room};
 use crate::retry::Retry;
 use crate::tasks::lock;
 
+pub(super) mod deliveries;
+
 /// Between two offers of an event whose bytes are kept, while the queue of a lane is full.
 const LANE_RETRY: Duration = Duration::from_millis(50);
 

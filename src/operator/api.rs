@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::api::Filter;
-use crate::channel::Sample;
+use crate::channel::{LateDelivery, Sample};
 use crate::event::{ChannelId, Offset};
 use crate::ledger::store::shared::InstanceId;
 use crate::ledger::{Cursor, GivenUp, Late, Quarantined};
@@ -300,6 +300,10 @@ pub struct Journey {
     pub quarantined: Option<Quarantined>,
     /// Of each sink that has given it up.
     pub dead_letters: Vec<DeadLetter>,
+    /// Its late deliveries by the instance that answers, of the newest 64 of the channel since the daemon's start. Ascending by
+    /// time.
+    #[serde(default)]
+    pub delivered_late: Vec<LateDelivery>,
 }
 
 /// A quarantined event with its bytes.

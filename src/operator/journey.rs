@@ -4,11 +4,15 @@ use super::api::{DeadLetter, GetJourney, Journey};
 use super::{Operations, Refusal, look};
 
 impl Operations {
-    /// By the ledger of the channel's owner. An event that every sink has dealt with leaves nothing there but the cursors.
+    /// By the ledger of the channel's owner. An event that every sink has dealt with leaves nothing there but the cursors;
+    /// what of it was delivered late is known to the instance that did it.
     pub(super) async fn journey(&self, request: &GetJourney) -> Result<Journey, Refusal> {
         let GetJourney { channel, offset } = request;
-        let ledger = self.ledger(&self.find(channel)?).await?;
+        let channel = self.find(channel)?;
+        let ledger = self.ledger(&channel).await?;
+        let delivered_late = self.handles.of(channel.id).board().late.of(*offset).cloned().collect();
         Ok(look(&ledger, |ledger| Journey {
+            delivered_late,
             late: ledger.late().get(offset).cloned(),
             quarantined: ledger.quarantined().get(offset).cloned(),
             dead_letters: ledger

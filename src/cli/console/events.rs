@@ -216,6 +216,9 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                             span { "Another value" }
                             input type="text" name=(word) autocomplete="off" spellcheck="false";
                         }
+                        @if facet == Facet::Verdict {
+                            p.note { "What was rejected was delivered nowhere: it is " a href="/held" { "held back" } "." }
+                        }
                         p.note { "With how many of the newest " (number(sample.rows.len() as u64)) " events have each." }
                     }
                     button.primary type="submit" { "Apply" }

@@ -1,6 +1,6 @@
 //! One event: what was signed beside what was not, who signed it, what the report binds, and the way that it went.
 
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -131,8 +131,10 @@ pub(super) fn form(members: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish()
 }
 
+/// The page or, where its address asks for `part=way`, of it the way alone, which the page asks for again and again.
 async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<&str>) -> Response {
-    let is_again = query.is_some_and(|query| query.split('&').any(|member| member == "verify=1"));
+    let asks = |what: &str| query.is_some_and(|query| query.split('&').any(|member| member == what));
+    let is_again = asks("verify=1");
     let verifier = connect::channel(&state.channels, &found.channel_id.to_string()).map(|(_, verifier)| verifier);
     let examined = match verifier {
         Err(_) => None,
@@ -141,6 +143,10 @@ async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<
             Some(joined(spawn_blocking(move || examine(&json, verifier)).await).await)
         }
     };
+    let way = journey::show(&found.way(examined.as_ref().and_then(Examined::proved)));
+    if asks("part=way") {
+        return way.into_response();
+    }
     let event = examined.as_ref().and_then(|examined| examined.event.as_ref());
     let signed = event.and_then(|event| event.payload.signed.as_deref());
     let decoded = signed.and_then(decode);
@@ -153,7 +159,6 @@ async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<
     let verdict = examined.as_ref().map_or(found.said, |examined| Badge::of(examined.outcome.status));
     // Where the two differ, the page says so, asked for or not.
     let differs = examined.is_some() && verdict != found.said;
-    let way = found.way(examined.as_ref().and_then(Examined::proved));
     shell.page(&html! {
         nav.crumbs aria-label="Where this is" { a href="/" { "Events" } " / " (text(&found.channel)) " / " (found.offset) }
         div.heading {
@@ -172,12 +177,12 @@ async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<
             None => p.notice.warn { "Nothing says how to verify this channel's events: it is not configured." },
             Some(examined) => (said(examined, is_again, differs.then_some((found.otherwise, found.said)))),
         }
-        (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
-        @if let Some(examined) = &examined { (proof::show(examined, &state.signer_names)) }
         section aria-labelledby="journey" {
             h2 #journey { "The way it went" }
-            (journey::show(&way))
+            div data-again="?part=way" { (way) }
         }
+        (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
+        @if let Some(examined) = &examined { (proof::show(examined, verdict, &state.signer_names)) }
         (bytes(&found))
     })
 }

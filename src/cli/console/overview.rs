@@ -12,7 +12,7 @@ use super::State;
 use super::access::Visitor;
 use super::held::advice;
 use super::one::form;
-use super::page::{Shell, ago, number, span, time};
+use super::page::{Shell, ago, events, number, span, time};
 use super::picture;
 use super::text::{or_dash, text, whole};
 use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, Sample};
@@ -58,6 +58,7 @@ async fn content(state: &State, read_only: bool) -> Markup {
         (head(&report, read_only))
         section aria-labelledby="channels" {
             h2 #channels { "Channels and their sinks" }
+            p.sub { "A channel is what is read from the service. A sink is where its events are delivered." }
             @if let Err(why) = &hours { p.notice.warn { "The last hour cannot be drawn: " (whole(why)) } }
             @for known in &channels {
                 @let hour = hours.as_ref().ok().and_then(|hours| hours.get(&*known.channel));
@@ -82,6 +83,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
             }
             div.actions { @if !read_only { a.button href="/do/reload" { "Read the configuration again…" } } }
         }
+        p.lead { (summary(report)) }
         @if !report.reasons.is_empty() {
             ul.reasons {
                 @for reason in &report.reasons {
@@ -94,8 +96,40 @@ fn head(report: &Report, read_only: bool) -> Markup {
             div { dt { "Quarantine" } dd { (number(report.quarantine.events)) @if report.quarantine.full { " " span.bad { "full" } } } }
             div { dt { "Dead letters" } dd { (number(report.dead_letters.events)) @if report.dead_letters.full { " " span.bad { "full" } } } }
             div { dt { "Channels" } dd { (report.channels.len()) } }
-            div { dt { "Memory of pages and queues" } dd { (mebibytes(report.memory_bytes)) } }
+            div { dt { "Memory for events in hand" } dd { (mebibytes(report.memory_bytes)) } }
         }
+    }
+}
+
+/// How it is, in a sentence.
+fn summary(report: &Report) -> Markup {
+    let channels = &report.channels;
+    let troubled: Vec<_> =
+        channels.iter().filter(|known| needs_attention(known)).map(|known| &*known.channel).collect();
+    let is_paused =
+        |known: &&ChannelStatus| known.paused.is_some() || known.lanes.iter().any(|lane| lane.paused.is_some());
+    let paused: Vec<_> = channels.iter().filter(is_paused).map(|known| &*known.channel).collect();
+    let held_back = report.quarantine.events + report.dead_letters.events;
+    html! {
+        @if !troubled.is_empty() {
+            "Not well: " (listed(&troubled)) @if troubled.len() == 1 { " needs" } @else { " need" } " attention. Why stands beside each."
+        } @else if !report.ready {
+            "Not well: see the reasons below."
+        } @else if !paused.is_empty() {
+            "Paused by an operator, wholly or in part: " (listed(&paused)) ". Everything else is read and delivered."
+        } @else {
+            "All is well: every channel is read, and what holds is delivered."
+        }
+        @if held_back > 0 { " Held back, and waiting for you: " a href="/held" { (events(held_back)) } "." }
+    }
+}
+
+/// The first few names.
+fn listed(names: &[&str]) -> Markup {
+    const FEW: usize = 5;
+    html! {
+        @for (at, name) in names.iter().take(FEW).enumerate() { @if at > 0 { ", " } (text(name)) }
+        @if names.len() > FEW { " and " (number((names.len() - FEW) as u64)) " more" }
     }
 }
 
@@ -134,7 +168,7 @@ fn channel(known: &ChannelStatus, hour: Option<&Vec<Sample>>, owner: Option<&str
             @if let Some(problem) = known.activity.problem() { (trouble(problem)) }
             @if let Some(problem) = &known.late_error { p.sub { "Late proofs: " } (trouble(problem)) }
             dl.numbers {
-                div { dt { "Processed" } dd { (offset(known.processed)) } }
+                div { dt { "Delivered up to" } dd { (offset(known.processed)) } }
                 div { dt { "Newest" } dd { (offset(known.newest)) } }
                 div { dt { "Behind" } dd { (known.lag_events.map_or_else(|| "–".to_owned(), number)) } }
                 div { dt { "Oldest waits for" } dd { (oldest(known.oldest_undelivered_seconds)) } }
@@ -145,8 +179,8 @@ fn channel(known: &ChannelStatus, hour: Option<&Vec<Sample>>, owner: Option<&str
             @if let Some(hour) = hour { (picture::last_hour(hour, Timestamp::now().as_second())) }
             div.scroll role="region" aria-label={ "Sinks of channel " (name) } tabindex="0" {
                 table.lanes {
-                    thead { tr { th scope="col" { "Sink" } th scope="col" { "State" } th scope="col" { "Cursor" } th scope="col" { "Behind" }
-                        th scope="col" { "Oldest waits for" } th scope="col" { "Owed late" } th scope="col" { "Why" }
+                    thead { tr { th scope="col" { "Sink" } th scope="col" { "State" } th scope="col" { "Delivered up to" } th scope="col" { "Behind" }
+                        th scope="col" { "Oldest waits for" } th scope="col" { "Late, still to come" } th scope="col" { "Why" }
                         @if !read_only { th scope="col" { span.hidden { "Change" } } } } }
                     tbody { @for lane in &known.lanes { (lane_row(name, lane, read_only)) } }
                 }
@@ -166,10 +200,10 @@ fn lane_row(channel: &str, lane: &LaneStatus, read_only: bool) -> Markup {
         tr {
             td data-label="Sink" { (text(&lane.sink)) }
             td data-label="State" { span.pill.(class) { (<&str>::from(lane.state)) } }
-            td.number data-label="Cursor" { (offset(lane.cursor)) }
+            td.number data-label="Delivered up to" { (offset(lane.cursor)) }
             td.number data-label="Behind" { (lane.lag_events.map_or_else(|| "–".to_owned(), number)) }
             td.number data-label="Oldest waits for" { (oldest(lane.oldest_undelivered_seconds)) }
-            td.number data-label="Owed late" { (lane.owed) }
+            td.number data-label="Late, still to come" { (lane.owed) }
             td data-label="Why" { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble(problem)) } }
             @if !read_only { td data-label="Change" { (pause(channel, Some(&lane.sink), lane.paused)) } }
         }
@@ -205,6 +239,7 @@ fn activity(activity: &Activity) -> String {
         Activity::Elsewhere { owner: Some(owner) } => format!("in instance {owner}"),
         Activity::Elsewhere { owner: None } => "no instance owns it".to_owned(),
         Activity::AwaitingProof { offset } => format!("awaiting the proof of {offset}"),
+        Activity::Idle => "up to date".to_owned(),
         other => <&str>::from(other).replace('_', " "),
     }
 }

@@ -149,7 +149,7 @@ impl Shell {
                 }
                 footer {
                     span { "channeld console" @if self.read_only { ", read-only" } }
-                    a href="/invite" { "Another browser" }
+                    a href="/invite" { "Open in another browser" }
                     span.keys { "Keys: " kbd { "/" } " search, " kbd { "j" } " " kbd { "k" } " next and previous, " kbd { "Enter" }
                         " open, " kbd { "n" } " new events" }
                 }

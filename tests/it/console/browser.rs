@@ -36,7 +36,10 @@ async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers
     browser.press("Redeliver to").await;
     browser.until("it is asked", "return document.body.innerText.includes('Redeliver the event?')").await;
     browser.press("Redeliver the event").await;
-    browser.until("it is on its way", "return document.body.innerText.includes('once more: 1 event')").await;
+    browser
+        .until("it has arrived", "return document.body.innerText.includes('Delivered to local once more, at')")
+        .await;
+    browser.until("its way says so", "return document.body.innerText.includes('as an operator asked')").await;
     daemon.stop().await;
 }
 
@@ -133,7 +136,7 @@ async fn two_browsers_and_a_daemon_that_restarts_under_them() {
     // The address was used, and works no more.
     other.go(&console.address).await;
     other.until("it is refused", "return document.body.innerText.includes('used before')").await;
-    browser.press("Another browser").await;
+    browser.press("Open in another browser").await;
     browser.press("Make an address").await;
     browser.until("there is one", "return !!document.querySelector('.copied input')").await;
     let invited = browser.run("return document.querySelector('.copied input').value").await;

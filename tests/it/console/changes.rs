@@ -86,7 +86,10 @@ async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_
     let members: Vec<_> = members.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let sent = visitor.submit(&format!("/do/redeliver?{to}"), "/do/redeliver", &members).await;
     assert_eq!(&sent.headers["location"], &path.parse::<reqwest::header::HeaderValue>().unwrap());
-    eventually("it arrives once more", || (receiver.received() == 2).then_some(())).await;
+    assert_eq!(receiver.received(), 2, "the answer waits for it");
+    let page = visitor.get(&path).await;
+    assert!(page.body.contains("Delivered to hook once more, at"), "{page:?}");
+    assert!(page.body.contains("as an operator asked"), "{page:?}");
 
     visitor
         .submit("/do/pause?channel=c0&sink=hook", "/do/pause", &[("channel", "c0"), ("sink", "hook"), ("for", "1h")])
@@ -98,11 +101,18 @@ async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_
     );
     simulator.publish(0, 1);
     visitor.until("/", "the table goes on", |page| page.offsets().len() == 4).await;
+    // What is asked for now has not arrived when the browser is answered. Its way is asked for again and again, and says so.
+    visitor.submit(&format!("/do/redeliver?{to}"), "/do/redeliver", &members).await;
+    assert!(visitor.get(&path).await.body.contains("On its way to hook once more, and not there yet."));
+    let way = format!("{path}?part=way");
+    let page = visitor.get(&way).await;
+    assert!(page.body.contains("still to be delivered") && !page.body.contains("<html"), "{page:?}");
     assert_eq!(receiver.received(), 2, "the sink stands still");
     visitor.submit("/do/resume?channel=c0&sink=hook", "/do/resume", &[("channel", "c0"), ("sink", "hook")]).await;
-    eventually("it goes on", || (receiver.received() == 3).then_some(())).await;
+    visitor.until(&way, "it has arrived", |page| page.body.matches("as an operator asked").count() == 2).await;
+    eventually("it goes on", || (receiver.received() == 4).then_some(())).await;
     let log = daemon.stop().await;
-    assert_eq!(log.lines("asked by an operator").len(), 5);
+    assert_eq!(log.lines("asked by an operator").len(), 6);
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ use tracing::info;
 
 use crate::channel::deliver::batch::LateRecord;
 use crate::channel::deliver::lane::{Halt, Lane, of_trace};
+use crate::channel::late::deliveries::LateDelivery;
+use crate::event::Offset;
 use crate::record::Message;
 use crate::sink::Undelivered;
 use crate::telemetry::trace::Part;
@@ -45,6 +47,7 @@ impl Lane {
         let recording = trace.part("record");
         recording.note("sink", self.outlet.name.to_string());
         self.settle(offset, Some(record), None).await?;
+        self.note_late(offset, *is_asked_for);
         let (channel, sink, offset) = (&self.identity.channel.name, &self.identity.sink, offset.get());
         let trace_id = self.trace_id();
         if *is_asked_for {
@@ -53,5 +56,12 @@ impl Lane {
             info!(%channel, %sink, trace_id, offset, "late event delivered");
         }
         Ok(())
+    }
+
+    /// Shows when it was delivered: the ledger holds no more of it.
+    fn note_late(&self, offset: Offset, is_asked_for: bool) {
+        let channel = &self.shared.channel;
+        let (sink, at) = (self.identity.sink.clone(), channel.parts.machine.time());
+        channel.handle.board().late.note(LateDelivery { offset, sink, at, is_asked_for });
     }
 }

@@ -1,9 +1,12 @@
 //! The changes that an operator may ask for: what each does, in words, and the request that does it.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
+use tokio::time::{sleep, timeout};
 
 use super::State;
 use crate::cli::console::one::of_table;
@@ -12,9 +15,13 @@ use crate::cli::console::text::text;
 use crate::config::positive_duration;
 use crate::event::{ChannelId, Offset};
 use crate::operator::api::{
-    AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, Redeliver, RedeliverDeadLetters,
-    Reload, Retried, RetryQuarantined, SetPaused,
+    AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, GetJourney, Journey, Redeliver,
+    RedeliverDeadLetters, Reload, Retried, RetryQuarantined, SetPaused,
 };
+
+/// How long a browser waits to hear that an event has arrived, and how often the daemon is asked meanwhile.
+const A_MOMENT: Duration = Duration::from_secs(3);
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A change, and of what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,14 +133,15 @@ impl Action {
             ],
             What::RedeliverDead => vec![
                 html! { (which("Event", "Every dead letter")) " is offered to " (sink) " once more, with the id that it had." },
-                html! { "It is verified again before. If the sink refuses it for too long, it is a dead letter again." },
+                html! { "It is verified again first. If the sink refuses it for too long, it is a dead letter again." },
             ],
             What::DropDead => vec![html! { (which("Dead letter", "Every dead letter")) " at " (sink) " is removed. "
             strong { "It cannot be brought back from here" } ", only from the service, by " code { "channeld replay" } "." }],
             What::Redeliver => vec![
                 html! { (which("Event", "Every event")) " is delivered to " (sink) " once more, with the id that it had: a receiver that "
                 "deduplicates drops it, another has it twice." },
-                html! { "It is verified again before. The sink's cursor stays where it is, and its filter holds." },
+                html! { "It is verified again first. What the sink gets next stays as it is. An event that the sink's filter leaves out is \
+                not delivered." },
             ],
             What::Pause if self.sink.is_empty() => vec![
                 html! { "Channel " (text(&self.channel)) " reads and delivers nothing. The batch in hand is finished first, and nothing is lost: "
@@ -201,8 +209,9 @@ impl Action {
                 Ok(format!("Dropped: {}.", events(dropped)))
             }
             What::RedeliverDead => {
-                let sent = link.ask_for(browser, &RedeliverDeadLetters { which: which() }).await?.len() as u64;
-                Ok(format!("On the way to {sink} once more: {}.", events(sent)))
+                let since = Timestamp::now();
+                let sent = link.ask_for(browser, &RedeliverDeadLetters { which: which() }).await?;
+                self.sent(state, &sent, since).await
             }
             What::DropDead => {
                 let dropped = link.ask_for(browser, &DropDeadLetters { which: which() }).await?.len() as u64;
@@ -239,9 +248,49 @@ impl Action {
         let (_, found) = of_table(state, id, offset.get()).await.map_err(|(_, why)| why)?;
         let event = found.event().ok_or("The service's event is not in this table: use `channeld replay`.")?;
         let (channel, sink, events) = (self.channel.clone(), self.sink.clone(), vec![STANDARD.encode(event)]);
+        let since = Timestamp::now();
         let sent = state.link.ask_for(browser, &Redeliver { channel, sink, events }).await?;
-        Ok(format!("On the way to {} once more: {}.", self.sink, super::page::events(sent.len() as u64)))
+        self.sent(state, &sent, since).await
     }
+
+    /// Waits a moment for one event to reach its sink: what has become of it by then. Of several, only that they are on the way.
+    async fn sent(&self, state: &State, offsets: &[Offset], since: Timestamp) -> Result<String, String> {
+        let Self { channel, sink, .. } = self;
+        let &[offset] = offsets else {
+            return Ok(format!("On the way to {sink} once more: {}.", events(offsets.len() as u64)));
+        };
+        let request = GetJourney { channel: channel.clone(), offset };
+        let asked = async {
+            loop {
+                let journey = state.link.ask(&request).await?;
+                if let Some(answer) = arrival(&journey, sink, since) {
+                    return answer;
+                }
+                sleep(ASK_AGAIN).await;
+            }
+        };
+        let on_its_way = || Ok(format!("On its way to {sink} once more, and not there yet."));
+        timeout(A_MOMENT, asked).await.unwrap_or_else(|_| on_its_way())
+    }
+}
+
+/// What has become of an event that a sink was to have once more at that time; nothing while it is on its way.
+fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<String, String>> {
+    // The daemon's times are in milliseconds.
+    let is_new = |at: Timestamp| at.as_millisecond() >= since.as_millisecond();
+    if let Some(late) = journey.delivered_late.iter().find(|late| *late.sink == *sink && is_new(late.at)) {
+        return Some(Ok(format!("Delivered to {sink} once more, at {} UTC.", late.at.strftime("%H:%M:%S"))));
+    }
+    if journey.late.as_ref().is_some_and(|late| late.owed.iter().any(|owed| **owed == *sink)) {
+        return None;
+    }
+    // A dead letter of before stays one.
+    let given_up =
+        journey.dead_letters.iter().find(|letter| *letter.sink == *sink && letter.facts.at >= since.as_second());
+    Some(match given_up {
+        Some(letter) => Err(format!("Sink {sink} has refused it: {}.", letter.facts.reason)),
+        None => Ok(format!("Sink {sink} has it, or leaves it out by its filter.")),
+    })
 }
 
 /// What has become of events that were verified again.
@@ -277,6 +326,8 @@ fn said_of(retried: &[Retried]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::LateDelivery;
+    use crate::ledger::Late;
 
     #[test]
     fn a_change_says_of_what_or_is_none() {
@@ -302,6 +353,26 @@ mod tests {
         let members =
             super::super::form(&asked.members().iter().map(|(name, value)| (*name, &**value)).collect::<Vec<_>>());
         assert_eq!(Action::parse("drop", members.as_bytes()), Some(asked));
+    }
+
+    #[test]
+    fn an_event_has_arrived_once_the_sink_has_taken_it_since() {
+        let since = Timestamp::from_second(1_800_000_000).unwrap();
+        let taken = |second| LateDelivery {
+            offset: Offset::new(7).unwrap(),
+            sink: "hook".into(),
+            at: since.checked_add(SignedDuration::from_secs(second)).unwrap(),
+            is_asked_for: true,
+        };
+        let mut journey = Journey { delivered_late: vec![taken(-1)], ..Journey::default() };
+        let left_out = arrival(&journey, "hook", since).unwrap().unwrap();
+        assert_eq!(left_out, "Sink hook has it, or leaves it out by its filter.", "what it took before is of the past");
+        let owed = std::iter::once("hook".into()).collect();
+        journey.late = Some(Late { event_id: None, first_seen: 0, received: None, owed, bytes: 0 });
+        assert_eq!(arrival(&journey, "hook", since), None);
+        journey.delivered_late.push(taken(0));
+        let said = arrival(&journey, "hook", since).unwrap().unwrap();
+        assert_eq!(said, "Delivered to hook once more, at 08:00:00 UTC.");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use maud::html;
 use tokio::task::spawn_blocking;
 
-use super::journey::{Step, When, at_sinks, kept};
+use super::journey::{Step, When, afterwards, at_sinks, kept};
 use super::{Found, created, form, lanes, show};
 use crate::cli::connect;
 use crate::cli::console::State;
@@ -33,20 +33,29 @@ pub(in crate::cli::console) async fn delivered(
         Ok(found) => found,
         Err((status, why)) => return page::problem(&state, &visitor, status, &why).await,
     };
-    let (report, recorded) = (state.link.lately().await, recorded(&state, channel, offset).await);
+    let (report, mut recorded) = (state.link.lately().await, recorded(&state, channel, offset).await);
     let row = &whole.row;
+    // Of an event whose proof came late, the row says when it was delivered into this table.
+    recorded.delivered_late.retain(|late| late.is_asked_for || *late.sink != *table.sink);
     let sinks = || report.iter().flat_map(|report| lanes(report, channel));
+    let here = sinks().filter(|lane| *lane.sink == *table.sink);
+    let here = here.flat_map(|lane| afterwards(lane, &row.channel, offset, &recorded));
     let elsewhere = at_sinks(sinks().filter(|lane| *lane.sink != *table.sink), &row.channel, offset, &recorded);
     let mut journey = vec![
         if row.verification == "verified" {
-            Step::new(When::NotRecorded, html! { "Verified" }, html! { "before it was delivered anywhere" })
+            Step::new(
+                When::Between,
+                html! { "Verified" },
+                html! { "after it was read, and before it was delivered anywhere" },
+            )
         } else {
             let never = "an event of this kind never carries a proof: delivered, marked as such";
-            Step::new(When::NotRecorded, html! { "Not signed" }, html! { (never) })
+            Step::new(When::Between, html! { "Not signed" }, html! { (never) })
         },
         delivery(row, &table.sink),
     ];
     journey.extend(kept(&row.channel, offset, &recorded, false));
+    journey.extend(here);
     journey.extend(elsewhere);
     let event = whole.event().map(|event| Bytes::copy_from_slice(event.as_bytes()));
     let actions = html! {

@@ -38,7 +38,11 @@ pub(in crate::cli::console) async fn quarantined(
         Ok(shown) => shown,
         Err(why) => return page::problem(&state, &visitor, StatusCode::NOT_FOUND, &why).await,
     };
-    let (json, facts) = (Bytes::from(STANDARD.decode(bytes_base64).unwrap_or_default()), &entry.facts);
+    let Ok(json) = STANDARD.decode(bytes_base64) else {
+        let why = "The daemon's answer cannot be read: the bytes of the event are not in base64.";
+        return page::problem(&state, &visitor, StatusCode::BAD_GATEWAY, why).await;
+    };
+    let (json, facts) = (Bytes::from(json), &entry.facts);
     // Duplicates are verified again only where their reason is named.
     let place = [("channel", &*entry.channel), ("offset", &offset.to_string()), ("reason", &*facts.reason)];
     let found = Found {

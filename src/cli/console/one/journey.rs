@@ -28,6 +28,8 @@ pub(super) struct Step {
 pub(super) enum When {
     At(Timestamp),
     NotRecorded,
+    /// Between the step before and the one after it.
+    Between,
     /// It is so, or is still to come.
     Now,
 }
@@ -57,6 +59,7 @@ pub(super) fn show(steps: &[Step]) -> Markup {
                     span.when {
                         @match step.when {
                             When::At(at) => (time(Some(at))),
+                            When::Between => {},
                             When::NotRecorded => span.none { "time not recorded" },
                             When::Now => "now",
                         }
@@ -154,40 +157,56 @@ pub(super) fn at_sinks<'l>(
     offset: i64,
     journey: &Journey,
 ) -> Vec<Step> {
-    lanes.map(|lane| at_sink(lane, channel, offset, journey)).collect()
+    lanes.flat_map(|lane| at_sink(lane, channel, offset, journey)).collect()
 }
 
-fn at_sink(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> Step {
+fn at_sink(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> Vec<Step> {
+    let steps = afterwards(lane, channel, offset, journey);
+    if !steps.is_empty() {
+        return steps;
+    }
     let sink = &*lane.sink;
+    let not_at = |what: &str, why| Step::new(When::Now, html! { (what) " " (text(sink)) }, why).bad();
+    vec![match lane.cursor {
+        Some(_) if journey.quarantined.is_some() => {
+            not_at("Not at", html! { "what is quarantined is delivered nowhere" })
+        }
+        Some(cursor) if cursor.get() >= offset => Step::new(
+            When::NotRecorded,
+            html! { "Dealt with by " (text(sink)) },
+            html! { "everything up to offset " (cursor.get()) " was delivered to it, or left out by its filter" },
+        ),
+        Some(cursor) => not_at("Not yet at", html! { "it has everything up to offset " (cursor.get()) }),
+        None => not_at("Not yet at", html! { "nothing was delivered to it yet" }),
+    }]
+}
+
+/// What a sink has done with it after its cursor had passed it.
+pub(super) fn afterwards(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> Vec<Step> {
+    let sink = &*lane.sink;
+    let late = journey.delivered_late.iter().filter(|late| *late.sink == *sink);
+    let mut steps: Vec<_> = late
+        .map(|late| {
+            let why = if late.is_asked_for { "as an operator asked" } else { "its proof came late" };
+            Step::new(When::At(late.at), html! { "Delivered to " (text(sink)) }, html! { (why) })
+        })
+        .collect();
     if let Some(DeadLetter { facts, .. }) = journey.dead_letters.iter().find(|letter| letter.sink == *sink) {
         let detail = html! {
             "after " (facts.attempts) " attempts; its last answer: " (text(&facts.reason)) ". "
             a href={ "/held/dead/" (segment(channel)) "/" (segment(sink)) "/" (offset) } { "Its dead letter" }
         };
-        return Step::new(Timestamp::from_second(facts.at).ok(), html! { "Given up by " (text(sink)) }, detail).bad();
+        let given_up = html! { "Given up by " (text(sink)) };
+        steps.push(Step::new(Timestamp::from_second(facts.at).ok(), given_up, detail).bad());
     }
     if journey.late.as_ref().is_some_and(|late| late.owed.iter().any(|owed| **owed == *sink)) {
-        return Step::new(
-            When::Now,
-            html! { "Not yet at " (text(sink)) },
-            html! { "its cursor has passed it, and it is owed it" },
-        )
-        .bad();
+        let detail = html! {
+            "later events went ahead of it, and it is still to be delivered"
+            @if let Some(problem) = &lane.error { "; the sink's last answer: " (text(&problem.message)) }
+        };
+        steps.push(Step::new(When::Now, html! { "Not yet at " (text(sink)) }, detail).bad());
     }
-    match lane.cursor {
-        Some(_) if journey.quarantined.is_some() => {
-            Step::new(When::Now, html! { "Not at " (text(sink)) }, html! { "what is quarantined is delivered nowhere" })
-                .bad()
-        }
-        Some(cursor) if cursor.get() >= offset => Step::new(
-            When::NotRecorded,
-            html! { "Dealt with by " (text(sink)) },
-            html! { "its cursor is at " (cursor.get()) ": delivered, or left out by its filter" },
-        ),
-        _ => {
-            Step::new(When::Now, html! { "Not yet at " (text(sink)) }, html! { "its cursor has not come so far" }).bad()
-        }
-    }
+    steps
 }
 
 /// Attempts of a sink, since when.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::Examined;
-use crate::cli::console::page::time;
+use crate::cli::console::page::{Badge, time};
 use crate::cli::console::text::{text, whole};
 use crate::config::SignerNames;
 use crate::event::Proofs;
@@ -26,8 +26,9 @@ enum Counts {
 }
 
 impl Counts {
-    fn said(self) -> &'static str {
+    fn said(self, verdict: Badge) -> &'static str {
         match self {
+            Self::Yes if verdict != Badge::Verified => "of a member, over the report",
             Self::Yes => "counted",
             Self::Twice => "signed before, not counted",
             Self::Stranger => "not in the signer set",
@@ -36,10 +37,10 @@ impl Counts {
         }
     }
 
-    fn class(self) -> &'static str {
+    fn class(self, verdict: Badge) -> &'static str {
         match self {
-            Self::Yes => "good",
-            Self::NotNeeded => "none",
+            Self::Yes if verdict == Badge::Verified => "good",
+            Self::Yes | Self::NotNeeded => "none",
             Self::Twice | Self::Stranger | Self::Malformed => "bad",
         }
     }
@@ -69,7 +70,28 @@ fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> V
     each.collect()
 }
 
-pub(super) fn show(examined: &Examined, names: &SignerNames) -> Markup {
+/// What the signatures say, where the event holds and where it does not. `is_of_it` says whether the report is about this event,
+/// for this owner.
+fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_of_it: bool) -> Markup {
+    let of = "The signatures are over the report; the report names the owner and the hash of the signed text.";
+    match verdict {
+        Badge::Verified => html! {
+            p.sub { (counted) " of " (required) " required signatures count, by a signer set of " (members) ". " (of) }
+        },
+        _ if counted >= required && is_of_it => html! {
+            p.notice.bad { "The signatures hold for the signed text. The event is rejected for the reason above." }
+        },
+        _ if counted >= required => html! {
+            p.notice.bad { strong { "These signatures are genuine, and they do not prove this event. " }
+                "They were made over the report below, and the report is about something else: see what is not as expected." }
+        },
+        _ => html! {
+            p.notice.bad { strong { "Too few signatures count: " (counted) " of " (required) " required. " } (of) }
+        },
+    }
+}
+
+pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> Markup {
     let Some(event) = &examined.event else { return html! {} };
     let Proofs::One(ocr) = &event.proofs else { return html! {} };
     let Some(dissected) = &examined.dissected else {
@@ -81,11 +103,12 @@ pub(super) fn show(examined: &Examined, names: &SignerNames) -> Markup {
     let report = Report::parse(&dissected.report);
     let owner = examined.verifier.workflow_owner();
     let event_hash = event.payload.signed.as_deref().map(crate::verify::event_hash);
+    let is_owned = report.as_ref().is_some_and(|report| report.workflow_owner == owner);
+    let is_bound = report.as_ref().zip(event_hash).is_some_and(|(report, hash)| hash.0[..] == *report.payload);
     html! {
         section aria-labelledby="proof" {
             h2 #proof { "The proof" }
-            p.sub { (counted) " of " (required) " required signatures count, by a signer set of " (members.len()) ". The signatures are over the "
-                "report; the report names the owner and the hash of the signed text." }
+            (summary(verdict, counted, required, members.len(), is_owned && is_bound))
             div.scroll role="region" aria-label="Signatures" tabindex="0" {
                 table.signers {
                     thead { tr { th scope="col" { "#" } th scope="col" { "Signer" } th scope="col" { "Signature" } th scope="col" { "Counts" } } }
@@ -104,7 +127,7 @@ pub(super) fn show(examined: &Examined, names: &SignerNames) -> Markup {
                                     }
                                 }
                                 td data-label="Signature" { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } }
-                                td data-label="Counts" { span class=(counts.class()) { (counts.said()) } }
+                                td data-label="Counts" { span class=(counts.class(verdict)) { (counts.said(verdict)) } }
                             }
                         }
                     }
@@ -114,18 +137,19 @@ pub(super) fn show(examined: &Examined, names: &SignerNames) -> Markup {
                 p.note { "The proof has " (ocr.signatures.len()) " signatures, of which the first are shown." }
             }
             dl.facts {
+                @if let Some(report) = &report {
+                    (fact("Workflow owner", "must be yours", &report.workflow_owner.to_string(), Some(is_owned)))
+                    @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
+                    (fact("Event hash", "of the signed text, as the report binds it", &bound, Some(is_bound)))
+                }
                 (fact("Digest", "what the signatures are over, and what names this proof", &dissected.digest.to_string(), None))
                 @if let Some(report) = &report {
-                    (fact("Workflow owner", "must be yours", &report.workflow_owner.to_string(), Some(report.workflow_owner == owner)))
-                    @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
-                    (fact("Event hash", "of the signed text, as the report binds it", &bound,
-                        Some(event_hash.is_some_and(|hash| hash.0[..] == *report.payload))))
                     (fact("Workflow", "each watcher has its own", &report.workflow_id.to_string(), None))
                     (fact("Run of the workflow", "", &report.execution_id.to_string(), None))
                     dt { "Report made" }
                     dd { (time(Timestamp::from_second(report.timestamp.into()).ok())) " UTC" }
                     dt { "Network" }
-                    dd { "DON " (report.don_id) ", configuration " (report.don_config_version) }
+                    dd { "number " (report.don_id) ", configuration " (report.don_config_version) }
                     dt { "Workflow name" }
                     dd.mono { (text(&name(report.workflow_name))) }
                     dt { "Report" }

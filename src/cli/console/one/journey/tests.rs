@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::channel::LateDelivery;
 use crate::event::Offset;
 use crate::ledger::Late;
 
@@ -48,13 +49,20 @@ fn a_wait_is_said_where_it_is_known_and_no_end_of_it_is_made_up() {
 fn a_sink_has_it_is_owed_it_or_has_not_come_so_far() {
     let lane =
         |sink: &str, cursor| LaneStatus { sink: sink.into(), cursor: Offset::new(cursor), ..LaneStatus::default() };
-    let lanes = [lane("a", 9), lane("b", 9), lane("c", 3)];
+    let lanes = [lane("a", 9), lane("b", 9), lane("c", 3), lane("d", 9)];
     let owed = BTreeSet::from(["b".into()]);
     let late = Late { event_id: None, first_seen: 1_800_000_000, received: None, owed, bytes: 0 };
-    let journey = Journey { late: Some(late), ..Journey::default() };
+    let delivered_late = vec![LateDelivery {
+        offset: Offset::new(7).unwrap(),
+        sink: "a".into(),
+        at: at(30).unwrap(),
+        is_asked_for: true,
+    }];
+    let journey = Journey { late: Some(late), delivered_late, ..Journey::default() };
     let steps = at_sinks(lanes.iter(), "c0", 7, &journey);
     let words: Vec<_> = order(&steps).iter().map(|what| what.replace("<bdi>", "").replace("</bdi>", "")).collect();
-    assert_eq!(words, ["Dealt with by a", "Not yet at b", "Not yet at c"]);
+    assert_eq!(words, ["Delivered to a", "Not yet at b", "Not yet at c", "Dealt with by d"]);
+    assert!(shown(&steps).contains("2027-01-15 08:00:30"), "when it was delivered once more");
     let waits = shown(&kept("c0", 7, &journey, true));
     assert!(waits.contains("Waits for its proof") && waits.contains("2027-01-15 08:00:00"), "{waits}");
     assert!(shown(&kept("c0", 7, &journey, false)).contains("On its way"));
