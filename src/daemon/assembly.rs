@@ -9,6 +9,10 @@ use crate::channel::{Channel, Outlet, Settings, SharedParts};
 use crate::config::{self, Config};
 use crate::sink::SinkError;
 
+/// What a channel takes of the limit of memory besides pages and events: its tasks, and its connections' buffers. 999 channels
+/// that misbehaved in every way took 90 MiB so.
+const CHANNEL_BYTES: u64 = 48 << 10;
+
 /// A valid configuration that cannot be used on this machine.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -53,8 +57,13 @@ pub(super) fn assemble(
     }
     let channels = channels(config, &client, &sinks, parts);
     parts.recent.share_among(channels.len());
-    parts.handles.memory.share_among(config.memory, channels.len());
+    parts.handles.memory.share_among(for_events(config.memory, channels.len()), channels.len());
     Ok((sinks, channels))
+}
+
+/// What the limit of memory leaves for pages and events.
+fn for_events(limit: u64, channels: usize) -> u64 {
+    limit - (CHANNEL_BYTES * channels as u64).min(limit / 4)
 }
 
 /// The configured channels, each with its outlets.

@@ -91,7 +91,7 @@ fn delivery(row: &Row, sink: &str) -> Step {
     let after = after.map(|(delivered, received)| delivered.as_second() - received.as_second());
     let after = after.and_then(|seconds| u64::try_from(seconds).ok());
     let detail =
-        html! { "with its row in this table" @if let Some(after) = after { ", " (span(after)) " after it was read" } };
+        html! { "as a row of this table" @if let Some(after) = after { ", " (span(after)) " after it was read" } };
     Step::new(row.delivered, html! { "Delivered to " (text(sink)) }, detail)
 }
 
