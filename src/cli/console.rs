@@ -51,6 +51,7 @@ mod access;
 mod assets;
 mod events;
 mod held;
+mod json;
 mod link;
 mod one;
 mod overview;

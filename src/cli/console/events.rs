@@ -15,9 +15,10 @@ use strum::VariantArray;
 use super::access::Visitor;
 use super::page::{self, Badge, Shell, number, time};
 use super::tables::{
-    Facet, MOST_NEW, MOST_ROWS, OnlyWhole, Page, Place, Row, Sample, Search, Source, Stopped, Table, Unread,
+    Count, Facet, MOST_NEW, MOST_ROWS, OnlyWhole, Page, Piece, Place, Row, Sample, Search, Source, Stopped, Table,
+    Unread,
 };
-use super::text::{id, or_dash, text, whole};
+use super::text::{id, marked, or_dash, text, whole};
 use super::{State, service};
 use crate::operator::Report;
 
@@ -86,11 +87,17 @@ async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) ->
 /// How many there are, and where they are from.
 fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> String {
     let whole = page.filter(|page| !page.has_more && page.stopped.is_none() && query.below.is_none());
-    let count = match (whole, sample.estimate(&query.filter)) {
-        (Some(page), _) => page::events(page.rows.len() as u64),
-        (None, Some(count)) if count > 0 => format!("about {} events", number(rounded(count))),
-        _ => "events".to_owned(),
+    let count = match (whole, page.and_then(|page| page.count), sample.estimate(&query.filter)) {
+        (Some(page), ..) => page::events(page.rows.len() as u64),
+        (None, Some(Count::Exactly(count)), _) => page::events(count as u64),
+        (None, Some(Count::AtLeast(count)), _) => format!("at least {}", page::events(count as u64)),
+        (None, None, Some(count)) if count > 0 => format!("about {} events", number(rounded(count))),
+        _ => match page.filter(|page| page.has_more && query.below.is_none()) {
+            Some(page) => format!("the newest {}", page::events(page.rows.len() as u64)),
+            None => "events".to_owned(),
+        },
     };
+    let count = if query.filter.words.is_some() { format!("{count} with these words") } else { count };
     let index = match table.search {
         Search::Words => "its words are indexed",
         Search::Trigrams => "any part of its texts is indexed",
@@ -313,12 +320,24 @@ fn line(row: &Row) -> Markup {
                     @if let Some(name) = named { (text(name)) } @else { (text(&row.kind)) span.hidden { " at offset " (row.offset) } }
                 }
                 span.where { (text(&row.channel)) " · " (row.offset) }
+                @if let Some(piece) = &row.piece { (why(piece)) }
             }
             td.mono data-label="Source" { @if let Some(source) = &row.source { (id(source)) } @else { (or_dash(None)) } }
             td data-label="Service" { (or_dash(row.service.as_deref())) }
             td.mono data-label="Network" { @if let Some(network) = &row.network { (network_name(network)) } @else { (or_dash(None)) } }
             td data-label="Status" { (or_dash(row.status.as_deref())) }
             td.time data-label="Time (UTC)" { (time(row.time)) }
+        }
+    }
+}
+
+/// Why a row is a hit.
+fn why(piece: &Piece) -> Markup {
+    let Piece { field, before, word, after } = piece;
+    html! {
+        span.why {
+            @if !field.is_empty() { (text(field)) ": " }
+            (marked(before, word, after))
         }
     }
 }

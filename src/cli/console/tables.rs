@@ -25,6 +25,7 @@ use crate::event::ChannelId;
 use crate::tasks::lock;
 
 mod filter;
+mod piece;
 mod postgres;
 mod sql;
 mod sqlite;
@@ -33,6 +34,7 @@ mod tests;
 mod windows;
 
 pub(super) use filter::{Facet, Filter, Place};
+pub(super) use piece::Piece;
 
 use postgres::Postgres;
 use sqlite::Sqlite;
@@ -98,6 +100,8 @@ pub(super) struct Row {
     pub(super) delivered: Option<Timestamp>,
     pub(super) status: Option<String>,
     pub(super) verification: String,
+    /// Where words were searched: why it is a hit, unless the row shows that.
+    pub(super) piece: Option<Piece>,
 }
 
 /// A row with what was delivered.
@@ -120,8 +124,17 @@ pub(super) struct Page {
     /// Where not all of a search was done: events were looked for that hold the last word as a whole, and none that hold a
     /// longer word that begins so.
     pub(super) only_whole: Option<OnlyWhole>,
+    /// How many rows of the table the search finds, where that is known.
+    pub(super) count: Option<Count>,
     /// How long it took.
     pub(super) took: Duration,
+}
+
+/// How many rows hold the words of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Count {
+    Exactly(usize),
+    AtLeast(usize),
 }
 
 /// Why words that begin like the last one were not looked for.
@@ -140,6 +153,8 @@ struct Hits {
     query: String,
     /// The rows that were written last and hold the words, by their ids, descending. PostgreSQL gives none.
     ids: Vec<i64>,
+    /// How many rows were counted.
+    counted: usize,
     /// Whether there are no further ones.
     is_all: bool,
     only_whole: Option<OnlyWhole>,
@@ -250,6 +265,7 @@ impl Table {
             hits => hits?,
         };
         page.only_whole = hits.only_whole;
+        page.count = hits.count().filter(|_| filter.has_only_words());
         // Where few rows hold the words, they are looked up at once.
         let mut windows = Windows::over(&sample, filter, below, hits.is_all);
         while let Some(window) = windows.next() {
@@ -288,8 +304,7 @@ impl Table {
             Backend::Sqlite(sqlite) => sqlite.hits(words, deadline, is_patient).await,
             Backend::Postgres(postgres) => {
                 // Where that takes too long, there are many.
-                let is_all = postgres.has_few(filter, deadline).await.unwrap_or(false);
-                Ok(Hits { is_all, ..Hits::default() })
+                Ok(postgres.hits(filter, deadline).await.unwrap_or_default())
             }
         }
     }
@@ -338,6 +353,17 @@ impl Table {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.whole(channel, offset).await,
             Backend::Postgres(postgres) => postgres.whole(channel, offset).await,
+        }
+    }
+}
+
+impl Hits {
+    /// How many rows hold the words; none where that is not known.
+    fn count(&self) -> Option<Count> {
+        match self.counted {
+            count if self.is_all && self.only_whole.is_none() => Some(Count::Exactly(count)),
+            0 => None,
+            count => Some(Count::AtLeast(count)),
         }
     }
 }

@@ -12,6 +12,8 @@ use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, Render};
 
+use super::json::{Token, Tokens};
+
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +47,18 @@ fn isolated(text: &str, most: usize) -> Markup {
 /// A whole text of others, however long.
 pub(super) fn whole(text: &str) -> Markup {
     isolated(text, LONG)
+}
+
+/// A piece of a text of others, in which a word is marked.
+pub(super) fn marked(before: &str, word: &str, after: &str) -> Markup {
+    let mut html = "<bdi>".to_owned();
+    before.chars().for_each(|c| push(&mut html, c));
+    html.push_str("<mark>");
+    word.chars().for_each(|c| push(&mut html, c));
+    html.push_str("</mark>");
+    after.chars().for_each(|c| push(&mut html, c));
+    html.push_str("</bdi>");
+    PreEscaped(html)
 }
 
 /// A text of others or, where there is none, a dash that readers of screens pass over.
@@ -119,43 +133,35 @@ struct Layout {
 impl Layout {
     /// Says whether it was cut off.
     fn lay_out(&mut self, json: &str, html: &mut String) -> bool {
-        let mut at = 0;
-        let bytes = json.as_bytes();
-        while at < bytes.len() {
+        let mut tokens = Tokens::of(json).peekable();
+        while let Some((at, token)) = tokens.next() {
             if at > LONG {
                 return true;
             }
-            match bytes[at] {
-                b'"' => at = string(json, at, html),
-                open @ (b'{' | b'[') => {
-                    html.push(char::from(open));
-                    let next = at + 1 + space(&bytes[at + 1..]);
-                    if matches!(bytes.get(next), Some(b'}' | b']')) {
-                        html.push(char::from(bytes[next]));
-                        at = next + 1;
-                        continue;
+            match token {
+                Token::Open(open) => {
+                    html.push(open);
+                    if let Some((_, Token::Close(close))) = tokens.peek() {
+                        html.push(*close);
+                        tokens.next();
+                    } else {
+                        self.depth += 1;
+                        self.line(html);
                     }
-                    self.depth += 1;
-                    self.line(html);
-                    at += 1;
                 }
-                close @ (b'}' | b']') => {
+                Token::Close(close) => {
                     self.depth = self.depth.saturating_sub(1);
                     self.line(html);
-                    html.push(char::from(close));
-                    at += 1;
+                    html.push(close);
                 }
-                b',' => {
+                Token::Comma => {
                     html.push(',');
                     self.line(html);
-                    at += 1;
                 }
-                b':' => {
-                    html.push_str(": ");
-                    at += 1;
-                }
-                byte if byte.is_ascii_whitespace() => at += 1,
-                _ => at = word(json, at, html),
+                Token::Colon => html.push_str(": "),
+                Token::Name(name) => part("k", name, html),
+                Token::Text(text) => part("s", text, html),
+                Token::Word(word) => part("n", word, html),
             }
         }
         false
@@ -167,43 +173,9 @@ impl Layout {
     }
 }
 
-/// How much space a text begins with.
-fn space(bytes: &[u8]) -> usize {
-    bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
-}
-
-/// A text in quotes: where it ends.
-fn string(json: &str, start: usize, html: &mut String) -> usize {
-    let bytes = json.as_bytes();
-    let mut end = start + 1;
-    while end < bytes.len() && bytes[end] != b'"' {
-        end += if bytes[end] == b'\\' { 2 } else { 1 };
-    }
-    let mut end = (end + 1).min(bytes.len());
-    while !json.is_char_boundary(end) {
-        end += 1;
-    }
-    let is_name = bytes.get(end + space(&bytes[end..])) == Some(&b':');
-    html.push_str(if is_name { "<span class=\"k\"><bdi>" } else { "<span class=\"s\"><bdi>" });
-    let mut stop = end.min(start + LONG);
-    while !json.is_char_boundary(stop) {
-        stop -= 1;
-    }
-    json.get(start..stop).unwrap_or_default().chars().for_each(|c| push(html, c));
+/// A name or a value, by the class that colours it.
+fn part(class: &str, text: &str, html: &mut String) {
+    let _ = write!(html, "<span class=\"{class}\"><bdi>");
+    text.chars().take(LONG).for_each(|c| push(html, c));
     html.push_str("</bdi></span>");
-    end
-}
-
-/// A number or a word: where it ends.
-fn word(json: &str, start: usize, html: &mut String) -> usize {
-    let rest = &json[start..];
-    let end = rest.find(|c: char| c.is_ascii_whitespace() || "{}[],:\"".contains(c)).unwrap_or(rest.len()).max(1);
-    let mut end = start + end;
-    while !json.is_char_boundary(end) {
-        end += 1;
-    }
-    html.push_str("<span class=\"n\"><bdi>");
-    json[start..end].chars().for_each(|c| push(html, c));
-    html.push_str("</bdi></span>");
-    end
 }

@@ -26,6 +26,11 @@ async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers
     browser.press("Search").await;
     browser.until("one is found", "return document.querySelectorAll('a.open').length == 1").await;
     assert_eq!(browser.offsets().await, [offset]);
+    // Why it is a hit.
+    let why = browser.run("return document.querySelector('.why').innerText").await;
+    assert_eq!(why, json!(format!("tx_hash: {}", decoded["chain_event"]["tx_hash"].as_str().unwrap())));
+    let marked = browser.run("return document.querySelector('.why mark').innerText").await;
+    assert_eq!(marked, decoded["chain_event"]["tx_hash"]);
     browser.click("a.open").await;
     browser.until("it is shown", "return !!document.querySelector('.side.signed')").await;
     browser.press("Verify again").await;
@@ -201,6 +206,7 @@ async fn pages_break_no_rule_of_accessibility_light_or_dark_narrow_or_wide() {
     let pages = [
         "/",
         "/?q=nowhere",
+        "/?q=chain_event",
         "/daemon",
         "/held",
         "/held/quarantine/demo/10",
@@ -220,6 +226,8 @@ async fn pages_break_no_rule_of_accessibility_light_or_dark_narrow_or_wide() {
                 .await;
             let Some(found) = browser.violations().await else { return };
             assert_eq!(found, [""; 0], "{page} {scheme} {width}");
+            let marks = browser.run("return document.querySelectorAll('.why mark').length > 0").await;
+            assert_eq!(marks, json!(page == "/?q=chain_event"), "{page} {scheme} {width}");
             let fits = browser.run("return document.documentElement.scrollWidth <= innerWidth").await;
             assert_eq!(fits, json!(true), "{page} {scheme} {width}: it is wider than the screen");
         }

@@ -81,6 +81,21 @@ async fn pages_hold_every_event_once_and_filters_let_through_what_they_say() {
     let word = decoded["chain_event"]["tx_hash"].as_str().unwrap();
     assert_eq!(all(&visitor, &format!("/?q={word}")).await, [offset]);
     assert_eq!(all(&visitor, &format!("/?q={}", &word[..20])).await, [offset], "the beginning of a word");
+    let (begun, rest) = word.split_at(20);
+    for (searched, shown) in [(word, format!("<mark>{word}</mark>")), (begun, format!("<mark>{begun}</mark>{rest}"))] {
+        let page = visitor.get(&format!("/?q={}", searched.to_uppercase())).await;
+        assert!(page.body.contains(&format!("<bdi>tx_hash</bdi>: <bdi>{shown}")), "why it is a hit: {page:?}");
+    }
+    assert!(!visitor.get("/").await.body.contains("<mark>"), "nothing was searched");
+    // How many there are is said, also where a page does not hold them.
+    let page = visitor.get("/?rows=20&q=params").await;
+    let count: u32 = rows
+        .query_row("select count(*) from events_search where events_search match 'params*'", [], |row| row.get(0))
+        .unwrap();
+    assert!(count > 20 && page.body.contains(&format!("{count} events with these words")), "{count}: {page:?}");
+    assert_eq!(page.body.matches("<mark>params</mark>").count(), 20, "{page:?}");
+    let page = visitor.get("/?rows=20&q=params&channel=c0").await;
+    assert!(page.body.contains("the newest 20 events with these words"), "{page:?}");
     assert_eq!(all(&visitor, "/?q=nowhere").await, [0_i64; 0]);
     assert!(visitor.get("/?q=nowhere").await.body.contains("No event matches"));
     daemon.stop().await;
@@ -187,8 +202,9 @@ async fn one_event_shows_what_was_signed_and_by_whom_and_a_row_that_was_changed_
 #[tokio::test]
 async fn texts_of_an_event_are_texts_whatever_they_are() {
     let hostile = "<script>pwned()</script><img src=x onerror=pwned()>\\u001b[31m\\u202egnp\\u0000'\\\"&";
+    let note = "only <script>\u{202e}here";
     let decoded = format!(
-        r#"{{"name":"{hostile}","service":"{hostile}","chain_selector":"1","chain_event":{{"address":"{hostile}","params":{{"{hostile}":"{hostile}"}}}}}}"#
+        r#"{{"name":"{hostile}","service":"{hostile}","chain_selector":"1","chain_event":{{"address":"{hostile}","params":{{"{hostile}":"{hostile}","<img>":"{note}"}}}}}}"#
     );
     let (_service, setup) = serving(vec![signed(1, &decoded)]).await;
     let setup = into_table(setup);
@@ -198,7 +214,9 @@ async fn texts_of_an_event_are_texts_whatever_they_are() {
     let list = visitor.until("/", "it is shown", |page| page.offsets() == [1]).await;
     let one = visitor.get(&list.link("class=\"open\" href=\"").unwrap()).await;
     let search = visitor.get("/?q=%3Cscript%3E%22%27&type=%3Cscript%3E").await;
-    for page in [&list, &one, &search] {
+    let found = visitor.get("/?q=only").await;
+    assert!(found.body.contains("<bdi>&lt;img&gt;</bdi>: <bdi><mark>only</mark> &lt;script&gt;<span"), "{found:?}");
+    for page in [&list, &one, &search, &found] {
         assert_eq!(page.status, StatusCode::OK);
         assert!(!page.body.contains("<script>") && !page.body.contains("<img"), "{page:?}");
         // The value of a box to tick is not shown: it is what is asked for.
@@ -206,6 +224,7 @@ async fn texts_of_an_event_are_texts_whatever_they_are() {
         let shown = shown.collect::<String>();
         assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{page:?}");
     }
+    assert!(found.body.contains(">U+202E</span>here</bdi>"), "{found:?}");
     assert!(list.body.contains("␛") && list.body.contains("U+202E"), "what does not show is shown: {list:?}");
     let sheet = visitor.get("/export?as=csv").await;
     assert_eq!(sheet.status, StatusCode::OK);

@@ -42,6 +42,8 @@ async fn a_table_in_postgresql_is_listed_searched_and_counted() {
         let row = &database.query(sql).await[0];
         let (word, offset): (String, i64) = (row.get(0), row.get(1));
         assert_eq!(offsets(&visitor, &format!("/?q={word}")).await, [offset], "{search}");
+        let why = format!("<bdi>tx_hash</bdi>: <bdi><mark>{word}</mark></bdi>");
+        assert!(visitor.get(&format!("/?q={word}")).await.body.contains(&why), "{search}");
         if search != "words" {
             assert_eq!(offsets(&visitor, &format!("/?q={}", &word[10..40])).await, [offset], "{search}");
         }

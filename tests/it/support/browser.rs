@@ -166,6 +166,7 @@ impl Browser {
 
     async fn devtools(&self, command: &str, parameters: Value) {
         let url = format!("http://{}/session/{}/goog/cdp/execute", self.address, self.session);
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let body = json!({"cmd": command, "params": parameters}).to_string();
         let answer = http.post(url).header("content-type", "application/json").body(body).send().await.unwrap();

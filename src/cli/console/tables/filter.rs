@@ -79,6 +79,11 @@ impl Filter {
             && self.from.is_none_or(|from| row.time.is_some_and(|time| time >= from))
             && self.to.is_none_or(|to| row.time.is_some_and(|time| time <= to))
     }
+
+    /// Whether nothing but words restricts it.
+    pub(super) fn has_only_words(&self) -> bool {
+        self.words.is_some() && self.chosen.is_empty() && self.from.is_none() && self.to.is_none()
+    }
 }
 
 impl Place {

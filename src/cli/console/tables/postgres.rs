@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use tokio::time::timeout_at;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value, pattern};
-use super::{FOLLOWING, Filter, Look, MOST_NEW, Row, Sample, Search, Unread, Whole};
+use super::piece::piece;
+use super::sql::{Dialect, LISTED, LOOKED_THROUGH, NEWEST_FIRST, Statement, Value, pattern, texts};
+use super::{FOLLOWING, Filter, Hits, Look, MOST_NEW, Row, Sample, Search, Unread, Whole};
 use crate::event::ChannelId;
 use crate::postgres::{Connector, DatabaseError, Open, advised, answered};
 use crate::sink::PostgresSettings;
@@ -114,8 +115,19 @@ impl Postgres {
         let (table, columns, conditions) = (self.table(), columns(""), statement.conditions());
         // The order is that of the columns, not of their texts.
         let order = NEWEST_FIRST;
-        let sql = format!("select {columns} from {table} where {conditions} order by {order} limit {limit}");
-        Ok(self.query(deadline, &sql, &statement.values).await?.iter().map(read).collect())
+        let Some(words) = &filter.words else {
+            let sql = format!("select {columns} from {table} where {conditions} order by {order} limit {limit}");
+            return Ok(self.query(deadline, &sql, &statement.values).await?.iter().map(read).collect());
+        };
+        // The texts are read of those rows alone that are shown.
+        let (texts, search) = (texts(Dialect::Postgres), self.settings.search);
+        let rows = format!("select * from {table} where {conditions} order by {order} limit {limit}");
+        let sql = format!("select {columns}, {texts} from ({rows}) as found order by {order}");
+        let with_piece = |row: &tokio_postgres::Row| {
+            let texts: Vec<String> = (0..LOOKED_THROUGH.len()).map(|at| row.get(LISTED.len() + at)).collect();
+            Row { piece: piece(words, search, &texts), ..read(row) }
+        };
+        Ok(self.query(deadline, &sql, &statement.values).await?.iter().map(with_piece).collect())
     }
 
     fn with_words(&self, statement: &mut Statement, filter: &Filter) {
@@ -139,13 +151,16 @@ impl Postgres {
         }
     }
 
-    pub(super) async fn has_few(&self, filter: &Filter, deadline: Instant) -> Result<bool, Unread> {
+    /// How many rows hold the words; no more than [`FEW`] are counted.
+    pub(super) async fn hits(&self, filter: &Filter, deadline: Instant) -> Result<Hits, Unread> {
         let mut statement = Statement::new(Dialect::Postgres);
         self.with_words(&mut statement, filter);
         let (table, conditions) = (self.table(), statement.conditions());
         let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {FEW}) as found");
         let rows = self.query(deadline, &sql, &statement.values).await?;
-        Ok(rows.first().is_some_and(|row| usize::try_from(row.get::<_, i64>(0)).is_ok_and(|count| count < FEW)))
+        let counted = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+        let counted = usize::try_from(counted).unwrap_or(FEW);
+        Ok(Hits { counted, is_all: counted < FEW, ..Hits::default() })
     }
 
     /// The newest rows of each channel, from its end of the key. `what` is selected of them.
@@ -268,5 +283,6 @@ fn read(row: &tokio_postgres::Row) -> Row {
         delivered: time(11),
         status: text(12),
         verification: needed(13),
+        piece: None,
     }
 }

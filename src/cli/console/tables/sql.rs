@@ -7,6 +7,7 @@
 
 use jiff::Timestamp;
 
+use super::piece::LOOKED_INTO;
 use super::{Filter, Place, Window};
 
 /// The columns of a list, in the order in which [`Row`](super::Row) is read.
@@ -27,8 +28,8 @@ pub(super) const LISTED: [&str; 14] = [
     "verification",
 ];
 
-/// The texts that are looked through where there is no index of words.
-const LOOKED_THROUGH: [&str; 12] = [
+/// The texts that are searched: those of an index of words, and the same where there is none.
+pub(super) const LOOKED_THROUGH: [&str; 15] = [
     "event_id",
     "type",
     "name",
@@ -37,8 +38,11 @@ const LOOKED_THROUGH: [&str; 12] = [
     "network",
     "status",
     "status_reason",
+    "watcher_id",
     "operation_id",
+    "wallet_operation_id",
     "wallet_id",
+    "query_id",
     "digest",
     "decoded",
 ];
@@ -152,12 +156,7 @@ impl Statement {
         let like = if self.dialect == Dialect::Postgres { "ilike" } else { "like" };
         for word in words {
             let pattern = self.parameter(Value::Text(pattern(word)));
-            let text = |column: &str| match (self.dialect, column) {
-                (Dialect::Postgres, "digest") => "coalesce('0x' || encode(digest, 'hex'), '')".to_owned(),
-                (Dialect::Postgres, column) => format!("coalesce(\"{column}\"::text, '')"),
-                (Dialect::Sqlite, column) => format!("ifnull(\"{column}\", '')"),
-            };
-            let texts: Vec<_> = LOOKED_THROUGH.iter().map(|column| text(column)).collect();
+            let texts = LOOKED_THROUGH.map(|column| text(self.dialect, column));
             self.conditions.push(format!("({}) {like} {pattern} escape '\\'", texts.join(" || ' ' || ")));
         }
     }
@@ -166,6 +165,20 @@ impl Statement {
     pub(super) fn conditions(&self) -> String {
         if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" and ") }
     }
+}
+
+/// A column as a text, an empty one where it has no value.
+fn text(dialect: Dialect, column: &str) -> String {
+    match (dialect, column) {
+        (Dialect::Postgres, "digest") => "coalesce('0x' || encode(digest, 'hex'), '')".to_owned(),
+        (Dialect::Postgres, column) => format!("coalesce(\"{column}\"::text, '')"),
+        (Dialect::Sqlite, column) => format!("ifnull(\"{column}\", '')"),
+    }
+}
+
+/// The columns [`LOOKED_THROUGH`] as a [`piece`](super::piece) is found in them.
+pub(super) fn texts(dialect: Dialect) -> String {
+    LOOKED_THROUGH.map(|column| format!("substr({}, 1, {LOOKED_INTO})", text(dialect, column))).join(", ")
 }
 
 /// A pattern that finds a text anywhere.

@@ -15,7 +15,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, ToSql, param
 use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 
-use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value};
+use super::piece::piece;
+use super::sql::{Dialect, LISTED, LOOKED_THROUGH, NEWEST_FIRST, Statement, Value, texts};
 use super::{FOLLOWING, Filter, Look, MOST_NEW, Row, Sample, Search, Unread, Whole};
 use crate::event::ChannelId;
 use crate::sink::SqliteSettings;
@@ -132,29 +133,33 @@ impl Sqlite {
     pub(super) async fn look(&self, look: Look<'_>) -> Result<Vec<Row>, Unread> {
         let Look { filter, window, below, limit, deadline, hits } = look;
         let (table, columns) = (self.table(), columns());
-        let select = move |statement: &Statement| {
-            let conditions = statement.conditions();
-            format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}")
-        };
         let mut statement = Statement::new(Dialect::Sqlite);
         statement.filtered(filter);
         statement.within(window, below);
-        let Some(words) = &filter.words else {
-            return self
-                .with(deadline, move |connection| rows(connection, &select(&statement), &statement.values))
-                .await;
+        let Some(words) = filter.words.clone() else {
+            let conditions = statement.conditions();
+            let sql = format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
+            return self.with(deadline, move |connection| rows(connection, &sql, &statement.values)).await;
         };
-        if self.settings.search == Search::None {
-            statement.looked_through(words);
-            return self
-                .with(deadline, move |connection| rows(connection, &select(&statement), &statement.values))
-                .await;
+        let (search, texts) = (self.settings.search, texts(Dialect::Sqlite));
+        if search == Search::None {
+            statement.looked_through(&words);
+        }
+        // The texts are read of those rows alone that are shown.
+        let find = move |connection: &Connection, statement: &Statement| {
+            let conditions = statement.conditions();
+            let ids = format!("select id from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
+            let sql = format!("select {columns}, {texts} from {table} where id in ({ids}) order by {NEWEST_FIRST}");
+            found(connection, &sql, &statement.values, &words, search)
+        };
+        if search == Search::None {
+            return self.with(deadline, move |connection| find(connection, &statement)).await;
         }
         let (by_ids, by_index) = (by_ids(statement.clone(), hits), self.by_index(statement, hits, window));
         let beyond = self.beyond(hits, window);
         self.with(deadline, move |connection| {
             let statement = if beyond.holds(connection)? { by_index } else { by_ids };
-            rows(connection, &select(&statement), &statement.values)
+            find(connection, &statement)
         })
         .await
     }
@@ -249,6 +254,23 @@ fn rows(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Resul
     statement.query_map(params_from_iter(values), read)?.collect()
 }
 
+/// Rows that were searched for, each with the piece that holds a word.
+fn found(
+    connection: &Connection,
+    sql: &str,
+    values: &[Value],
+    words: &[String],
+    search: Search,
+) -> rusqlite::Result<Vec<Row>> {
+    let mut statement = connection.prepare(sql)?;
+    let with_piece = |row: &rusqlite::Row<'_>| {
+        let texts = (0..LOOKED_THROUGH.len()).map(|at| Ok(lossy(row, LISTED.len() + at)?.unwrap_or_default()));
+        let texts = texts.collect::<rusqlite::Result<Vec<_>>>()?;
+        Ok(Row { piece: piece(words, search, &texts), ..read(row)? })
+    };
+    statement.query_map(params_from_iter(values), with_piece)?.collect()
+}
+
 fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let needed = |at| Ok::<_, rusqlite::Error>(lossy(row, at)?.unwrap_or_default());
     let time = |at| Ok::<_, rusqlite::Error>(lossy(row, at)?.and_then(|text| text.parse().ok()));
@@ -267,6 +289,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         delivered: time(11)?,
         status: lossy(row, 12)?,
         verification: needed(13)?,
+        piece: None,
     })
 }
 

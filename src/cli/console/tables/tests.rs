@@ -15,7 +15,8 @@ fn table(directory: &Path, search: Search, rows: i64) -> Table {
         .execute_batch(
             "pragma journal_mode = wal; create table events (id integer primary key, channel_id text, event_offset integer, \
              channel text, event_id text, type text, name text, source text, service text, network text, time text, \
-             received text, delivered text, status text, status_reason text, operation_id text, wallet_id text, \
+             received text, delivered text, status text, status_reason text, watcher_id text, operation_id text, \
+             wallet_operation_id text, wallet_id text, query_id text, \
              verification text, digest text, decoded text, record text, unique (channel_id, event_offset)); \
              create index events_time on events (time); \
              create virtual table events_search using fts5(text, content='', tokenize='unicode61');",
@@ -109,6 +110,13 @@ async fn words_are_found_by_an_index_and_without_one() {
             ..Filter::default()
         };
         assert_eq!(all(&table, &words(&["event3599"])).await, [3599], "{search:?}");
+        let page = table.page(&words(&["event3599", "amount"]), None, 7, true).await.unwrap();
+        let piece = page.rows[0].piece.clone().unwrap();
+        assert_eq!(
+            (&*piece.word, &*piece.after),
+            ("amount", ": 3599%_"),
+            "what the row shows is passed over: {search:?}"
+        );
         assert_eq!(all(&table, &words(&["amount", "Event17"])).await.len(), 111, "the beginning of a word: {search:?}");
         assert_eq!(all(&table, &words(&["nowhere"])).await, [0_i64; 0], "{search:?}");
         for hostile in ["\"", "*", "%", "'; drop table events; --", "a OR b", "NEAR(", "text:x"] {
@@ -130,6 +138,8 @@ async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
     assert_eq!((many.rows.len(), many.only_whole), (7, Some(OnlyWhole::Many)));
     assert_eq!((few.rows[0].offset, few.only_whole), (1_799, None), "words that begin so are found as well");
     assert_eq!((begun.rows.len(), begun.only_whole), (7, None));
+    assert_eq!((many.count, begun.count), (Some(Count::AtLeast(1_000)), Some(Count::AtLeast(1_000))));
+    assert_eq!((few.count, page("nowhere").await.count), (Some(Count::Exactly(111)), Some(Count::Exactly(0))));
     for hostile in ["*", "\"*", "amount \"*", "-* *"] {
         assert!(page(hostile).await.rows.len() <= 7, "{hostile}");
     }
@@ -137,6 +147,7 @@ async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
     let words = |words: &str| Filter { words: Some(vec![words.to_owned()]), ..Filter::default() };
     assert_eq!(all(&table, &words("amo*")).await.len(), 3_600);
     let wallets = Filter { chosen: chosen(Facet::Type, "wallet.status").chosen, ..words("amount") };
+    assert_eq!(table.page(&wallets, None, 7, true).await.unwrap().count, None, "the index counts no types");
     assert_eq!(all(&table, &wallets).await.len(), 360);
 }
 

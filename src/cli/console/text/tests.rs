@@ -23,6 +23,17 @@ fn texts_are_no_markup_and_show_what_does_not_show() {
 }
 
 #[test]
+fn a_marked_piece_is_no_markup_and_shows_what_does_not_show() {
+    let html = marked("<script>\u{202e}", "<b>\u{1b}", "'</mark>").into_string();
+    assert_eq!(html.matches("<mark>").count(), 1);
+    assert_eq!(html.matches("</mark>").count(), 1);
+    for part in ["&lt;script&gt;", "U+202E", "<mark>&lt;b&gt;", "␛", "&#39;&lt;/mark&gt;</bdi>"] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+    assert!(!html.contains('\u{202e}') && !html.contains('\u{1b}'), "{html}");
+}
+
+#[test]
 fn json_stands_a_member_a_line_with_its_numbers_as_they_are() {
     let html = Json(r#"{"a":[1e400,{}],"b\"":"</pre>\u202e"}"#).render().into_string();
     for part in ["<bdi>1e400</bdi>", "{}", "&lt;/pre&gt;\\u202e", "class=\"k\"", "class=\"l d2\""] {
@@ -41,10 +52,11 @@ fn a_long_id_shows_its_ends() {
 proptest! {
     #[test]
     fn whatever_a_text_is_no_tag_begins_in_it(any in ".{0,300}") {
-        for html in [text(&any).into_string(), whole(&any).into_string(), Json(&any).render().into_string()] {
+        let marked = marked(&any, &any, &any);
+        for html in [text(&any).into_string(), whole(&any).into_string(), marked.into_string(), Json(&any).render().into_string()] {
             for (at, _) in html.match_indices('<') {
                 let rest = &html[at..];
-                let ours = ["<bdi>", "</bdi>", "<span class=", "</span>", "<pre class=\"json\"", "</pre>", "<p class=\"note\"", "</p>"];
+                let ours = ["<bdi>", "</bdi>", "<mark>", "</mark>", "<span class=", "</span>", "<pre class=\"json\"", "</pre>", "<p class=\"note\"", "</p>"];
                 prop_assert!(ours.iter().any(|tag| rest.starts_with(tag)), "{rest}");
             }
             let hides = |c: char| c == '\u{1b}' || c == '\u{202e}' || c == '\0';

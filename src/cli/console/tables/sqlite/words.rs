@@ -65,7 +65,7 @@ impl Sqlite {
             connection.prepare(&sql)?.query_map([asked], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()
         };
         let ids = self.with(deadline, read).await?;
-        Ok(Hits { query, is_all: ids.len() <= FEW, ids, only_whole: None })
+        Ok(Hits { query, counted: ids.len().min(FEW), is_all: ids.len() <= FEW, ids, only_whole: None })
     }
 
     /// Whether a window has rows that the hits do not reach.

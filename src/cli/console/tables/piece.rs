@@ -1,0 +1,168 @@
+//! Why a row is a hit: the piece of its texts that holds a word of the search.
+//!
+//! # Invariants
+//!
+//! * **Bounded.** Of each text the first [`LOOKED_INTO`] characters are looked into, and a piece has [`LONGEST`].
+//! * **A text of others.** A piece is as the event says it, and is escaped where it is shown.
+
+use std::ops::Range;
+
+use super::Search;
+use super::sql::LOOKED_THROUGH;
+use crate::cli::console::json::{Token, Tokens};
+
+#[cfg(test)]
+mod tests;
+
+/// Characters of each text that are looked into.
+pub(super) const LOOKED_INTO: usize = 50_000;
+
+/// Characters of a piece: those of a hash.
+const LONGEST: usize = 66;
+
+/// Characters of it before the word, at the most.
+const BEFORE: usize = 24;
+
+/// Characters of a field's name.
+const NAME: usize = 24;
+
+/// Columns that a list shows whole. Of a source or a network it shows the ends.
+const SHOWN: [&str; 4] = ["type", "name", "service", "status"];
+
+/// The signed content, a JSON text.
+const CONTENT: &str = "decoded";
+
+/// A text with the word in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::cli::console) struct Piece {
+    /// The column, or the name in the content; empty where the word is in a name itself.
+    pub(in crate::cli::console) field: String,
+    pub(in crate::cli::console) before: String,
+    /// As it is written there.
+    pub(in crate::cli::console) word: String,
+    pub(in crate::cli::console) after: String,
+}
+
+/// How well a place fits a word, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Whole,
+    Beginning,
+    Within,
+}
+
+/// A text that is looked into.
+#[derive(Clone, Copy)]
+struct Field<'t> {
+    /// Empty where the text is a name itself.
+    name: &'t str,
+    text: &'t str,
+    /// What follows a name.
+    value: &'t str,
+}
+
+/// The piece that holds the first of the words that a list does not show anyway. `texts` are the columns
+/// [`LOOKED_THROUGH`].
+pub(super) fn piece(words: &[String], search: Search, texts: &[String]) -> Option<Piece> {
+    let (mut shown, mut hidden) = (Vec::new(), Vec::new());
+    for (name, text) in LOOKED_THROUGH.into_iter().zip(texts) {
+        match name {
+            CONTENT => hidden.extend(members(text)),
+            _ if SHOWN.contains(&name) => shown.push(Field { name, text, value: "" }),
+            _ => hidden.push(Field { name, text, value: "" }),
+        }
+    }
+    let words = words.iter().map(|word| word.strip_suffix('*').unwrap_or(word)).filter(|word| !word.is_empty());
+    let mut not_shown = words.filter(|word| best(&shown, word, search).is_none());
+    not_shown.find_map(|word| best(&hidden, word, search)).map(|(field, word)| field.cut(word))
+}
+
+/// The names and values of a content. A value in a list has the list's name.
+fn members(json: &str) -> Vec<Field<'_>> {
+    let (mut members, mut around, mut name) = (Vec::new(), Vec::new(), "");
+    for (_, token) in Tokens::of(json) {
+        let value = match token {
+            Token::Name(quoted) => {
+                name = unquoted(quoted);
+                continue;
+            }
+            Token::Text(quoted) => unquoted(quoted),
+            Token::Word(word) => word,
+            Token::Open(_) => {
+                around.push(name);
+                ""
+            }
+            Token::Close(_) => {
+                name = around.pop().unwrap_or_default();
+                continue;
+            }
+            Token::Comma | Token::Colon => continue,
+        };
+        members.extend([Field { name, text: value, value: "" }, Field { name: "", text: name, value }]);
+    }
+    members
+}
+
+fn unquoted(text: &str) -> &str {
+    let text = text.strip_prefix('"').unwrap_or(text);
+    text.strip_suffix('"').unwrap_or(text)
+}
+
+/// The first of the places that fit a word best. An index of words finds no word by what is within it.
+fn best<'t>(fields: &[Field<'t>], word: &str, search: Search) -> Option<(Field<'t>, Range<usize>)> {
+    let all = fields.iter().flat_map(|field| places(field.text, word).map(|place| (*field, place)));
+    let fitting = all.map(|(field, place)| (fit(field.text, &place), field, place));
+    let fitting = fitting.filter(|(fit, ..)| search != Search::Words || *fit != Fit::Within);
+    fitting.min_by_key(|(fit, ..)| *fit).map(|(_, field, place)| (field, place))
+}
+
+/// Where a word is in a text, in upper or lower case.
+fn places(text: &str, word: &str) -> impl Iterator<Item = Range<usize>> {
+    text.char_indices().filter_map(move |(at, _)| begins(&text[at..], word).map(|length| at..at + length))
+}
+
+/// How many bytes of a text a word is that it begins with.
+fn begins(text: &str, word: &str) -> Option<usize> {
+    let is_same = |one: char, other: char| one == other || one.to_lowercase().eq(other.to_lowercase());
+    let mut rest = text.chars();
+    word.chars().all(|c| rest.next().is_some_and(|next| is_same(next, c))).then(|| text.len() - rest.as_str().len())
+}
+
+fn fit(text: &str, word: &Range<usize>) -> Fit {
+    let goes_on = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let (before, after) = (text[..word.start].chars().next_back(), text[word.end..].chars().next());
+    match (goes_on(before), goes_on(after)) {
+        (false, false) => Fit::Whole,
+        (false, true) => Fit::Beginning,
+        (true, _) => Fit::Within,
+    }
+}
+
+impl Field<'_> {
+    /// The word with what is around it, as much as there is room for.
+    fn cut(&self, word: Range<usize>) -> Piece {
+        let (before, after) = (&self.text[..word.start], &self.text[word.end..]);
+        let after = if self.value.is_empty() { after.to_owned() } else { format!("{after}: {}", self.value) };
+        let word = beginning(&self.text[word], LONGEST);
+        let room = LONGEST.saturating_sub(word.chars().count());
+        let before = end(before, room.min(BEFORE));
+        let room = room.saturating_sub(before.chars().count());
+        Piece { field: beginning(self.name, NAME), before, word, after: beginning(&after, room) }
+    }
+}
+
+/// The first characters of a text, and that there are more.
+fn beginning(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// The last characters of a text, and that there are more.
+fn end(text: &str, most: usize) -> String {
+    match text.chars().count().checked_sub(most) {
+        Some(more @ 1..) => format!("…{}", text.chars().skip(more).collect::<String>()),
+        _ => text.to_owned(),
+    }
+}

@@ -1,0 +1,82 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// The piece of a row with these columns, as one text with the word in brackets.
+fn shown(words: &[&str], search: Search, columns: &[(&str, &str)]) -> Option<String> {
+    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+    let text = |name| columns.iter().find(|(column, _)| *column == name).map_or("", |(_, text)| text).to_owned();
+    let found = piece(&words, search, &LOOKED_THROUGH.map(text))?;
+    let Piece { field, before, word, after } = found;
+    Some(format!("{field}: {before}[{word}]{after}"))
+}
+
+fn of_content(word: &str, content: &str) -> Option<String> {
+    shown(&[word], Search::Words, &[("decoded", content)])
+}
+
+#[test]
+fn a_word_of_the_content_is_shown_with_its_field_in_whatever_case() {
+    for (word, content, expected) in [
+        ("AMOUNT", r#"{"description":"an Amount of 12"}"#, "description: an [Amount] of 12"),
+        ("amou*", r#"{"description":"an Amount of 12"}"#, "description: an [Amou]nt of 12"),
+        ("0xab", r#"{"a":1,"b":{"c":[{"d":"x"},"0xAB",{"e":2}],"f":3}}"#, "c: [0xAB]"),
+        ("3", r#"{"a":[{"b":1}],"f":3}"#, "f: [3]"),
+        ("12", r#"{"hash":"0x12","id":"1234","amount":12}"#, "amount: [12]"),
+        ("12", r#"{"hash":"0x12","id":"1234"}"#, "id: [12]34"),
+        ("amount", r#"{"a":{"amount":"7"}}"#, ": [amount]: 7"),
+        ("params", r#"{"params":{"a":1}}"#, ": [params]"),
+        ("straße", r#"{"a":"in der STRASSE, Straße 5"}"#, "a: in der STRASSE, [Straße] 5"),
+        ("b", r#"{"a":"a \"b\" \\","c":"b"}"#, r#"a: a \"[b]\" \\"#),
+        ("cut", r#"{"a":"it is cut o"#, "a: it is [cut] o"),
+    ] {
+        assert_eq!(of_content(word, content).as_deref(), Some(expected), "{word} in {content}");
+    }
+}
+
+#[test]
+fn nothing_is_shown_where_the_row_shows_it_or_no_text_holds_it() {
+    let transfer = [("name", "Transfer"), ("decoded", r#"{"name":"Transfer","to":"0x5"}"#)];
+    assert_eq!(shown(&["transfer"], Search::Words, &transfer), None);
+    assert_eq!(shown(&["transfer", "0x5"], Search::Words, &transfer).unwrap(), "to: [0x5]", "the next word is shown");
+    for (word, content) in [("nowhere", "{}"), ("a", ""), ("*", r#"{"a":"*"}"#), ("source", r#"{"a":"b"}"#)] {
+        assert_eq!(of_content(word, content), None, "{word}");
+    }
+    // A list shows the ends of an address, so that the rest of it is shown.
+    let address = "0x00112233445566778899aabbccddeeff00112233";
+    let source = shown(&["0x0011223344"], Search::Words, &[("source", address)]);
+    assert_eq!(source.unwrap(), "source: [0x0011223344]5566778899aabbccddeeff00112233");
+}
+
+#[test]
+fn what_is_within_a_word_is_a_hit_only_where_an_index_finds_it() {
+    let content = [("decoded", r#"{"hash":"0xabcdef"}"#)];
+    assert_eq!(shown(&["bcd"], Search::Words, &content), None);
+    for search in [Search::Trigrams, Search::None] {
+        assert_eq!(shown(&["bcd"], search, &content).unwrap(), "hash: 0xa[bcd]ef", "{search:?}");
+    }
+}
+
+#[test]
+fn a_piece_is_short_and_cut_between_characters() {
+    let long = format!(r#"{{"{}":"{}word{}"}}"#, "é".repeat(99), "ü ".repeat(999), " 漢".repeat(999));
+    let Some(found) = of_content("word", &long) else { panic!("it is there") };
+    let expected = format!("{}…: …{}[word]{} …", "é".repeat(NAME), "ü ".repeat(BEFORE / 2), " 漢".repeat(18));
+    assert_eq!(found, expected);
+    let hash = format!("0x{}", "a".repeat(64));
+    let found = of_content(&hash, &format!(r#"{{"tx":"from {hash} on"}}"#)).unwrap();
+    assert_eq!(found, format!("tx: …[{hash}]…"), "a hash is shown whole");
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_text_is_a_piece_holds_the_word_and_is_short(content in ".{0,200}", word in ".{1,8}", quoted: bool) {
+        let content = if quoted { serde_json::json!({ "a": [content] }).to_string() } else { content };
+        if let Some(found) = piece(std::slice::from_ref(&word), Search::None, &LOOKED_THROUGH.map(|_| content.clone())) {
+            let word = word.strip_suffix('*').unwrap_or(&word);
+            prop_assert_eq!(begins(&found.word, word), Some(found.word.len()));
+            let length = [&found.field, &found.before, &found.word, &found.after].map(|text| text.chars().count());
+            prop_assert!(length.iter().sum::<usize>() <= LONGEST + NAME + 3, "{:?}", found);
+        }
+    }
+}
