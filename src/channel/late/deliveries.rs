@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn the_newest_are_kept() {
         let mut deliveries = LateDeliveries::default();
-        let offset = |at: usize| Offset::new(at as i64).unwrap();
+        let offset = |at: usize| Offset::new(at.try_into().unwrap()).unwrap();
         for at in 0..=KEPT {
             let delivery =
                 LateDelivery { offset: offset(at), sink: "hook".into(), at: Timestamp::UNIX_EPOCH, is_asked_for: true };

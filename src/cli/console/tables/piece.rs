@@ -123,7 +123,10 @@ fn places(text: &str, word: &str) -> impl Iterator<Item = Range<usize>> {
 
 /// How many bytes of a text a word is that it begins with.
 fn begins(text: &str, word: &str) -> Option<usize> {
-    let is_same = |one: char, other: char| one == other || one.to_lowercase().eq(other.to_lowercase());
+    let is_same = |one: char, other: char| {
+        let is_ascii = one.is_ascii() && other.is_ascii();
+        if is_ascii { one.eq_ignore_ascii_case(&other) } else { one.to_lowercase().eq(other.to_lowercase()) }
+    };
     let mut rest = text.chars();
     word.chars().all(|c| rest.next().is_some_and(|next| is_same(next, c))).then(|| text.len() - rest.as_str().len())
 }
