@@ -17,7 +17,7 @@ const REFUSED: &str = "sink refused: its events wait and are offered again";
 
 /// How long the other sinks may take for some events while one is away: far longer than they do, and less than is waited for
 /// an answer of one that is.
-pub(super) const ON_TIME: Duration = Duration::from_secs(5);
+const ON_TIME: Duration = Duration::from_secs(9);
 
 /// Offers again at once.
 async fn resume(setup: &Setup, sink: &str) {
