@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use tokio_postgres::types::Type;
 
-use super::table::{Parts, Row, overtaken};
+use super::table::{Parts, Row, overtaken, with_size};
 use super::{Delivery, LaneRef, Recorded, Sink, SinkError, Undelivered};
 use crate::event::Offset;
 use crate::postgres::bigint;
@@ -159,7 +159,8 @@ impl Sink for Postgres {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let mut parts = Parts::of(delivery.messages, ROWS, cells::row);
         while let Some((place, rows)) = parts.next().await {
-            self.write(delivery, place.start, rows).await?;
+            let written = self.write(delivery, place.start, rows).await;
+            written.map_err(|undelivered| with_size(undelivered, delivery.messages))?;
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 
-use super::table::{Parts, Row};
+use super::table::{Parts, Row, with_size};
 use super::{Delivery, Recorded, Sink, SinkError, Undelivered, blocking};
 use crate::event::Offset;
 use crate::metrics::UpkeepFailures;
@@ -99,7 +99,8 @@ impl Sink for Sqlite {
         let mut parts = Parts::of(delivery.messages, ROWS, Row::of);
         while let Some((place, rows)) = parts.next().await {
             let work = Work::rows(delivery.lane.clone(), delivery.epoch, delivery.through_part(&place), rows);
-            self.writer().carry_out(work).await.map_err(|undelivered| undelivered.behind(place.start))?;
+            let written = self.writer().carry_out(work).await;
+            written.map_err(|undelivered| with_size(undelivered.behind(place.start), delivery.messages))?;
         }
         Ok(())
     }

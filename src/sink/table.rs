@@ -14,7 +14,7 @@ use strum::{EnumString, IntoStaticStr, VariantNames};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::{LaneRef, SinkError};
+use super::{LaneRef, SinkError, Undelivered};
 use crate::record::{Facts, Field, Message, Record};
 use crate::tasks;
 use crate::verify::Hash;
@@ -153,6 +153,15 @@ pub(super) fn searched(text_of: impl Fn(&Column) -> String) -> String {
 
 pub(super) fn joined(parts: impl IntoIterator<Item = String>, between: &str) -> String {
     parts.into_iter().collect::<Vec<_>>().join(between)
+}
+
+/// Adds its size to why an event is refused: what refuses it may be a limit.
+pub(super) fn with_size(mut undelivered: Undelivered, messages: &[Message]) -> Undelivered {
+    if let SinkError::Refused { message, .. } = &mut undelivered.error {
+        let bytes = messages[undelivered.delivered].body().len();
+        *message = format!("{message}; its record has {bytes} bytes");
+    }
+    undelivered
 }
 
 /// What a lane is told where the table has a later epoch of it.

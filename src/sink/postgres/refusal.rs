@@ -9,6 +9,9 @@ use crate::sink::SinkError;
 /// The most letters of what a server says that are shown: triggers say what they like.
 const SHOWN: usize = 300;
 
+/// How the server says, with the code of an internal error, that it does not give so much memory to one value.
+const TOO_MUCH_MEMORY: &str = "invalid memory alloc request size";
+
 /// What happened, and whose it is.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -41,10 +44,11 @@ impl Failure {
         let Some(said) = source.as_db_error() else { return Self::of_connection(error, server, at) };
         let (code, words) = (said.code(), said.message().chars().take(SHOWN).collect::<String>());
         let message = |advice: &str| format!("the database says: {words}; {advice}");
-        if is_of_event(code) {
+        let is_too_large = *code == SqlState::INTERNAL_ERROR && words.starts_with(TOO_MUCH_MEMORY);
+        if is_of_event(code) || is_too_large {
             let advice =
                 "a constraint, a trigger or an index of the table, or a limit of the server, refuses this event";
-            return Self::Event { message: message(advice), is_json: is_of_json(code) };
+            return Self::Event { message: message(advice), is_json: is_of_json(code) || is_too_large };
         }
         match *code {
             SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_COLUMN_REFERENCE => {

@@ -11,8 +11,9 @@ use crate::sink::table::{COLUMNS, Column, Kind, Search, joined, quoted, searched
 /// The column of the full-text search.
 const SEARCH: &str = "search";
 
-/// The most letters of an event that are searched: a `tsvector` has a limit of its own.
-const SEARCHED: usize = 200_000;
+/// The most letters of an event that are searched. A `tsvector` holds 1,048,575 bytes, and no letter takes more than eight of
+/// them: it has up to four, and stands twice where words are joined by hyphens, in the whole and in a part.
+const SEARCHED: usize = 130_000;
 
 /// What was seen.
 #[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]

@@ -12,6 +12,7 @@ mod check;
 mod failures;
 mod instances;
 mod kills;
+mod large;
 mod poison;
 mod search;
 mod tls;

@@ -10,10 +10,14 @@ use serde_json::json;
 
 use super::tables;
 use crate::support::{
-    Daemon, Database, Line, Mount, Relay, Server, Setup, deliverable, everything, fill, programs, skip,
+    Daemon, Database, Delivered, Line, Mount, Relay, Server, Setup, deliverable, everything, fill, programs, skip,
 };
 
 const REFUSED: &str = "sink refused: its events wait and are offered again";
+
+/// How long the other sinks may take for some events while one is away: far longer than they do, and less than is waited for
+/// an answer of one that is.
+const ON_TIME: Duration = Duration::from_secs(9);
 
 /// Offers again at once.
 async fn resume(setup: &Setup, sink: &str) {
@@ -22,7 +26,7 @@ async fn resume(setup: &Setup, sink: &str) {
 }
 
 /// The kind of the trouble that a sink has, and its words, by the status.
-async fn trouble(setup: &Setup, sink: &str) -> (String, String) {
+pub(super) async fn trouble(setup: &Setup, sink: &str) -> (String, String) {
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let lanes = report["channels"][0]["lanes"].as_array().unwrap();
     let lane = lanes.iter().find(|lane| lane["sink"] == sink).unwrap_or_else(|| panic!("{report:#}"));
@@ -85,6 +89,52 @@ async fn a_server_that_fails_between_its_commit_and_its_answer_or_is_away_loses_
     assert_eq!(dead.json(), [] as [serde_json::Value; 0], "none was given up");
     daemon.stop().await;
     tables.assert_each_once(&deliverable(&simulator, 0), 540);
+}
+
+/// How long the server is away: longer than the longest wait between two offers, where there is time for that.
+fn away() -> Duration {
+    if everything() { Duration::from_secs(60) } else { Duration::from_millis(2_500) }
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_for_a_minute_holds_up_no_other_and_has_each_event_once_when_it_is_back() {
+    let Some(server) = Server::start() else { return skip("PostgreSQL") };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let database = Database::on(Arc::new(server)).await;
+    let simulator = Simulator::start(Options { events: 50, ..Options::default() }).await.unwrap();
+    let (mut setup, tables) = Setup::reading(&simulator).with_tables(database);
+    setup.set("channels.c0.sinks", vec!["warehouse", "local", "file"]);
+    setup.set("sinks.warehouse.give_up_after", "1s");
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 50).await;
+
+    tables.database.server.kill();
+    let began = Instant::now();
+    let mut rows = 50;
+    while began.elapsed() < away() {
+        let published = Instant::now();
+        simulator.publish(0, 10);
+        rows += 10;
+        let others = || (setup.lines(), crate::support::rows_of(&tables.file));
+        daemon.until("the others go on", |_| others() == (rows, i64::try_from(rows).unwrap())).await;
+        assert!(published.elapsed() < ON_TIME, "{:?}", published.elapsed());
+    }
+    daemon.until_logged(REFUSED).await;
+    let (kind, said) = trouble(&setup, "warehouse").await;
+    assert!(kind == "unavailable" && said.contains("sinks.warehouse.url"), "{kind}: {said}");
+    tables.database.server.run();
+    // By itself: no one resumes it.
+    tables.until(&mut daemon, rows).await;
+    let dead = setup.tell(&["dead-letters", "list", "--json"]).await;
+    assert_eq!(dead.json(), [] as [serde_json::Value; 0], "none was given up");
+    let log = daemon.stop().await;
+    assert_eq!(log.lines("sink accepts again").len(), 1, "{}", log.0);
+    let expected = deliverable(&simulator, 0);
+    tables.assert_each_once(&expected, i64::try_from(rows).unwrap());
+    let lines: Vec<_> = Delivered::read(&setup.path("events.jsonl")).iter().map(|line| line.offset).collect();
+    assert_eq!(lines, expected);
 }
 
 #[tokio::test]

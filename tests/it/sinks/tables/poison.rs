@@ -85,10 +85,12 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     tables.until(&mut daemon, 1).await;
     daemon.stop().await;
     tables.database.psql("alter table events add constraint mine check (name <> 'n123')");
-    // As a server would that knows a limit of JSON that channeld does not.
+    // As a server does that has a limit for JSON, or no memory for so much of it.
     tables.database.psql(
         "create function limited() returns trigger language plpgsql as $$ begin \
          if new.name = 'n200' and new.decoded is not null then raise 'not that' using errcode = '54000'; end if; \
+         if new.name = 'n250' and new.decoded is not null then \
+         raise 'invalid memory alloc request size 1073741824' using errcode = 'XX000'; end if; \
          return new; end $$; \
          create trigger limited before insert on events for each row execute function limited()",
     );
@@ -111,5 +113,8 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     daemon.stop().await;
     let expected: Vec<i64> = (1..=300).filter(|offset| *offset != 123).collect();
     tables.assert_each_once(&expected, 300);
-    assert_eq!(tables.database.psql("select event_offset from events where decoded is null"), ["200"]);
+    assert_eq!(
+        tables.database.psql("select event_offset from events where decoded is null order by 1"),
+        ["200", "250"]
+    );
 }

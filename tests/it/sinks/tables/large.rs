@@ -1,0 +1,179 @@
+//! Events that are larger than what a table takes: by a limit of the server's own, or by one that an operator has set.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::failures::trouble;
+use crate::support::{
+    Daemon, Database, Delivered, Server, Setup, Tables, everything, programs, serving, signed, skip, sqlite,
+};
+
+/// The words of this are of letters that have four bytes each, and distinct. Each stands beside another one by a hyphen, so
+/// that a `tsvector` holds both and the two as one.
+fn compounds(letters: usize) -> String {
+    const LETTERS: u32 = 200;
+    let part = |number: u32| -> String {
+        let letter = |at: u32| char::from_u32(0x2_0000 + (number + 7 * at) % 40_000).unwrap();
+        (0..LETTERS).map(letter).collect()
+    };
+    let compound = |number: u32| format!("{}-{} ", part(2 * number), part(2 * number + 1));
+    let count = u32::try_from(letters).unwrap() / (2 * LETTERS);
+    (0..count).map(compound).collect()
+}
+
+/// Distinct words of seven letters.
+fn words(bytes: usize) -> String {
+    let words: Vec<_> = (0..bytes / 8).map(|number| format!("w{number:06} ")).collect();
+    words.concat()
+}
+
+/// The error that the sink's lane has, once it is a refusal.
+async fn refusal(setup: &Setup, daemon: &mut Daemon, sink: &str) -> String {
+    let deadline = Instant::now() + crate::support::LONGEST_WAIT;
+    loop {
+        let (kind, said) = trouble(setup, sink).await;
+        if kind == "refused" {
+            return said;
+        }
+        assert!(Instant::now() < deadline, "{sink}: {kind}: {said}");
+        daemon.until("it runs", |_| true).await;
+    }
+}
+
+#[tokio::test]
+async fn of_more_words_than_a_tsvector_holds_the_first_are_found_and_the_event_is_stored_whole() {
+    let Some(server) = Server::start() else { return skip("PostgreSQL") };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let server = Arc::new(server);
+    // A limit in bytes is reached with letters of several bytes.
+    let client = server.client("postgres").await;
+    client.batch_execute("create database wide template template0 encoding 'UTF8'").await.unwrap();
+    let database = Database { server, name: "wide".to_owned() };
+    let contents = [
+        r#"{"name":"first"}"#.to_owned(),
+        format!(r#"{{"name":"ascii","t":"{}"}}"#, words(200_000)),
+        format!(r#"{{"name":"compounds","t":"{}"}}"#, compounds(150_000)),
+        format!(r#"{{"name":"long {}"}}"#, compounds(150_000)),
+        r#"{"name":"last"}"#.to_owned(),
+    ];
+    let too_long = format!("select to_tsvector('simple', '{}')", &compounds(150_000));
+    let refused = database.try_query(&too_long).await.unwrap_err();
+    assert!(refused.as_db_error().unwrap().message().contains("too long for tsvector"), "{refused:?}");
+
+    let events = contents.iter().zip(1..).map(|(content, offset)| signed(offset, content)).collect();
+    let (_service, setup) = serving(events).await;
+    let (mut setup, tables) = setup.with_tables(database);
+    setup.set("sinks.warehouse.search", "words");
+    setup.set("sinks.local.search", "words");
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, contents.len()).await;
+    let log = daemon.stop().await;
+    assert!(log.lines("sink refused: its events wait and are offered again").is_empty(), "{}", log.0);
+    tables.assert_each_once(&[1, 2, 3, 4, 5], 5);
+    assert_eq!(tables.both("select count(*) from events where decoded is null"), [["0"], ["0"]]);
+    let [one, other] = tables.both("select record from events order by event_offset");
+    for ((one, other), content) in one.iter().zip(&other).zip(&contents) {
+        for record in [one, other] {
+            assert!(Delivered::parse(record).decoded.unwrap().get() == content, "{}", &content[..20]);
+        }
+    }
+    let found =
+        |word: &str| format!("select event_offset from events where search @@ plainto_tsquery('simple', '{word}')");
+    for (word, offsets) in
+        [("first", &["1"][..]), ("w000000", &["2"]), ("w010000", &["2"]), ("compounds", &["3"]), ("long", &["4"])]
+    {
+        assert_eq!(tables.database.psql(&found(word)), offsets, "{word}");
+    }
+}
+
+/// The size that the operator's limits have, and that of the third event.
+const LIMIT: usize = 100_000;
+const LARGE: usize = 300_000;
+
+/// From now on the tables take no record of more bytes than [`LIMIT`].
+fn limit(tables: &Tables) {
+    tables.database.psql(&format!(
+        "alter table events add constraint no_more_than_{LIMIT}_bytes check (octet_length(record) <= {LIMIT})"
+    ));
+    let trigger = format!(
+        "create trigger limited before insert on events when octet_length(new.record) > {LIMIT} \
+         begin select raise(abort, 'no more than {LIMIT} bytes'); end"
+    );
+    sqlite(&tables.file, &trigger);
+}
+
+#[tokio::test]
+async fn an_event_larger_than_a_table_takes_blocks_with_both_sizes_and_is_given_up_alone() {
+    let Some(database) = Database::new().await else { return };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let content = |offset: i64| format!(r#"{{"t":"{}"}}"#, "x".repeat(if offset == 4 { LARGE } else { 1_000 }));
+    let events = (1..=6).map(|offset| signed(offset, &content(offset))).collect();
+    let (_service, setup) = serving(events).await;
+    let (mut setup, tables) = setup.with_tables(database);
+    // The tables are made for one event, and the state is forgotten.
+    setup.set("channels.c0.start", 6);
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 1).await;
+    daemon.stop().await;
+    limit(&tables);
+    std::fs::remove_dir_all(setup.path("state")).unwrap();
+
+    setup.set("channels.c0.start", "earliest");
+    setup.set("channels.c0.sinks", vec!["warehouse", "local", "file"]);
+    let mut daemon = setup.start();
+    daemon.until("the file has all", |_| setup.lines() == 6).await;
+    tables.until(&mut daemon, 4).await;
+    for (sink, limited_by) in
+        [("warehouse", format!("no_more_than_{LIMIT}_bytes")), ("local", format!("no more than {LIMIT} bytes"))]
+    {
+        let said = refusal(&setup, &mut daemon, sink).await;
+        assert!(said.contains(&limited_by), "{sink}: {said}");
+        let size = said.rsplit_once("its record has ").unwrap().1.trim_end_matches(" bytes");
+        assert!(size.parse::<usize>().unwrap() > LARGE, "{sink}: {said}");
+    }
+    assert_eq!(tables.both("select event_offset from events order by 1"), [["1", "2", "3", "6"], ["1", "2", "3", "6"]]);
+    daemon.stop().await;
+
+    setup.set("sinks.warehouse.give_up_after", "1s");
+    setup.set("sinks.local.give_up_after", "1s");
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 5).await;
+    for sink in ["warehouse", "local"] {
+        let told = setup.tell(&["dead-letters", "list", "--json", "c0", "--sink", sink]).await;
+        assert_eq!(told.each("offset"), [4], "{sink}");
+    }
+    daemon.stop().await;
+    tables.assert_each_once(&[1, 2, 3, 5, 6], 6);
+}
+
+/// PostgreSQL 15 gives no more than 1 GiB to the elements of one array while it reads them: room for 16,777,216.
+const ELEMENTS: usize = 17_000_000;
+
+#[tokio::test]
+async fn an_event_whose_json_the_server_has_no_memory_for_is_stored_whole_in_its_record() {
+    if !everything() {
+        // An event almost as large as the largest that is read takes its time.
+        return;
+    }
+    let Some(database) = Database::new().await else { return };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let contents =
+        [r#"{"name":"first"}"#.to_owned(), format!("[{}1]", "1,".repeat(ELEMENTS)), r#"{"name":"last"}"#.to_owned()];
+    let events = contents.iter().zip(1..).map(|(content, offset)| signed(offset, content)).collect();
+    let (_service, setup) = serving(events).await;
+    let (setup, tables) = setup.with_tables(database);
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, contents.len()).await;
+    daemon.stop().await;
+    tables.assert_each_once(&[1, 2, 3], 3);
+    assert_eq!(tables.database.psql("select event_offset from events where decoded is null"), ["2"]);
+    for records in tables.both("select record from events where event_offset = 2") {
+        assert!(Delivered::parse(&records[0]).decoded.unwrap().get() == contents[1], "the record is whole");
+    }
+}
