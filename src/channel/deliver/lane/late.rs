@@ -46,8 +46,8 @@ impl Lane {
         self.delivery = Part::default();
         let recording = trace.part("record");
         recording.note("sink", self.outlet.name.to_string());
-        self.settle(offset, Some(record), None).await?;
         self.note_late(offset, *is_asked_for);
+        self.settle(offset, Some(record), None).await?;
         let (channel, sink, offset) = (&self.identity.channel.name, &self.identity.sink, offset.get());
         let trace_id = self.trace_id();
         if *is_asked_for {
@@ -58,7 +58,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Shows when it was delivered: the ledger holds no more of it.
+    /// Shows when it was delivered, before the ledger forgets it.
     fn note_late(&self, offset: Offset, is_asked_for: bool) {
         let channel = &self.shared.channel;
         let (sink, at) = (self.identity.sink.clone(), channel.parts.machine.time());

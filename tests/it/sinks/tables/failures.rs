@@ -25,12 +25,12 @@ async fn resume(setup: &Setup, sink: &str) {
     assert_eq!(told.code, Some(0), "{told:?}");
 }
 
-/// The kind of the trouble that a sink has, and its words, by the status.
+/// The kind of the trouble that a sink has, and its words, by the status; nothing before its lane has begun.
 pub(super) async fn trouble(setup: &Setup, sink: &str) -> (String, String) {
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
-    let lanes = report["channels"][0]["lanes"].as_array().unwrap();
-    let lane = lanes.iter().find(|lane| lane["sink"] == sink).unwrap_or_else(|| panic!("{report:#}"));
-    let text = |name: &str| lane["error"][name].as_str().unwrap_or_default().to_owned();
+    let lanes = report["channels"][0]["lanes"].as_array().map_or(&[][..], Vec::as_slice);
+    let lane = lanes.iter().find(|lane| lane["sink"] == sink);
+    let text = |name: &str| lane.and_then(|lane| lane["error"][name].as_str()).unwrap_or_default().to_owned();
     (text("kind"), text("message"))
 }
 
