@@ -77,7 +77,7 @@ async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) ->
                         a href=(query.first_page()) { span {} " – show them" }
                     }
                 }
-                @if page.rows.is_empty() && page.stopped.is_none() { (nothing(query)) } @else { (rows(&page.rows)) }
+                @if page.rows.is_empty() && page.stopped.is_none() { (nothing(query, table.search, report.as_deref())) } @else { (rows(&page.rows)) }
                 (below(query, page))
             },
         }
@@ -226,7 +226,7 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                         @if facet == Facet::Verdict {
                             p.note { "What was rejected was delivered nowhere: it is " a href="/held" { "held back" } "." }
                         }
-                        p.note { "With how many of the newest " (number(sample.rows.len() as u64)) " events have each." }
+                        p.note { "The numbers: how many of the newest " (number(sample.rows.len() as u64)) " events have it." }
                     }
                     button.primary type="submit" { "Apply" }
                 }
@@ -352,12 +352,19 @@ fn network_name(network: &str) -> Markup {
     }
 }
 
-fn nothing(query: &Query) -> Markup {
+fn nothing(query: &Query, search: Search, report: Option<&Report>) -> Markup {
+    let held_back = report.map_or(0, |report| report.quarantine.events);
     html! {
         div.empty {
             @if query.is_restricted() {
                 h2 { "No event matches" }
                 p { "Nothing that was delivered into this table is like that. " a href="/" { "Show all events" } }
+                @if search == Search::Words && !query.words.is_empty() {
+                    p.note { "Words are looked for whole, as they are written: an address with its 0x. Of the last word the beginning is enough." }
+                }
+                @if held_back > 0 {
+                    p.note { "What did not verify is not searched: " (page::events(held_back)) " " a href="/held" { "held back" } "." }
+                }
             } @else {
                 h2 { "No events yet" }
                 p { "They appear here when they are delivered." }

@@ -32,6 +32,8 @@ use journey::{Beginning, Step};
 
 /// An event as it is shown, wherever it was found.
 struct Found {
+    /// The list that it stands in: address and name.
+    list: (&'static str, &'static str),
     channel: String,
     channel_id: ChannelId,
     offset: i64,
@@ -74,6 +76,7 @@ impl Found {
     /// An event of which only that is known. It was read.
     fn new(channel: &str, channel_id: ChannelId, offset: i64, json: Bytes, said: Badge) -> Self {
         Self {
+            list: ("/", "Events"),
             channel: channel.to_owned(),
             channel_id,
             offset,
@@ -160,7 +163,7 @@ async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<
     // Where the two differ, the page says so, asked for or not.
     let differs = examined.is_some() && verdict != found.said;
     shell.page(&html! {
-        nav.crumbs aria-label="Where this is" { a href="/" { "Events" } " / " (text(&found.channel)) " / " (found.offset) }
+        nav.crumbs aria-label="Where this is" { a href=(found.list.0) { (found.list.1) } " / " (text(&found.channel)) " / " (found.offset) }
         div.heading {
             div {
                 h1 { (text(&heading)) " " (verdict.show()) }
@@ -178,7 +181,7 @@ async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<
             Some(examined) => (said(examined, is_again, differs.then_some((found.otherwise, found.said)))),
         }
         section aria-labelledby="journey" {
-            h2 #journey { "The way it went" }
+            h2 #journey { "The way it went " span.sub { "UTC" } }
             div data-again="?part=way" { (way) }
         }
         (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
@@ -206,9 +209,11 @@ fn said(examined: &Examined, is_again: bool, otherwise: Option<(&str, Badge)>) -
             (
                 Badge::Verified,
                 format!(
-                    "The proof holds: {} of {} required members of the oracle network signed this content, for your workflow owner.",
+                    "The proof holds: {} of {} required signatures, by members of an oracle network of {}, cover this content, for your \
+                     workflow owner.",
                     proof.signers.len(),
-                    proof.required
+                    proof.required,
+                    examined.verifier.signers().addresses().len()
                 ),
             )
         }

@@ -138,8 +138,8 @@ impl Action {
             What::DropDead => vec![html! { (which("Dead letter", "Every dead letter")) " at " (sink) " is removed. "
             strong { "It cannot be brought back from here" } ", only from the service, by " code { "channeld replay" } "." }],
             What::Redeliver => vec![
-                html! { (which("Event", "Every event")) " is delivered to " (sink) " once more, with the id that it had: a receiver that "
-                "deduplicates drops it, another has it twice." },
+                html! { (which("Event", "Every event")) " is delivered to " (sink) " once more, with the id that it had. A sink "
+                "that knows the id keeps it once; another has it twice." },
                 html! { "It is verified again first. What the sink gets next stays as it is. An event that the sink's filter leaves out is \
                 not delivered." },
             ],

@@ -46,7 +46,7 @@ pub(in crate::cli::console) async fn delivered(
             Step::new(
                 When::Between,
                 html! { "Verified" },
-                html! { "after it was read, and before it was delivered anywhere" },
+                html! { "after it was received, and before it was delivered anywhere" },
             )
         } else {
             let never = "an event of this kind never carries a proof: delivered, marked as such";
@@ -91,7 +91,7 @@ fn delivery(row: &Row, sink: &str) -> Step {
     let after = after.map(|(delivered, received)| delivered.as_second() - received.as_second());
     let after = after.and_then(|seconds| u64::try_from(seconds).ok());
     let detail =
-        html! { "as a row of this table" @if let Some(after) = after { ", " (span(after)) " after it was read" } };
+        html! { "as a row of this table" @if let Some(after) = after { ", " (span(after)) " after it was received" } };
     Step::new(row.delivered, html! { "Delivered to " (text(sink)) }, detail)
 }
 

@@ -141,5 +141,5 @@ fn refusals(facts: &GivenUp, sink: &str) -> Vec<Step> {
 /// An event that is kept, with the bytes that it came with.
 fn of_daemon<T>(entry: &Entry<T>, offset: Offset, json: Bytes, said: Badge) -> Found {
     let found = Found::new(&entry.channel, entry.channel_id, offset.get(), json.clone(), said);
-    Found { created: created(&json), event: Some(json), ..found }
+    Found { list: ("/held", "Held back"), created: created(&json), event: Some(json), ..found }
 }

@@ -59,7 +59,7 @@ pub(super) fn show(steps: &[Step]) -> Markup {
                     span.when {
                         @match step.when {
                             When::At(at) => (time(Some(at))),
-                            When::Between => {},
+                            When::Between => span.none { "in between" },
                             When::NotRecorded => span.none { "time not recorded" },
                             When::Now => "now",
                         }
@@ -89,7 +89,7 @@ impl Beginning {
         let Self { created, received, was_read, proved } = self;
         let mut steps = vec![Step::new(created, html! { "Created" }, html! { "by the event's own time" })];
         if was_read {
-            steps.push(Step::new(received, html! { "Read" }, html! { "by channeld, from the service" }));
+            steps.push(Step::new(received, html! { "Received" }, html! { "by channeld, from the service" }));
         }
         if let Some(proved) = proved {
             let made =

@@ -28,7 +28,7 @@ enum Counts {
 impl Counts {
     fn said(self, verdict: Badge) -> &'static str {
         match self {
-            Self::Yes if verdict != Badge::Verified => "of a member, over the report",
+            Self::Yes if verdict != Badge::Verified => "signed something else",
             Self::Yes => "counted",
             Self::Twice => "signed before, not counted",
             Self::Stranger => "not in the signer set",
@@ -82,8 +82,8 @@ fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_o
             p.notice.bad { "The signatures hold for the signed text. The event is rejected for the reason above." }
         },
         _ if counted >= required => html! {
-            p.notice.bad { strong { "These signatures are genuine, and they do not prove this event. " }
-                "They were made over the report below, and the report is about something else: see what is not as expected." }
+            p.notice.bad { strong { "These signatures do not prove this event. " }
+                "Members of the network made them over the report below, and that report is about something else: see what is not as expected." }
         },
         _ => html! {
             p.notice.bad { strong { "Too few signatures count: " (counted) " of " (required) " required. " } (of) }
@@ -103,6 +103,8 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
     let report = Report::parse(&dissected.report);
     let owner = examined.verifier.workflow_owner();
     let event_hash = event.payload.signed.as_deref().map(crate::verify::event_hash);
+    let expected_hash =
+        event_hash.map_or_else(|| "a hash of a signed text: there is none".to_owned(), |hash| hash.to_string());
     let is_owned = report.as_ref().is_some_and(|report| report.workflow_owner == owner);
     let is_bound = report.as_ref().zip(event_hash).is_some_and(|(report, hash)| hash.0[..] == *report.payload);
     html! {
@@ -138,9 +140,9 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
             }
             dl.facts {
                 @if let Some(report) = &report {
-                    (fact("Workflow owner", "must be yours", &report.workflow_owner.to_string(), Some(is_owned)))
+                    (fact("Workflow owner", "must be yours", &report.workflow_owner.to_string(), Some(&owner.to_string())))
                     @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
-                    (fact("Event hash", "of the signed text, as the report binds it", &bound, Some(is_bound)))
+                    (fact("Event hash", "of the signed text, as the report binds it", &bound, Some(&expected_hash)))
                 }
                 (fact("Digest", "what the signatures are over, and what names this proof", &dissected.digest.to_string(), None))
                 @if let Some(report) = &report {
@@ -160,15 +162,15 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
     }
 }
 
-/// A value in hex; `holds` says whether it is what it has to be.
-fn fact(name: &str, what: &str, value: &str, holds: Option<bool>) -> Markup {
+/// A value in hex, and what it has to be.
+fn fact(name: &str, what: &str, value: &str, expected: Option<&str>) -> Markup {
     html! {
         dt { (name) @if !what.is_empty() { span.sub { " " (what) } } }
         dd {
             span.mono.long { (value) }
-            @match holds {
-                Some(true) => { " " span.good { "as expected" } }
-                Some(false) => { " " span.bad { "not as expected" } }
+            @match expected {
+                Some(expected) if expected == value => { " " span.good { "as expected" } }
+                Some(expected) => { " " span.bad { "not as expected" } p.sub { "It has to be " span.mono.long { (expected) } } }
                 None => {}
             }
         }

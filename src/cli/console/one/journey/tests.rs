@@ -20,9 +20,9 @@ fn order(steps: &[Step]) -> Vec<String> {
 #[test]
 fn a_proof_stands_before_the_reading_or_after_it_as_its_time_says() {
     let beginning = Beginning { created: at(0), received: at(9), was_read: true, proved: at(5) };
-    assert_eq!(order(&beginning.steps()), ["Created", "Proof made", "Read"]);
+    assert_eq!(order(&beginning.steps()), ["Created", "Proof made", "Received"]);
     let late = Beginning { proved: at(60), ..beginning };
-    assert_eq!(order(&late.steps()), ["Created", "Read", "Proof made"]);
+    assert_eq!(order(&late.steps()), ["Created", "Received", "Proof made"]);
     let unread = Beginning { received: None, was_read: false, ..beginning };
     assert_eq!(order(&unread.steps()), ["Created", "Proof made"]);
     let unknown = Beginning { received: None, ..beginning };
