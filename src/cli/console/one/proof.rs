@@ -26,9 +26,10 @@ enum Counts {
 }
 
 impl Counts {
-    fn said(self, verdict: Badge) -> &'static str {
+    /// `is_of_it` says whether the report is about the event.
+    fn said(self, is_of_it: bool) -> &'static str {
         match self {
-            Self::Yes if verdict != Badge::Verified => "signed something else",
+            Self::Yes if !is_of_it => "signed something else",
             Self::Yes => "counted",
             Self::Twice => "signed before, not counted",
             Self::Stranger => "not in the signer set",
@@ -105,12 +106,14 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
     let event_hash = event.payload.signed.as_deref().map(crate::verify::event_hash);
     let expected_hash =
         event_hash.map_or_else(|| "a hash of a signed text: there is none".to_owned(), |hash| hash.to_string());
-    let is_owned = report.as_ref().is_some_and(|report| report.workflow_owner == owner);
-    let is_bound = report.as_ref().zip(event_hash).is_some_and(|(report, hash)| hash.0[..] == *report.payload);
+    let is_of_it = report
+        .as_ref()
+        .zip(event_hash)
+        .is_some_and(|(report, hash)| report.workflow_owner == owner && hash.0[..] == *report.payload);
     html! {
         section aria-labelledby="proof" {
             h2 #proof { "The proof" }
-            (summary(verdict, counted, required, members.len(), is_owned && is_bound))
+            (summary(verdict, counted, required, members.len(), is_of_it))
             div.scroll role="region" aria-label="Signatures" tabindex="0" {
                 table.signers {
                     thead { tr { th scope="col" { "#" } th scope="col" { "Signer" } th scope="col" { "Signature" } th scope="col" { "Counts" } } }
@@ -129,7 +132,7 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
                                     }
                                 }
                                 td data-label="Signature" { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } }
-                                td data-label="Counts" { span class=(counts.class(verdict)) { (counts.said(verdict)) } }
+                                td data-label="Counts" { span class=(counts.class(verdict)) { (counts.said(is_of_it)) } }
                             }
                         }
                     }
