@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use channeld::simulator::{Options, Simulator};
+use tokio_postgres::error::SqlState;
 
 use crate::support::{Database, LONGEST_WAIT, Receiver, Setup};
 
@@ -51,7 +52,12 @@ fn offsets(receiver: &Receiver, channel: &str) -> Vec<i64> {
 async fn until(database: &Database, what: &str, query: &str, numbers: &[i64]) {
     let deadline = Instant::now() + LONGEST_WAIT;
     loop {
-        let found: Vec<i64> = database.query(query).await.iter().map(|row| row.get(0)).collect();
+        let rows = match database.try_query(query).await {
+            // The first instance has not made the tables yet.
+            Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Vec::new(),
+            rows => rows.unwrap(),
+        };
+        let found: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         if found == numbers {
             return;
         }
