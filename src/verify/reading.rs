@@ -5,7 +5,7 @@
 //! if (z/s)·G + (r/s)·Q is R, and that takes nothing but multiples made beforehand. What the signature says of R, its first
 //! coordinate and whether the second is odd, is held against the sum's: R itself need not be found.
 //!
-//! A signature does not name its key, so members are asked one after the other. A member costs some 33 additions, and all
+//! A signature does not name its key, so members are asked one after the other. A member costs some 32 additions, and all
 //! proofs ask at the same time: their additions share inversions ([`sums`](super::sums)).
 //!
 //! # Invariants
@@ -15,6 +15,7 @@
 //! * **In order.** Signatures are read in the order of the proof, up to the threshold: what comes after it is never looked
 //!   at.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
 use k256::elliptic_curve::ops::Reduce;
@@ -36,6 +37,14 @@ mod tests;
 pub(super) static GENERATOR: LazyLock<Multiples> =
     LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
 
+/// Sums that are made together. More would share an inversion, and their points would be far from the processor.
+const TOGETHER: usize = 100;
+
+thread_local! {
+    /// The memory of one batch after the other.
+    static LISTS: Cell<Lists> = Cell::default();
+}
+
 /// A recovery takes as long as so many additions (measured). Where no order is to be learned of many signers, it is less
 /// than asking.
 const RECOVERY: usize = 430;
@@ -53,8 +62,10 @@ pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) ->
     let Some(places) = places else { return readings.into_iter().map(Reading::finish).collect() };
     let order = known.order().snapshot();
     if order.expected() * places < RECOVERY {
-        prepare(&mut readings);
-        while ask(&mut readings, &order, places) {}
+        let mut lists = LISTS.take();
+        prepare(&mut readings, &mut lists);
+        while ask(&mut readings, &order, &mut lists) {}
+        LISTS.set(lists);
     }
     let counted: Vec<_> = readings.into_iter().map(Reading::finish).collect();
     known.order().learn(counted.iter().flatten().map(|counted| &counted.members[..]));
@@ -62,25 +73,25 @@ pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) ->
 }
 
 /// Makes the first signatures of all proofs ready to be asked for: so many are read in any case.
-fn prepare(readings: &mut [Reading<'_>]) {
+fn prepare(readings: &mut [Reading<'_>], lists: &mut Lists) {
     let signatures = readings.iter().flat_map(|reading| &reading.signatures);
     let inverses = inverses(signatures.map(|asked| &asked.signature));
-    let mut lists = Lists::with_room(inverses.len(), Window::GENERATOR.places());
     let all = readings.iter_mut().flat_map(|reading| {
         let z = as_scalar(&reading.proof.digest);
         reading.signatures.iter_mut().map(move |asked| (z, asked))
     });
-    for ((z, asked), inverse) in all.zip(inverses) {
-        asked.factor = asked.signature.r() * inverse;
-        lists.push(GENERATOR.terms(&(z * inverse)));
+    let mut all: Vec<_> = all.zip(inverses).collect();
+    for some in all.chunks_mut(TOGETHER) {
+        for ((z, asked), inverse) in &mut *some {
+            asked.factor = asked.signature.r() * *inverse;
+            lists.push(GENERATOR.terms(&(*z * *inverse)));
+        }
+        some.iter_mut().zip(lists.take_sums()).for_each(|(((_, asked), _), sum)| asked.from_digest = sum);
     }
-    let all = readings.iter_mut().flat_map(|reading| &mut reading.signatures);
-    all.zip(lists.sums()).for_each(|(asked, sum)| asked.from_digest = sum);
 }
 
 /// Asks one member for each proof's next signature. `false` where no member is left to ask.
-fn ask(readings: &mut [Reading<'_>], order: &Snapshot, places: usize) -> bool {
-    let mut lists = Lists::with_room(readings.len(), 1 + places);
+fn ask(readings: &mut [Reading<'_>], order: &Snapshot, lists: &mut Lists) -> bool {
     let mut asking = Vec::with_capacity(readings.len());
     for reading in readings {
         if let Some((member, multiples)) = reading.next_to_ask(order) {
@@ -89,8 +100,8 @@ fn ask(readings: &mut [Reading<'_>], order: &Snapshot, places: usize) -> bool {
             asking.push((reading, member));
         }
     }
-    let asks = !lists.is_empty();
-    for ((reading, member), sum) in asking.into_iter().zip(lists.sums()) {
+    let asks = !asking.is_empty();
+    for ((reading, member), sum) in asking.into_iter().zip(lists.take_sums()) {
         if sum.is_some_and(|sum| reading.signatures[reading.read].signature.names(&sum)) {
             reading.found(member);
         }

@@ -5,12 +5,17 @@
 //! no inversion and knows no exception, takes twelve. Each list is summed as a tree, all lists level by level, so that few
 //! inversions are taken also where there are few lists: five for a list of 32.
 //!
+//! A sum takes the place of its first point, and the same memory serves one batch of lists after the other. Where each level
+//! had memory of its own, the system's work on it took a quarter of the time (measured).
+//!
 //! # Invariants
 //!
 //! * **k256's own field.** Numbers are added, multiplied and inverted by k256 alone.
 //! * **An exception has no sum.** A point and itself, or its negative, cannot be added like this. Only the owner of a
 //!   key can bring that about, for signatures by that key. Then no list of the batch has a sum, and the caller
 //!   does without.
+
+use std::iter;
 
 use k256::elliptic_curve::hazmat::FieldArithmetic;
 use k256::elliptic_curve::point::AffineCoordinates;
@@ -54,7 +59,12 @@ impl Point {
         self.y.normalize().is_odd().into()
     }
 
-    /// The sum of two points, where `inverse` is 1 through the difference of their first coordinates.
+    /// How far apart the first coordinates are.
+    fn apart(&self, other: &Self) -> Number {
+        other.x + self.x.negate(1)
+    }
+
+    /// The sum of two points, where `inverse` is 1 through how far they are [`apart`](Self::apart).
     fn plus(&self, other: &Self, inverse: &Number) -> Self {
         let slope = (other.y + self.y.negate(2)).mul(inverse);
         let x = (slope.square() + (self.x + other.x).negate(2)).normalize_weak();
@@ -64,77 +74,71 @@ impl Point {
 }
 
 /// Lists of points, each to be summed.
+#[derive(Default)]
 pub(super) struct Lists {
     /// Of all lists, one after the other.
     points: Vec<Point>,
     lengths: Vec<usize>,
+    /// For the pairs of a level: the product of the differences before each.
+    products: Vec<Number>,
 }
 
 impl Lists {
-    /// No list, and room for so many with so many points each.
-    pub(super) fn with_room(lists: usize, points: usize) -> Self {
-        Self { points: Vec::with_capacity(lists * points), lengths: Vec::with_capacity(lists) }
-    }
-
     pub(super) fn push(&mut self, list: impl IntoIterator<Item = Point>) {
         let before = self.points.len();
         self.points.extend(list);
         self.lengths.push(self.points.len() - before);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lengths.is_empty()
-    }
-
-    /// The sum of each list; `None` where the list is empty, or where any list has no sum.
-    pub(super) fn sums(mut self) -> Vec<Option<Point>> {
-        let mut is_reversed = false;
-        while self.lengths.iter().any(|length| *length > 1) {
-            let Some(points) = self.pairs() else { return vec![None; self.lengths.len()] };
-            self.points = points;
-            self.lengths.iter_mut().for_each(|length| *length = length.div_ceil(2));
-            self.lengths.reverse();
-            is_reversed = !is_reversed;
-        }
-        let mut sums = self.points.into_iter();
-        let sums = self.lengths.iter().map(|length| if *length == 0 { None } else { sums.next() });
-        let mut sums: Vec<_> = sums.collect();
-        if is_reversed {
-            sums.reverse();
-        }
+    /// The sum of each list; `None` where the list is empty, or where any list has no sum. No list is left.
+    pub(super) fn take_sums(&mut self) -> Vec<Option<Point>> {
+        let longest = self.lengths.iter().copied().max().unwrap_or_default();
+        let mut levels =
+            iter::successors(Some(1), |distance| Some(2 * distance)).take_while(|distance| *distance < longest);
+        let have_sums = levels.all(|distance| self.add_pairs(distance));
+        let mut rest = &self.points[..];
+        let sums = self.lengths.drain(..).map(|length| {
+            let (list, after) = rest.split_at(length);
+            rest = after;
+            list.first().filter(|_| have_sums).copied()
+        });
+        let sums = sums.collect();
+        self.points.clear();
         sums
     }
 
-    /// The sums of every two points of each list, and a last point that is alone, all in reverse order. `None` where two
-    /// points have no sum.
-    fn pairs(&self) -> Option<Vec<Point>> {
-        // The difference of each pair, and the product of the differences before it; then the inverse of them all, freed of
-        // one difference after the other from the end.
-        let (mut product, mut steps) = (Number::ONE, Vec::with_capacity(self.points.len() / 2));
-        let mut rest = &self.points[..];
+    /// Adds to every other point of each list the one after it, where only those at a multiple of `distance` count. `false`
+    /// where two points have no sum.
+    fn add_pairs(&mut self, distance: usize) -> bool {
+        self.products.clear();
+        // The product of all differences; then its inverse, freed of one difference after the other from the end.
+        let (mut product, mut rest) = (Number::ONE, &self.points[..]);
         for length in &self.lengths {
             let (list, after) = rest.split_at(*length);
             rest = after;
-            for pair in list.chunks_exact(2) {
-                let apart = pair[1].x + pair[0].x.negate(1);
-                steps.push((apart, product));
-                product = product.mul(&apart);
+            for (one, other) in pairs(list.len(), distance) {
+                self.products.push(product);
+                product = product.mul(&list[one].apart(&list[other]));
             }
         }
-        let mut inverse = Option::<Number>::from(product.normalize().invert_vartime())?;
-        let mut sums = Vec::with_capacity(steps.len() + self.lengths.len());
-        let mut rest = &self.points[..];
+        let Some(mut inverse) = Option::<Number>::from(product.normalize().invert_vartime()) else { return false };
+        let mut rest = &mut self.points[..];
         for length in self.lengths.iter().rev() {
-            let (before, list) = rest.split_at(rest.len() - length);
+            let (before, list) = rest.split_at_mut(rest.len() - length);
             rest = before;
-            let pairs = list.chunks_exact(2);
-            sums.extend(pairs.remainder());
-            for pair in pairs.rev() {
-                let (apart, before) = steps.pop().expect("there is a step for each pair");
-                sums.push(pair[0].plus(&pair[1], &inverse.mul(&before)));
-                inverse = inverse.mul(&apart);
+            for (one, other) in pairs(list.len(), distance).rev() {
+                let before = self.products.pop().expect("there is a product for each pair");
+                let sum = list[one].plus(&list[other], &inverse.mul(&before));
+                inverse = inverse.mul(&list[one].apart(&list[other]));
+                list[one] = sum;
             }
         }
-        Some(sums)
+        true
     }
+}
+
+/// The places of points that are added: of those at a multiple of `distance`, every two.
+fn pairs(length: usize, distance: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
+    let number = length.div_ceil(distance) / 2;
+    (0..number).map(move |pair| (2 * pair * distance, (2 * pair + 1) * distance))
 }

@@ -15,12 +15,12 @@ fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<Recoverable> {
 fn asked(digest: &Hash, signature: &Recoverable, key: &AffinePoint) -> bool {
     let multiples = Multiples::of(key, Window::fitting(1, 150_000).unwrap());
     let inverse = inverses(std::iter::once(signature))[0];
-    let mut lists = Lists::with_room(1, 0);
+    let mut lists = Lists::default();
     let from_digest = GENERATOR.terms(&(as_scalar(digest) * inverse)).collect::<Vec<_>>();
     lists.push(from_digest.into_iter().chain(multiples.terms(&(signature.r() * inverse))));
     // Where there is no sum, the signature is recovered.
     let recovers = || signature.recover(digest).is_some_and(|recovered| recovered.as_affine() == key);
-    lists.sums()[0].map_or_else(recovers, |sum| signature.names(&sum))
+    lists.take_sums()[0].map_or_else(recovers, |sum| signature.names(&sum))
 }
 
 /// Scalars at the edges, and the digests that are them.

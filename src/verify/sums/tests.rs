@@ -11,11 +11,11 @@ fn multiple(of: u64) -> AffinePoint {
 }
 
 fn sums_of(lists: &[Vec<AffinePoint>]) -> Vec<Option<(FieldBytes, bool)>> {
-    let mut all = Lists::with_room(0, 0);
+    let mut all = Lists::default();
     for list in lists {
         all.push(list.iter().map(Point::from));
     }
-    all.sums().into_iter().map(|sum| sum.map(|sum| (sum.x(), sum.y_is_odd()))).collect()
+    all.take_sums().into_iter().map(|sum| sum.map(|sum| (sum.x(), sum.y_is_odd()))).collect()
 }
 
 fn expected(list: &[AffinePoint]) -> Option<(FieldBytes, bool)> {
@@ -41,9 +41,9 @@ proptest! {
 #[test]
 fn a_negative_is_added_as_such() {
     let (three, five) = (multiple(3), multiple(5));
-    let mut lists = Lists::with_room(0, 0);
+    let mut lists = Lists::default();
     lists.push([Point::from(&five), Point::from(&three).signed(true)]);
-    let sum = lists.sums()[0].unwrap();
+    let sum = lists.take_sums()[0].unwrap();
     assert_eq!((sum.x(), sum.y_is_odd()), expected(&[multiple(2)]).unwrap());
 }
 
