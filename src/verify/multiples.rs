@@ -2,7 +2,7 @@
 //!
 //! The scalar is read as digits of a few bits each, from minus to plus half of what the bits could say. The table holds
 //! d·2^(w·i) times the point for every place i and every digit d above zero; a negative costs nothing. So a product is the
-//! sum of one point a place.
+//! sum of one point a place. A scalar above half of the group's order is taken for its negative, which is a bit shorter.
 //!
 //! # Invariants
 //!
@@ -12,6 +12,7 @@ use std::iter;
 use std::ops::RangeInclusive;
 
 use k256::elliptic_curve::BatchNormalize;
+use k256::elliptic_curve::scalar::IsHigh;
 use k256::{AffinePoint, ProjectivePoint, Scalar};
 
 use super::sums::Point;
@@ -19,8 +20,11 @@ use super::sums::Point;
 #[cfg(test)]
 mod tests;
 
-/// The bits of a scalar.
-const BITS: usize = 256;
+/// The bits of a scalar that is at most half of the group's order.
+const BITS: usize = 255;
+
+/// The bytes of a scalar.
+const BYTES: usize = 32;
 
 /// How many bits of a scalar a digit stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +48,9 @@ impl Window {
         ((self.places() - 1) * self.largest() + self.largest_at_the_end()) * size_of::<Point>()
     }
 
-    /// The digits of a scalar. The last place has room for what the others carry over to it.
+    /// The digits of a scalar. The last one has room for what is carried over to it, and nothing is carried beyond.
     pub(super) const fn places(self) -> usize {
-        BITS / self.0 + 1
+        BITS.div_ceil(self.0)
     }
 
     /// The largest digit of every place but the last.
@@ -56,7 +60,7 @@ impl Window {
 
     /// All the bits that are left for the last place, and one carried over.
     const fn largest_at_the_end(self) -> usize {
-        1 << (BITS % self.0)
+        1 << (BITS - (self.places() - 1) * self.0)
     }
 }
 
@@ -84,10 +88,12 @@ impl Multiples {
 
     /// The points whose sum is the point times `scalar`.
     pub(super) fn terms(&self, scalar: &Scalar) -> impl Iterator<Item = Point> {
+        let is_negative: bool = scalar.is_high().into();
+        let scalar = if is_negative { -scalar } else { *scalar };
         let digits = digits(scalar, self.window).enumerate().filter(|(_, digit)| *digit != 0);
-        digits.map(|(place, digit)| {
+        digits.map(move |(place, digit)| {
             let multiple = place * self.window.largest() + digit.unsigned_abs() as usize;
-            self.points[multiple - 1].signed(digit < 0)
+            self.points[multiple - 1].signed((digit < 0) != is_negative)
         })
     }
 
@@ -105,18 +111,19 @@ fn multiples(point: &AffinePoint, count: usize) -> Vec<AffinePoint> {
     ProjectivePoint::batch_normalize_vartime(multiples.as_slice())
 }
 
-/// The digits of a scalar, the lowest first.
-fn digits(scalar: &Scalar, Window(width): Window) -> impl Iterator<Item = i32> {
+/// The digits of a scalar that is at most half of the group's order, the lowest first.
+fn digits(scalar: Scalar, window: Window) -> impl Iterator<Item = i32> {
     // The lowest byte first, and zeros above the highest.
-    let mut bytes = [0; BITS / 8 + size_of::<u32>()];
-    bytes[..BITS / 8].copy_from_slice(&scalar.to_bytes());
-    bytes[..BITS / 8].reverse();
+    let mut bytes = [0; BYTES + size_of::<u32>()];
+    bytes[..BYTES].copy_from_slice(&scalar.to_bytes());
+    bytes[..BYTES].reverse();
+    let (Window(width), places) = (window, window.places());
     let (mask, largest, mut carried) = ((1 << width) - 1, 1 << (width - 1), 0);
-    (0..=BITS / width).map(move |place| {
+    (0..places).map(move |place| {
         let (byte, bit) = (place * width / 8, place * width % 8);
         let here = [bytes[byte], bytes[byte + 1], bytes[byte + 2], bytes[byte + 3]];
         let digit = (u32::from_le_bytes(here) >> bit & mask).cast_signed() + carried;
-        carried = i32::from(digit > largest);
+        carried = i32::from(digit > largest && place + 1 < places);
         digit - (carried << width)
     })
 }

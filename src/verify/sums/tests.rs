@@ -63,3 +63,15 @@ fn a_list_of_one_is_its_own_sum_and_of_none_has_none() {
     assert_eq!(sums_of(&[vec![], vec![multiple(9)], vec![]]), [None, expected(&[multiple(9)]), None]);
     assert_eq!(sums_of(&[]), []);
 }
+
+#[test]
+fn a_batch_leaves_nothing_to_the_next() {
+    let mut lists = Lists::default();
+    let mut sums_of = |list: &[u64]| {
+        lists.push(list.iter().map(|of| Point::from(&multiple(*of))));
+        lists.take_sums().into_iter().map(|sum| sum.map(|sum| sum.x())).collect::<Vec<_>>()
+    };
+    assert_eq!(sums_of(&[1, 2, 4, 8, 16]), [Some(multiple(31).x())]);
+    assert_eq!(sums_of(&[5, 5]), [None]);
+    assert_eq!(sums_of(&[3, 7]), [Some(multiple(10).x())]);
+}
