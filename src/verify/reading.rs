@@ -37,7 +37,7 @@ mod tests;
 pub(super) static GENERATOR: LazyLock<Multiples> =
     LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
 
-/// Sums that are made together. More would share an inversion, and their points would be far from the processor.
+/// Signatures that are made ready together: of many, the memory that a thread keeps would be large.
 const TOGETHER: usize = 100;
 
 thread_local! {
@@ -80,13 +80,15 @@ fn prepare(readings: &mut [Reading<'_>], lists: &mut Lists) {
         let z = as_scalar(&reading.proof.digest);
         reading.signatures.iter_mut().map(move |asked| (z, asked))
     });
-    let mut all: Vec<_> = all.zip(inverses).collect();
-    for some in all.chunks_mut(TOGETHER) {
-        for ((z, asked), inverse) in &mut *some {
-            asked.factor = asked.signature.r() * *inverse;
-            lists.push(GENERATOR.terms(&(*z * *inverse)));
+    let all = all.zip(inverses).map(|((z, asked), inverse)| {
+        asked.factor = asked.signature.r() * inverse;
+        (asked, z * inverse)
+    });
+    for some in all.collect::<Vec<_>>().chunks_mut(TOGETHER) {
+        for (_, factor) in &*some {
+            lists.push(GENERATOR.terms(factor));
         }
-        some.iter_mut().zip(lists.take_sums()).for_each(|(((_, asked), _), sum)| asked.from_digest = sum);
+        some.iter_mut().zip(lists.take_sums()).for_each(|((asked, _), sum)| asked.from_digest = sum);
     }
 }
 
