@@ -20,17 +20,18 @@
 //! But a network has few signers, always the same:
 //!
 //! 1. `known` keeps a key that was recovered often enough. [`Verifier::prepare`] makes its `multiples`: a table with which
-//!    a product is the sum of some 33 points.
+//!    a product is the sum of some thirty points.
 //! 2. From then on `reading` asks the opposite question: is this signature that member's? That is the equation that
 //!    recovery solves, with the key put in. Members are asked one after the other, in the `order` that the network lists
 //!    its signatures in, as far as it has one. The proofs of many events ask at the same time, so that `sums` adds many
-//!    points at once.
+//!    points at once, four of them side by side in the processor's vectors (`field`).
 //! 3. What no member has made is left to recovery: it alone tells strangers, repeats and malformed signatures.
 
 use serde::Serialize;
 
 use crate::event::{Event, Malformed, OcrProof, Proofs, RawEvent};
 
+mod field;
 mod hash;
 mod known;
 mod multiples;

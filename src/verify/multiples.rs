@@ -1,8 +1,9 @@
 //! A point's multiples, made beforehand: a product with a scalar is then the sum of a few of them.
 //!
-//! The scalar is read as digits of a few bits each, from minus to plus half of what the bits could say. The table holds
-//! d·2^(w·i) times the point for every place i and every digit d above zero; a negative costs nothing. So a product is the
-//! sum of one point a place. A scalar above half of the group's order is taken for its negative, which is a bit shorter.
+//! An odd scalar is read as odd digits of a few bits each, below zero or above: with bits of one or minus one, there is
+//! exactly one way. The table holds d·2^(w·i) times the point for every place i and every odd digit d above zero; a negative
+//! costs nothing. So a product is the sum of exactly one point a place. An even scalar is taken for its negative, which is odd
+//! as the group's order is.
 //!
 //! # Invariants
 //!
@@ -11,20 +12,22 @@
 use std::iter;
 use std::ops::RangeInclusive;
 
+use arrayvec::ArrayVec;
 use k256::elliptic_curve::BatchNormalize;
-use k256::elliptic_curve::scalar::IsHigh;
+use k256::elliptic_curve::ff::PrimeField;
 use k256::{AffinePoint, ProjectivePoint, Scalar};
 
+use super::field::{Words, words_from};
 use super::sums::Point;
 
 #[cfg(test)]
 mod tests;
 
-/// The bits of a scalar that is at most half of the group's order.
-const BITS: usize = 255;
+/// The bits of a scalar.
+const BITS: usize = 256;
 
-/// The bytes of a scalar.
-const BYTES: usize = 32;
+/// Those of the narrowest window.
+const MOST_PLACES: usize = Window(*Window::KEYS.start()).places();
 
 /// How many bits of a scalar a digit stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,29 +48,24 @@ impl Window {
 
     /// The memory of one point's table.
     pub(super) const fn bytes(self) -> usize {
-        ((self.places() - 1) * self.largest() + self.largest_at_the_end()) * size_of::<Point>()
+        self.places() * self.digits() * size_of::<Point>()
     }
 
-    /// The digits of a scalar. The last one has room for what is carried over to it, and nothing is carried beyond.
+    /// The digits of a scalar.
     pub(super) const fn places(self) -> usize {
         BITS.div_ceil(self.0)
     }
 
-    /// The largest digit of every place but the last.
-    const fn largest(self) -> usize {
+    /// The digits above zero that a place may have.
+    const fn digits(self) -> usize {
         1 << (self.0 - 1)
-    }
-
-    /// All the bits that are left for the last place, and one carried over.
-    const fn largest_at_the_end(self) -> usize {
-        1 << (BITS - (self.places() - 1) * self.0)
     }
 }
 
 /// The multiples of one point.
 pub(super) struct Multiples {
     window: Window,
-    /// The first multiple of the first place, the second, and so on; then those of the next place.
+    /// The first place's by 1, 3, 5 and so on; then those of the next place.
     points: Vec<Point>,
 }
 
@@ -76,25 +74,27 @@ impl Multiples {
     pub(super) fn of(point: &AffinePoint, window: Window) -> Self {
         let mut points = Vec::with_capacity(window.bytes() / size_of::<Point>());
         let mut first = *point;
-        for place in 0..window.places() {
-            let is_last = place + 1 == window.places();
-            let count = if is_last { window.largest_at_the_end() } else { window.largest() };
-            let multiples = multiples(&first, count);
-            first = ProjectivePoint::from(multiples[count - 1]).double().to_affine();
-            points.extend(multiples.iter().map(Point::from));
+        for _ in 0..window.places() {
+            let (odd, next) = odd_multiples(&first, window.digits());
+            points.extend(odd.iter().map(Point::from));
+            first = next;
         }
         Self { window, points }
     }
 
-    /// The points whose sum is the point times `scalar`.
+    /// The points whose sum is the point times `scalar`, which is not zero: one a place.
     pub(super) fn terms(&self, scalar: &Scalar) -> impl Iterator<Item = Point> {
-        let is_negative: bool = scalar.is_high().into();
-        let scalar = if is_negative { -scalar } else { *scalar };
-        let digits = digits(scalar, self.window).enumerate().filter(|(_, digit)| *digit != 0);
-        digits.map(move |(place, digit)| {
-            let multiple = place * self.window.largest() + digit.unsigned_abs() as usize;
-            self.points[multiple - 1].signed((digit < 0) != is_negative)
-        })
+        debug_assert_ne!(*scalar, Scalar::ZERO, "the identity is no sum");
+        let is_negative: bool = scalar.is_even().into();
+        let odd = if is_negative { -scalar } else { *scalar };
+        let digits = digits(words_from(&odd.to_bytes()), self.window);
+        // First as they stand in the table, one right after the other: most are far from the processor, and it fetches many at
+        // the same time.
+        let terms: ArrayVec<(Point, bool), MOST_PLACES> = digits
+            .enumerate()
+            .map(|(place, (half, is_below_zero))| (self.points[place * self.window.digits() + half], is_below_zero))
+            .collect();
+        terms.into_iter().map(move |(point, is_below_zero)| point.signed(is_below_zero != is_negative))
     }
 
     /// The memory that it takes.
@@ -104,26 +104,34 @@ impl Multiples {
     }
 }
 
-/// A point times one, times two, and so on.
-fn multiples(point: &AffinePoint, count: usize) -> Vec<AffinePoint> {
-    let multiples = iter::successors(Some(ProjectivePoint::from(*point)), |multiple| Some(*multiple + point));
-    let multiples: Vec<_> = multiples.take(count).collect();
-    ProjectivePoint::batch_normalize_vartime(multiples.as_slice())
+/// A point times 1, 3, 5 and so on, and times the double of their number.
+fn odd_multiples(point: &AffinePoint, number: usize) -> (Vec<AffinePoint>, AffinePoint) {
+    let twice = ProjectivePoint::from(*point).double();
+    let multiples = iter::successors(Some(ProjectivePoint::from(*point)), |multiple| Some(*multiple + twice));
+    // The last of all is one more than the double of their number.
+    let multiples: Vec<_> = multiples.take(number + 1).collect();
+    let next = multiples[number] - point;
+    let all: Vec<_> = multiples[..number].iter().copied().chain([next]).collect();
+    let mut multiples = ProjectivePoint::batch_normalize_vartime(all.as_slice());
+    let next = multiples.pop().expect("there is one");
+    (multiples, next)
 }
 
-/// The digits of a scalar that is at most half of the group's order, the lowest first.
-fn digits(scalar: Scalar, window: Window) -> impl Iterator<Item = i32> {
-    // The lowest byte first, and zeros above the highest.
-    let mut bytes = [0; BYTES + size_of::<u32>()];
-    bytes[..BYTES].copy_from_slice(&scalar.to_bytes());
-    bytes[..BYTES].reverse();
-    let (Window(width), places) = (window, window.places());
-    let (mask, largest, mut carried) = ((1 << width) - 1, 1 << (width - 1), 0);
+/// The digits of an odd scalar, the lowest first: half of each, rounded down, without its sign, and whether it is below zero.
+///
+/// With bits of one or minus one a scalar is twice the bits that are one less all that there are. So its half with a bit above
+/// all others has those bits, and a digit is twice a few of them less all that these could be.
+fn digits(odd: Words, Window(width): Window) -> impl Iterator<Item = (usize, bool)> {
+    let places = Window(width).places();
+    // The half, and a word above for the digits that begin in the last.
+    let word = |at: usize| odd.get(at).copied().unwrap_or_default();
+    let half: [u64; 5] = std::array::from_fn(|at| word(at) >> 1 | word(at + 1) << 63);
+    let largest = (1 << (width - 1)) - 1;
     (0..places).map(move |place| {
-        let (byte, bit) = (place * width / 8, place * width % 8);
-        let here = [bytes[byte], bytes[byte + 1], bytes[byte + 2], bytes[byte + 3]];
-        let digit = (u32::from_le_bytes(here) >> bit & mask).cast_signed() + carried;
-        carried = i32::from(digit > largest && place + 1 < places);
-        digit - (carried << width)
+        let (at, shift) = (place * width / 64, place * width % 64);
+        let both = u128::from(half[at]) | u128::from(half[at + 1]) << 64;
+        let bits = (both >> shift) as usize & (2 * largest + 1);
+        let is_last = place + 1 == places;
+        if is_last || bits > largest { (bits & largest, false) } else { (largest - bits, true) }
     })
 }

@@ -5,8 +5,8 @@
 //! if (z/s)·G + (r/s)·Q is R, and that takes nothing but multiples made beforehand. What the signature says of R, its first
 //! coordinate and whether the second is odd, is held against the sum's: R itself need not be found.
 //!
-//! A signature does not name its key, so members are asked one after the other. A member costs some 32 additions, and all
-//! proofs ask at the same time: their additions share inversions ([`sums`](super::sums)).
+//! A signature does not name its key, so members are asked one after the other. A member costs some thirty additions, and all
+//! proofs ask at the same time: their additions share inversions and the processor's vectors ([`sums`](super::sums)).
 //!
 //! # Invariants
 //!
@@ -47,7 +47,7 @@ thread_local! {
 
 /// A recovery takes as long as so many additions (measured). Where no order is to be learned of many signers, it is less
 /// than asking.
-const RECOVERY: usize = 430;
+const RECOVERY: usize = 1_000;
 
 /// A proof's signatures as they are written, and what they are over.
 pub(super) struct Signatures<'a> {
@@ -142,7 +142,9 @@ struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     fn new(known: &'a Known, required: usize, proof: &'a Signatures<'a>) -> Self {
-        let signatures = proof.texts.iter().take(required).map_while(|text| Recoverable::parse(text.as_deref()?));
+        // Of nothing there is no multiple: a digest that is zero is left to recovery.
+        let texts = proof.texts.iter().take(if as_scalar(&proof.digest) == Scalar::ZERO { 0 } else { required });
+        let signatures = texts.map_while(|text| Recoverable::parse(text.as_deref()?));
         let asked = |signature| Asked { signature, factor: Scalar::ZERO, from_digest: None };
         let signatures = signatures.map(asked).collect();
         let (found, malformed) = (Vec::with_capacity(required), false);
@@ -152,7 +154,9 @@ impl<'a> Reading<'a> {
     /// The next member to ask for the next signature. A signature that no member has made is recovered.
     fn next_to_ask(&mut self, order: &Snapshot) -> Option<(usize, &'a Multiples)> {
         while !self.is_over() && self.read < self.signatures.len() {
-            while let Some(member) = order.likely(&self.found, self.considered) {
+            while self.signatures[self.read].from_digest.is_some()
+                && let Some(member) = order.likely(&self.found, self.considered)
+            {
                 self.considered += 1;
                 if !self.found.contains(&member)
                     && let Some(multiples) = self.known.multiples(member)

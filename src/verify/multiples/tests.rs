@@ -11,11 +11,12 @@ fn scalar(bytes: [u8; 32]) -> Scalar {
     Scalar::reduce(&U256::from_be_slice(&bytes))
 }
 
-/// Digits at their largest, carried over and not, and both ends of the order.
+/// Digits at their largest and smallest, and both ends of the order.
 fn edges() -> Vec<Scalar> {
     let powers = iter::successors(Some(Scalar::ONE), |power| Some(power + power)).take(256);
     let patterns = [0x00, 0x0f, 0x55, 0x7f, 0x80, 0xaa, 0xff].map(|byte| scalar([byte; 32]));
-    powers.chain(patterns).flat_map(|scalar| [scalar, scalar - Scalar::ONE, -scalar]).collect()
+    let edges = powers.chain(patterns).flat_map(|scalar| [scalar, scalar - Scalar::ONE, -scalar]);
+    edges.filter(|edge| *edge != Scalar::ZERO).collect()
 }
 
 fn product(multiples: &Multiples, scalar: &Scalar) -> ProjectivePoint {
@@ -48,12 +49,14 @@ proptest! {
     #[test]
     fn digits_say_their_scalar(bytes: [u8; 32], width in 5_usize..=12) {
         let scalar = scalar(bytes);
-        let scalar = if scalar.is_high().into() { -scalar } else { scalar };
-        let sum = digits(scalar, Window(width)).collect::<Vec<_>>().into_iter().rev().fold(Scalar::ZERO, |sum, digit| {
-            let digit_alone = Scalar::from(digit.unsigned_abs());
+        let odd = if scalar.is_odd().into() { scalar } else { scalar + Scalar::ONE };
+        let digits: Vec<_> = digits(words_from(&odd.to_bytes()), Window(width)).collect();
+        prop_assert!(digits.iter().all(|(half, _)| *half < Window(width).digits()));
+        let sum = digits.into_iter().rev().fold(Scalar::ZERO, |sum, (half, is_below_zero)| {
+            let digit = Scalar::from(2 * half as u64 + 1);
             let shifted = (0..width).fold(sum, |sum, _| sum + sum);
-            if digit < 0 { shifted - digit_alone } else { shifted + digit_alone }
+            if is_below_zero { shifted - digit } else { shifted + digit }
         });
-        prop_assert_eq!(sum, scalar);
+        prop_assert_eq!(sum, odd);
     }
 }

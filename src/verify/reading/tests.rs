@@ -11,15 +11,17 @@ fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<Recoverable> {
     Recoverable::parse(&format!("0x{}{}{v:02x}", hex::encode(r), hex::encode(s.to_bytes())))
 }
 
-/// Whether the key is found by its multiples. Of the narrowest window, which are made the fastest.
+/// Whether the key is found by its multiples. Of the narrowest window, which are made the fastest. A digest that is zero, and
+/// what has no sum, is left to recovery.
 fn asked(digest: &Hash, signature: &Recoverable, key: &AffinePoint) -> bool {
+    let recovers = || signature.recover(digest).is_some_and(|recovered| recovered.as_affine() == key);
+    if as_scalar(digest) == Scalar::ZERO {
+        return recovers();
+    }
     let multiples = Multiples::of(key, Window::fitting(1, 150_000).unwrap());
     let inverse = inverses(std::iter::once(signature))[0];
     let mut lists = Lists::default();
-    let from_digest = GENERATOR.terms(&(as_scalar(digest) * inverse)).collect::<Vec<_>>();
-    lists.push(from_digest.into_iter().chain(multiples.terms(&(signature.r() * inverse))));
-    // Where there is no sum, the signature is recovered.
-    let recovers = || signature.recover(digest).is_some_and(|recovered| recovered.as_affine() == key);
+    lists.push(GENERATOR.terms(&(as_scalar(digest) * inverse)).chain(multiples.terms(&(signature.r() * inverse))));
     lists.take_sums()[0].map_or_else(recovers, |sum| signature.names(&sum))
 }
 
