@@ -10,6 +10,8 @@
 //!   *difference* are below 2^32. A product takes at most one difference, and is reduced.
 //! * **k256 decides.** Inverses are taken by k256, and what leaves this module is a number below p.
 
+#![expect(clippy::inline_always, reason = "what a task calls has to be made for the processor's vectors")]
+
 mod vector;
 
 use k256::elliptic_curve::hazmat::FieldArithmetic;
@@ -32,6 +34,9 @@ const LIMBS: usize = 9;
 const WIDTH: u32 = 29;
 
 const LIMB: u64 = (1 << WIDTH) - 1;
+
+/// In which word each limb begins, and at which bit of it.
+const PLACES: [(usize, u32); LIMBS] = [(0, 0), (0, 29), (0, 58), (1, 23), (1, 52), (2, 17), (2, 46), (3, 11), (3, 40)];
 
 /// The columns of a product, by the places of their limbs added.
 const COLUMNS: usize = 2 * LIMBS - 1;
@@ -103,8 +108,7 @@ impl<V: Vector> Elements<V> {
             token,
             #[inline(always)]
             |at| {
-                let bit = at * WIDTH as usize;
-                let (word, shift) = (bit / 64, (bit % 64) as u32);
+                let (word, shift) = PLACES[at];
                 let low = words[word] >> shift;
                 // The last limb has no bits beyond the last word.
                 let is_whole = shift + WIDTH <= 64 || word == 3;
@@ -284,7 +288,7 @@ fn columns_of_square<V: Vector>(a: &[V; LIMBS]) -> [V; COLUMNS] {
 fn column_of_square<V: Vector, const AT: usize>(a: &[V; LIMBS], twice: &[V; LIMBS]) -> V {
     let first = AT.saturating_sub(LIMBS - 1);
     // The middle, where there is one, then the pairs beside it.
-    let mut sum = a[AT / 2].low_product(if AT % 2 == 0 { a[AT / 2] } else { twice[AT / 2 + 1] });
+    let mut sum = a[AT / 2].low_product(if AT.is_multiple_of(2) { a[AT / 2] } else { twice[AT / 2 + 1] });
     for at in first..AT / 2 {
         sum = sum + a[at].low_product(twice[AT - at]);
     }
@@ -350,13 +354,11 @@ impl Rows {
 /// The number below p of limbs that are at most 2^29.
 fn words_of(limbs: [u64; LIMBS]) -> Words {
     // In words, and what is beyond them.
-    let mut words = [0; 5];
-    for (at, limb) in limbs.into_iter().enumerate() {
-        let bit = at * WIDTH as usize;
-        let (word, shifted) = (bit / 64, u128::from(limb) << (bit % 64));
-        let sum = u128::from(words[word]) + shifted;
-        words[word] = sum as u64;
-        words[word + 1] += (sum >> 64) as u64;
+    let mut words = [0_u64; 5];
+    for (limb, (word, shift)) in limbs.into_iter().zip(PLACES) {
+        let (sum, is_carried) = words[word].overflowing_add(limb << shift);
+        words[word] = sum;
+        words[word + 1] += limb.checked_shr(64 - shift).unwrap_or_default() + u64::from(is_carried);
     }
     let [words @ .., beyond] = words;
     let (words, carried) = plus(words, beyond * BEYOND_WORDS);

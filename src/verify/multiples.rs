@@ -26,6 +26,9 @@ mod tests;
 /// The bits of a scalar.
 const BITS: usize = 256;
 
+/// The bytes of a scalar.
+const BYTES: usize = BITS / 8;
+
 /// Those of the narrowest window.
 const MOST_PLACES: usize = Window(*Window::KEYS.start()).places();
 
@@ -123,14 +126,17 @@ fn odd_multiples(point: &AffinePoint, number: usize) -> (Vec<AffinePoint>, Affin
 /// all others has those bits, and a digit is twice a few of them less all that these could be.
 fn digits(odd: Words, Window(width): Window) -> impl Iterator<Item = (usize, bool)> {
     let places = Window(width).places();
-    // The half, and a word above for the digits that begin in the last.
-    let word = |at: usize| odd.get(at).copied().unwrap_or_default();
-    let half: [u64; 5] = std::array::from_fn(|at| word(at) >> 1 | word(at + 1) << 63);
-    let largest = (1 << (width - 1)) - 1;
+    // The half, the lowest byte first, and zeros above the highest.
+    let mut bytes = [0; BYTES + size_of::<u32>()];
+    for (at, bytes) in bytes[..BYTES].chunks_exact_mut(size_of::<u64>()).enumerate() {
+        let above = odd.get(at + 1).copied().unwrap_or_default();
+        bytes.copy_from_slice(&(odd[at] >> 1 | above << 63).to_le_bytes());
+    }
+    let largest = Window(width).digits() - 1;
     (0..places).map(move |place| {
-        let (at, shift) = (place * width / 64, place * width % 64);
-        let both = u128::from(half[at]) | u128::from(half[at + 1]) << 64;
-        let bits = (both >> shift) as usize & (2 * largest + 1);
+        let (byte, bit) = (place * width / 8, place * width % 8);
+        let here = [bytes[byte], bytes[byte + 1], bytes[byte + 2], bytes[byte + 3]];
+        let bits = (u32::from_le_bytes(here) >> bit) as usize & (2 * largest + 1);
         let is_last = place + 1 == places;
         if is_last || bits > largest { (bits & largest, false) } else { (largest - bits, true) }
     })

@@ -38,7 +38,7 @@ pub(super) static GENERATOR: LazyLock<Multiples> =
     LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
 
 /// Signatures that are made ready together: of many, the memory that a thread keeps would be large.
-const TOGETHER: usize = 100;
+const TOGETHER: usize = 48;
 
 thread_local! {
     /// The memory of one batch after the other.

@@ -15,6 +15,8 @@
 //!   key can bring that about, for signatures by that key. Then no list of the batch has a sum, and the caller
 //!   does without.
 
+#![expect(clippy::inline_always, reason = "what a task calls has to be made for the processor's vectors")]
+
 use std::iter;
 
 use k256::elliptic_curve::point::AffineCoordinates;
@@ -100,6 +102,9 @@ impl Lists {
 
     /// The sum of each list; `None` where any list has no sum. No list is left.
     pub(super) fn take_sums(&mut self) -> Vec<Option<Point>> {
+        if self.number == 0 {
+            return Vec::new();
+        }
         while !self.latest.is_empty() {
             let padding = self.latest.len() - self.length;
             self.latest.extend_from_within(padding..);
@@ -111,7 +116,7 @@ impl Lists {
         let mut levels =
             iter::successors(Some(1), |distance| Some(2 * distance)).take_while(|distance| *distance < length);
         let have_sums = levels.all(|distance| vectorized(AddPairs(self, distance)));
-        let firsts = self.points.iter().step_by(length.max(1));
+        let firsts = self.points.iter().step_by(length);
         let sums = firsts.flat_map(|Points { x, y }| iter::zip(x.words(), y.words())).take(self.number);
         let sums = sums.map(|(x, y)| have_sums.then_some(Point { x, y })).collect();
         self.points.clear();

@@ -16,21 +16,23 @@ fn both_ways<T: Task<Output: PartialEq + std::fmt::Debug> + Copy>(task: T) -> T:
 }
 
 /// What k256 makes of limbs, however large they are.
-fn number(limbs: [u64; LIMBS]) -> Number {
+fn number(limbs: &[u64; LIMBS]) -> Number {
     let base = Number::from_u64(1 << WIDTH);
     limbs.iter().rev().fold(Number::ZERO, |sum, limb| (sum.mul(&base) + Number::from_u64(*limb)).normalize())
 }
 
-fn lane(rows: &[[u64; 4]; LIMBS], at: usize) -> [u64; LIMBS] {
+type Limbs = [[u64; 4]; LIMBS];
+
+fn lane(rows: &Limbs, at: usize) -> [u64; LIMBS] {
     rows.map(|row| row[at])
 }
 
 /// All that can be made of two reduced elements and a difference, in words.
 #[derive(Clone, Copy)]
 struct Everything {
-    one: [[u64; 4]; LIMBS],
-    other: [[u64; 4]; LIMBS],
-    difference: [[u64; 4]; LIMBS],
+    one: Limbs,
+    other: Limbs,
+    difference: Limbs,
 }
 
 impl Task for Everything {
@@ -62,10 +64,10 @@ impl Task for Everything {
     }
 }
 
-fn check(one: [[u64; 4]; LIMBS], other: [[u64; 4]; LIMBS], difference: [[u64; 4]; LIMBS]) {
-    let results = both_ways(Everything { one, other, difference });
+fn check(one: &Limbs, other: &Limbs, difference: &Limbs) {
+    let results = both_ways(Everything { one: *one, other: *other, difference: *difference });
     for at in 0..4 {
-        let (a, b, d) = (number(lane(&one, at)), number(lane(&other, at)), number(lane(&difference, at)));
+        let (a, b, d) = (number(&lane(one, at)), number(&lane(other, at)), number(&lane(difference, at)));
         let expected = [
             a.mul(&b),
             a.mul(&d),
@@ -86,13 +88,13 @@ fn check(one: [[u64; 4]; LIMBS], other: [[u64; 4]; LIMBS], difference: [[u64; 4]
 #[test]
 fn the_largest_limbs_do_not_overflow() {
     let largest_difference = MULTIPLE_OF_P.map(|limb| [limb + (1 << WIDTH); 4]);
-    assert!(largest_difference.iter().flatten().all(|limb| *limb <= u64::from(u32::MAX)));
+    assert!(largest_difference.iter().flatten().all(|limb| u32::try_from(*limb).is_ok()));
     assert!(MULTIPLE_OF_P.iter().all(|limb| *limb >= 2 << WIDTH), "no difference of two reduced ones is negative");
-    assert_eq!(number(MULTIPLE_OF_P), Number::ZERO);
+    assert_eq!(number(&MULTIPLE_OF_P), Number::ZERO);
     for one in [0, 1 << WIDTH] {
         for other in [0, 1 << WIDTH] {
             for difference in [largest_difference, [[0; 4]; LIMBS]] {
-                check([[one; 4]; LIMBS], [[other; 4]; LIMBS], difference);
+                check(&[[one; 4]; LIMBS], &[[other; 4]; LIMBS], &difference);
             }
         }
     }
@@ -101,12 +103,13 @@ fn the_largest_limbs_do_not_overflow() {
 proptest! {
     #[test]
     fn each_is_what_k256_says(
-        one: [[u64; 4]; LIMBS],
-        other: [[u64; 4]; LIMBS],
-        difference: [[u64; 4]; LIMBS],
+        one: Limbs,
+        other: Limbs,
+        difference: Limbs,
     ) {
-        let reduced = |rows: [[u64; 4]; LIMBS]| rows.map(|row| row.map(|limb| limb % ((1 << WIDTH) + 1)));
-        check(reduced(one), reduced(other), difference.map(|row| row.map(|limb| limb & u64::from(u32::MAX) >> 1)));
+        let below = |rows: Limbs, end: u64| rows.map(|row| row.map(|limb| limb % end));
+        let end = (1 << WIDTH) + 1;
+        check(&below(one, end), &below(other, end), &below(difference, 1 << 31));
     }
 }
 

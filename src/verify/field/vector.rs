@@ -4,6 +4,8 @@
 //! only with it can its instructions be called. All that a [`Task`] calls has to be inlined into it, or the compiler makes it
 //! for a processor without AVX2.
 
+#![expect(clippy::inline_always, reason = "what a task calls has to be made for the processor's vectors")]
+
 use std::array;
 use std::ops::{Add, BitAnd, BitOr, Shl, Shr, Sub};
 
