@@ -10,9 +10,12 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::debug;
 
 use crate::channel::ChannelError;
 use crate::channel::settings::Settings;
@@ -26,6 +29,10 @@ use crate::verify::Verifier;
 /// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long. Not
 /// too few, because their signatures are checked together.
 const SHARE: usize = 50;
+
+/// How much these threads give way to the others of the process (`nice`), which hand on what was checked: with equal rights a
+/// database's answer waits for a share to be checked before the next rows are sent.
+const NICENESS: i32 = 5;
 
 /// The machine that a channel runs on.
 #[async_trait]
@@ -70,7 +77,7 @@ impl Default for Processors {
     fn default() -> Self {
         let number = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = ThreadPoolBuilder::new().num_threads(number).thread_name(|number| format!("verify-{number}"));
-        let threads = threads.build().expect("a thread for each processor can be started");
+        let threads = threads.start_handler(|_| give_way()).build().expect("a thread for each processor can be started");
         Self { threads, finished: Notify::new() }
     }
 }
@@ -99,6 +106,13 @@ impl Processors {
     pub(crate) async fn turn(self: &Arc<Self>) {
         let finished = self.finished.notified();
         tokio::select! { () = finished => {}, () = self.run(|| ()) => {} }
+    }
+}
+
+/// Lowers the priority of this thread. Where that is not allowed it stays as it is, and nothing but time is lost.
+fn give_way() {
+    if let Err(error) = setpriority_process(Some(gettid()), NICENESS) {
+        debug!(%error, "priority of a verify thread not lowered");
     }
 }
 
