@@ -24,7 +24,7 @@
 //! 2. From then on `reading` asks the opposite question: is this signature that member's? That is the equation that
 //!    recovery solves, with the key put in. Members are asked one after the other, in the `order` that the network lists
 //!    its signatures in, as far as it has one. The proofs of many events ask at the same time, so that `sums` adds many
-//!    points at once, four of them side by side in the processor's vectors (`field`).
+//!    points at once, by AVX2 four of them side by side.
 //! 3. What no member has made is left to recovery: it alone tells strangers, repeats and malformed signatures.
 
 use serde::Serialize;

@@ -6,7 +6,7 @@
 //! coordinate and whether the second is odd, is held against the sum's: R itself need not be found.
 //!
 //! A signature does not name its key, so members are asked one after the other. A member costs some thirty additions, and all
-//! proofs ask at the same time: their additions share inversions and the processor's vectors ([`sums`](super::sums)).
+//! proofs ask at the same time: their additions share inversions and vectors ([`sums`](super::sums)).
 //!
 //! # Invariants
 //!
@@ -45,10 +45,6 @@ thread_local! {
     static LISTS: Cell<Lists> = Cell::default();
 }
 
-/// A recovery takes as long as so many additions (measured). Where no order is to be learned of many signers, it is less
-/// than asking.
-const RECOVERY: usize = 1_000;
-
 /// A proof's signatures as they are written, and what they are over.
 pub(super) struct Signatures<'a> {
     pub(super) digest: Hash,
@@ -60,13 +56,13 @@ pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) ->
     let mut readings: Vec<_> = proofs.iter().map(|proof| Reading::new(known, required, proof)).collect();
     let places = known.window().filter(|_| known.has_multiples()).map(Window::places);
     let Some(places) = places else { return readings.into_iter().map(Reading::finish).collect() };
-    let order = known.order().snapshot();
-    if order.expected() * places < RECOVERY {
-        let mut lists = LISTS.take();
+    let (order, mut lists) = (known.order().snapshot(), LISTS.take());
+    // Where no order is to be learned of many signers, a recovery is less than asking.
+    if order.expected() * places < lists.additions_of_a_recovery() {
         prepare(&mut readings, &mut lists);
         while ask(&mut readings, &order, &mut lists) {}
-        LISTS.set(lists);
     }
+    LISTS.set(lists);
     let counted: Vec<_> = readings.into_iter().map(Reading::finish).collect();
     known.order().learn(counted.iter().flatten().map(|counted| &counted.members[..]));
     counted

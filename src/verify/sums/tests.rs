@@ -10,12 +10,20 @@ fn multiple(of: u64) -> AffinePoint {
     (ProjectivePoint::GENERATOR * Scalar::from(of)).to_affine()
 }
 
+/// As this processor does it, and as every one can.
+fn both_ways() -> [Lists; 2] {
+    [Lists::default(), Lists::Single(single::Lists::default())]
+}
+
 fn sums_of(lists: &[Vec<AffinePoint>]) -> Vec<Option<(FieldBytes, bool)>> {
-    let mut all = Lists::default();
-    for list in lists {
-        all.push(list.iter().map(Point::from));
-    }
-    all.take_sums().into_iter().map(|sum| sum.map(|sum| (sum.x(), sum.y_is_odd()))).collect()
+    let [sums, others] = both_ways().map(|mut all| {
+        for list in lists {
+            all.push(list.iter().map(Point::from));
+        }
+        all.take_sums().into_iter().map(|sum| sum.map(|sum| (sum.x(), sum.y_is_odd()))).collect::<Vec<_>>()
+    });
+    assert_eq!(sums, others);
+    sums
 }
 
 fn expected(list: &[AffinePoint]) -> (FieldBytes, bool) {
@@ -43,10 +51,11 @@ proptest! {
 #[test]
 fn a_negative_is_added_as_such() {
     let (three, five) = (multiple(3), multiple(5));
-    let mut lists = Lists::default();
-    lists.push([Point::from(&five), Point::from(&three).signed(true)]);
-    let sum = lists.take_sums()[0].unwrap();
-    assert_eq!((sum.x(), sum.y_is_odd()), expected(&[multiple(2)]));
+    for mut lists in both_ways() {
+        lists.push([Point::from(&five), Point::from(&three).signed(true)]);
+        let sum = lists.take_sums()[0].unwrap();
+        assert_eq!((sum.x(), sum.y_is_odd()), expected(&[multiple(2)]));
+    }
 }
 
 /// At the first level, at another one, and beside lists that have sums.
@@ -69,12 +78,13 @@ fn a_list_of_one_is_its_own_sum() {
 
 #[test]
 fn a_batch_leaves_nothing_to_the_next() {
-    let mut lists = Lists::default();
-    let mut sums_of = |list: &[u64]| {
-        lists.push(list.iter().map(|of| Point::from(&multiple(*of))));
-        lists.take_sums().into_iter().map(|sum| sum.map(|sum| sum.x())).collect::<Vec<_>>()
-    };
-    assert_eq!(sums_of(&[1, 2, 4, 8, 16]), [Some(multiple(31).x())]);
-    assert_eq!(sums_of(&[5, 5]), [None]);
-    assert_eq!(sums_of(&[3, 7]), [Some(multiple(10).x())]);
+    for mut lists in both_ways() {
+        let mut sums_of = |list: &[u64]| {
+            lists.push(list.iter().map(|of| Point::from(&multiple(*of))));
+            lists.take_sums().into_iter().map(|sum| sum.map(|sum| sum.x())).collect::<Vec<_>>()
+        };
+        assert_eq!(sums_of(&[1, 2, 4, 8, 16]), [Some(multiple(31).x())]);
+        assert_eq!(sums_of(&[5, 5]), [None]);
+        assert_eq!(sums_of(&[3, 7]), [Some(multiple(10).x())]);
+    }
 }

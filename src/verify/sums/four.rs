@@ -1,0 +1,165 @@
+//! Four lists side by side, in the registers of a processor with AVX2.
+//!
+//! Which processor it is, is found out at run time. `fearless_simd` makes that safe: its token shows that the processor has
+//! AVX2, and only with it can the instructions be called.
+
+#![expect(clippy::inline_always, reason = "what is not inlined may be made for a processor without AVX2")]
+
+use std::{array, iter};
+
+use fearless_simd::{Avx2, prelude::*};
+
+use super::{Point, levels, pairs};
+
+mod elements;
+
+use elements::{Elements, Rows};
+
+/// Lists that are added side by side.
+const SIDE_BY_SIDE: usize = 4;
+
+/// Products that are taken side by side: one factor after the other, each product would wait for the one before.
+const CHAINS: usize = 4;
+
+/// A point of each of four lists.
+#[derive(Clone, Copy, Debug, Default)]
+struct Points {
+    x: Rows,
+    y: Rows,
+}
+
+/// Lists of points, all of one length.
+pub(in crate::verify) struct Lists {
+    avx2: Avx2,
+    length: usize,
+    number: usize,
+    /// Lists of which there are not four yet.
+    latest: Vec<Point>,
+    /// Of all four lists side by side, one four after the other.
+    points: Vec<Points>,
+    /// For the pairs of a level: the products of the differences before each.
+    products: Vec<Rows>,
+}
+
+impl Lists {
+    pub(super) fn new(avx2: Avx2) -> Self {
+        let (length, number) = (0, 0);
+        Self { avx2, length, number, latest: Vec::new(), points: Vec::new(), products: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, list: impl IntoIterator<Item = Point>) {
+        let before = self.latest.len();
+        self.latest.extend(list);
+        if self.number == 0 {
+            self.length = self.latest.len();
+        }
+        assert_eq!(self.latest.len() - before, self.length, "lists are of one length");
+        self.number += 1;
+        self.align_full();
+    }
+
+    pub(super) fn take_sums(&mut self) -> Vec<Option<Point>> {
+        if self.number == 0 {
+            return Vec::new();
+        }
+        // The last list fills up the last four.
+        while !self.latest.is_empty() {
+            let last = self.latest.len() - self.length;
+            self.latest.extend_from_within(last..);
+            self.align_full();
+        }
+        let have_sums = levels(self.length).all(|distance| {
+            self.avx2.vectorize(
+                #[inline(always)]
+                || self.add_pairs(distance),
+            )
+        });
+        let firsts = self.points.iter().step_by(self.length);
+        let sums = firsts.flat_map(|Points { x, y }| iter::zip(x.words(), y.words())).take(self.number);
+        let sums = sums.map(|(x, y)| have_sums.then_some(Point { x, y })).collect();
+        self.points.clear();
+        self.number = 0;
+        sums
+    }
+
+    /// Puts the latest four lists side by side, where there are four.
+    fn align_full(&mut self) {
+        if self.latest.len() == SIDE_BY_SIDE * self.length {
+            self.avx2.vectorize(
+                #[inline(always)]
+                || self.align(),
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn align(&mut self) {
+        let Self { avx2, length, latest, points, .. } = self;
+        let lists: [&[Point]; SIDE_BY_SIDE] = array::from_fn(|list| &latest[list * *length..][..*length]);
+        let before = points.len();
+        points.resize(before + *length, Points::default());
+        for (at, points) in points[before..].iter_mut().enumerate() {
+            let [a, b, c, d] = lists.map(|list| &list[at]);
+            Elements::of_words(*avx2, [&a.x, &b.x, &c.x, &d.x]).store(&mut points.x);
+            Elements::of_words(*avx2, [&a.y, &b.y, &c.y, &d.y]).store(&mut points.y);
+        }
+        latest.clear();
+    }
+
+    /// Adds to every other point of each list the one after it, where only those at a multiple of `distance` count. `false`
+    /// where two points have no sum.
+    #[inline(always)]
+    fn add_pairs(&mut self, distance: usize) -> bool {
+        let Self { avx2, length, points, products, .. } = self;
+        let (avx2, length) = (*avx2, *length);
+        products.resize(points.len() / length * pairs(length, distance).len(), Rows::default());
+        // The products of all differences; then their inverses, freed of one difference after the other from the end.
+        let mut product = [Elements::one(avx2); CHAINS];
+        let mut befores = products.iter_mut().enumerate();
+        for list in points.chunks_exact(length) {
+            for ((one, other), (at, before)) in pairs(length, distance).zip(&mut befores) {
+                let product = &mut product[at % CHAINS];
+                product.store(before);
+                *product = product.times(avx2, &apart(avx2, &list[one], &list[other]));
+            }
+        }
+        let Some(mut inverse) = inverses(avx2, &product) else { return false };
+        let mut befores = products.iter().enumerate().rev();
+        for list in points.chunks_exact_mut(length).rev() {
+            for ((one, other), (at, before)) in pairs(length, distance).rev().zip(&mut befores) {
+                let inverse = &mut inverse[at % CHAINS];
+                let of_pair = inverse.times(avx2, &Elements::load(avx2, before));
+                *inverse = inverse.times(avx2, &apart(avx2, &list[one], &list[other]));
+                let (ones, others) = list[one..=other].split_at_mut(1);
+                let last = others.len() - 1;
+                add(avx2, &mut ones[0], &others[last], &of_pair);
+            }
+        }
+        true
+    }
+}
+
+/// The inverse of each chain's product, by one inversion; `None` where one of them is zero.
+#[inline(always)]
+fn inverses(avx2: Avx2, [a, b, c, d]: &[Elements; CHAINS]) -> Option<[Elements; CHAINS]> {
+    let (ab, cd) = (a.times(avx2, b), c.times(avx2, d));
+    let inverse = ab.times(avx2, &cd).inverses(avx2)?;
+    let (of_ab, of_cd) = (inverse.times(avx2, &cd), inverse.times(avx2, &ab));
+    Some([of_ab.times(avx2, b), of_ab.times(avx2, a), of_cd.times(avx2, d), of_cd.times(avx2, c)])
+}
+
+/// How far the first coordinates are apart.
+#[inline(always)]
+fn apart(avx2: Avx2, one: &Points, other: &Points) -> Elements {
+    Elements::load(avx2, &other.x).less(avx2, Elements::load(avx2, &one.x))
+}
+
+/// Adds the others to the ones, where `inverse` is 1 through how far they are [`apart`].
+#[inline(always)]
+fn add(avx2: Avx2, ones: &mut Points, others: &Points, inverse: &Elements) {
+    let (x, y) = (Elements::load(avx2, &ones.x), Elements::load(avx2, &ones.y));
+    let slope = Elements::load(avx2, &others.y).less(avx2, y).times(avx2, inverse);
+    let sum = slope.square_and(avx2, &Elements::minus_both(avx2, x, Elements::load(avx2, &others.x)));
+    sum.store(&mut ones.x);
+    slope.times_and(avx2, &x.less(avx2, sum), &y.minus(avx2)).store(&mut ones.y);
+}

@@ -1,0 +1,400 @@
+//! Four elements of the curve's field side by side.
+//!
+//! An element modulo the prime p = 2^256 - 2^32 - 977 is written in nine limbs of 29 bits, the lowest first. So a product of
+//! two limbs has 58 bits, and a 64-bit number holds the sum of nine. The processor multiplies limbs of four elements by one
+//! instruction: with AVX2 a product takes a third of the time of k256's, which works on one element after the other.
+//!
+//! # Invariants
+//!
+//! * **Reduced, or a difference.** The limbs of a *reduced* element are at most 2^29; it may still be p or more. Those of a
+//!   *difference* are below 2^32. A product takes at most one difference, and is reduced.
+//! * **k256 decides.** Inverses are taken by k256, and what leaves this module is a number below p.
+
+#![expect(clippy::inline_always, reason = "what is not inlined may be made for a processor without AVX2")]
+
+use fearless_simd::{Avx2, kernel, prelude::*, u64x4};
+
+use crate::verify::field::{BEYOND_WORDS, Number, Words, number_of, words_from};
+
+#[cfg(test)]
+mod tests;
+
+const LIMBS: usize = 9;
+
+/// The bits of a limb.
+const WIDTH: u32 = 29;
+
+const LIMB: u64 = (1 << WIDTH) - 1;
+
+/// In which word each limb begins, and at which bit of it.
+const PLACES: [(usize, u32); LIMBS] = [(0, 0), (0, 29), (0, 58), (1, 23), (1, 52), (2, 17), (2, 46), (3, 11), (3, 40)];
+
+/// The columns of a product, by the places of their limbs added.
+const COLUMNS: usize = 2 * LIMBS - 1;
+
+/// 2^261 modulo p is this and 2^37, which is 2^8 in the next limb.
+const BEYOND_LIMBS: (u64, u32) = (977 << 5, 8);
+
+/// 128·p, in limbs that are larger than the sum of two reduced elements': with it no difference is negative.
+const MULTIPLE_OF_P: [u64; LIMBS] = {
+    // In limbs below 2^29 but for the last: 2^263 less 128·(2^32 + 977).
+    let low = 128 * BEYOND_WORDS;
+    let mut limbs = [LIMB; LIMBS];
+    limbs[0] = LIMB + 1 - (low & LIMB);
+    limbs[1] = LIMB - (low >> WIDTH);
+    limbs[LIMBS - 1] = (1 << 31) - 1;
+    // Each limb borrows three of the next.
+    let mut at = 0;
+    while at + 1 < LIMBS {
+        limbs[at] += 3 << WIDTH;
+        limbs[at + 1] -= 3;
+        at += 1;
+    }
+    limbs
+};
+
+/// Four elements in limbs, as they are kept in memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
+pub(super) struct Rows([[u64; 4]; LIMBS]);
+
+/// A limb of each of four elements.
+type Four = u64x4<Avx2>;
+
+/// The product of two limbs each.
+trait LowProduct {
+    fn low_product(self, other: Self) -> Self;
+}
+
+impl LowProduct for Four {
+    #[inline(always)]
+    fn low_product(self, other: Self) -> Self {
+        kernel!(
+            #[inline(always)]
+            fn low_product(avx2: Avx2, one: u64x4<Avx2>, other: u64x4<Avx2>) -> u64x4<Avx2> {
+                std::arch::x86_64::_mm256_mul_epu32(one.into(), other.into()).simd_into(avx2)
+            }
+        );
+        low_product(self.simd, self, other)
+    }
+}
+
+#[inline(always)]
+fn four(avx2: Avx2, numbers: [u64; 4]) -> Four {
+    numbers.simd_into(avx2)
+}
+
+#[inline(always)]
+fn splat(avx2: Avx2, number: u64) -> Four {
+    four(avx2, [number; 4])
+}
+
+/// Four elements in limbs.
+#[derive(Clone, Copy)]
+pub(super) struct Elements([Four; LIMBS]);
+
+impl Elements {
+    /// By limb. A loop, since what the standard library calls for each place of an array may not be inlined.
+    #[inline(always)]
+    fn by_limb(avx2: Avx2, limb: impl Fn(usize) -> Four) -> Self {
+        let mut limbs = [splat(avx2, 0); LIMBS];
+        for (at, place) in limbs.iter_mut().enumerate() {
+            *place = limb(at);
+        }
+        Self(limbs)
+    }
+
+    /// Four times one. Reduced.
+    #[inline(always)]
+    pub(super) fn one(avx2: Avx2) -> Self {
+        Self::by_limb(
+            avx2,
+            #[inline(always)]
+            |at| splat(avx2, u64::from(at == 0)),
+        )
+    }
+
+    /// Numbers of 256 bits. Reduced.
+    #[inline(always)]
+    pub(super) fn of_words(avx2: Avx2, numbers: [&Words; 4]) -> Self {
+        let limb = splat(avx2, LIMB);
+        let [a, b, c, d] = numbers;
+        let mut words = [limb; 4];
+        for (at, word) in words.iter_mut().enumerate() {
+            *word = four(avx2, [a[at], b[at], c[at], d[at]]);
+        }
+        Self::by_limb(
+            avx2,
+            #[inline(always)]
+            |at| {
+                let (word, shift) = PLACES[at];
+                let low = words[word] >> shift;
+                // The last limb has no bits beyond the last word.
+                let is_whole = shift + WIDTH <= 64 || word == 3;
+                (if is_whole { low } else { low | words[word + 1] << (64 - shift) }) & limb
+            },
+        )
+    }
+
+    #[inline(always)]
+    pub(super) fn load(avx2: Avx2, rows: &Rows) -> Self {
+        Self::by_limb(
+            avx2,
+            #[inline(always)]
+            |at| four(avx2, rows.0[at]),
+        )
+    }
+
+    #[inline(always)]
+    pub(super) fn store(self, rows: &mut Rows) {
+        for (row, limb) in rows.0.iter_mut().zip(&self.0) {
+            *row = (*limb).into();
+        }
+    }
+
+    /// This one less a reduced one. A difference.
+    #[inline(always)]
+    pub(super) fn less(self, avx2: Avx2, other: Self) -> Self {
+        Self::by_limb(
+            avx2,
+            #[inline(always)]
+            |at| self.0[at] + (splat(avx2, MULTIPLE_OF_P[at]) - other.0[at]),
+        )
+    }
+
+    /// The negative of the sum of two reduced ones. A difference.
+    #[inline(always)]
+    pub(super) fn minus_both(avx2: Avx2, one: Self, other: Self) -> Self {
+        Self::by_limb(
+            avx2,
+            #[inline(always)]
+            |at| splat(avx2, MULTIPLE_OF_P[at]) - (one.0[at] + other.0[at]),
+        )
+    }
+
+    /// The negative of a reduced one. A difference.
+    #[inline(always)]
+    pub(super) fn minus(self, avx2: Avx2) -> Self {
+        Self::by_limb(
+            avx2,
+            #[inline(always)]
+            |at| splat(avx2, MULTIPLE_OF_P[at]) - self.0[at],
+        )
+    }
+
+    #[inline(always)]
+    pub(super) fn times(&self, avx2: Avx2, other: &Self) -> Self {
+        reduced(avx2, columns(&self.0, &other.0))
+    }
+
+    /// The inverse of each, by one inversion; `None` where one of them is zero. Of reduced elements.
+    #[inline(always)]
+    pub(super) fn inverses(&self, avx2: Avx2) -> Option<Self> {
+        let one_other = self.each_lane(
+            avx2,
+            #[inline(always)]
+            |[a, b, c, d]| [b, a, d, c],
+        );
+        let pairs = self.times(avx2, &one_other);
+        let other_pair = pairs.each_lane(
+            avx2,
+            #[inline(always)]
+            |[a, b, c, d]| [c, d, a, b],
+        );
+        let mut all = Rows::default();
+        pairs.times(avx2, &other_pair).store(&mut all);
+        let inverse = Option::<Number>::from(number_of(&all.number(0)).invert_vartime())?;
+        let inverse = words_from(&inverse.normalize().to_bytes());
+        let others = one_other.times(avx2, &other_pair);
+        Some(Self::of_words(avx2, [&inverse; 4]).times(avx2, &others))
+    }
+
+    #[inline(always)]
+    fn each_lane(&self, avx2: Avx2, lanes: impl Fn([u64; 4]) -> [u64; 4]) -> Self {
+        Self::by_limb(
+            avx2,
+            #[inline(always)]
+            |at| four(avx2, lanes(self.0[at].into())),
+        )
+    }
+
+    /// The product and another difference.
+    #[inline(always)]
+    pub(super) fn times_and(&self, avx2: Avx2, other: &Self, more: &Self) -> Self {
+        reduced(avx2, with(columns(&self.0, &other.0), more))
+    }
+
+    /// The square, of a reduced one, and another difference.
+    #[inline(always)]
+    pub(super) fn square_and(&self, avx2: Avx2, more: &Self) -> Self {
+        reduced(avx2, with(columns_of_square(&self.0), more))
+    }
+}
+
+/// The columns of a product with those of an element added.
+#[inline(always)]
+fn with(mut columns: [Four; COLUMNS], more: &Elements) -> [Four; COLUMNS] {
+    for (column, limb) in columns.iter_mut().zip(&more.0) {
+        *column = *column + *limb;
+    }
+    columns
+}
+
+/// For each column the sum of the products of limbs whose places add up to its own. Written one by one: of a loop the compiler
+/// keeps the sums in memory, and it takes twice as long.
+#[inline(always)]
+fn columns(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> [Four; COLUMNS] {
+    [
+        column::<0>(a, b),
+        column::<1>(a, b),
+        column::<2>(a, b),
+        column::<3>(a, b),
+        column::<4>(a, b),
+        column::<5>(a, b),
+        column::<6>(a, b),
+        column::<7>(a, b),
+        column::<8>(a, b),
+        column::<9>(a, b),
+        column::<10>(a, b),
+        column::<11>(a, b),
+        column::<12>(a, b),
+        column::<13>(a, b),
+        column::<14>(a, b),
+        column::<15>(a, b),
+        column::<16>(a, b),
+    ]
+}
+
+#[inline(always)]
+fn column<const AT: usize>(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> Four {
+    let (first, end) = (AT.saturating_sub(LIMBS - 1), (AT + 1).min(LIMBS));
+    let mut sum = a[first].low_product(b[AT - first]);
+    for at in first + 1..end {
+        sum = sum + a[at].low_product(b[AT - at]);
+    }
+    sum
+}
+
+/// As [`columns`], of an element with itself.
+#[inline(always)]
+fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
+    let mut twice = *a;
+    for limb in &mut twice {
+        *limb = *limb + *limb;
+    }
+    [
+        column_of_square::<0>(a, &twice),
+        column_of_square::<1>(a, &twice),
+        column_of_square::<2>(a, &twice),
+        column_of_square::<3>(a, &twice),
+        column_of_square::<4>(a, &twice),
+        column_of_square::<5>(a, &twice),
+        column_of_square::<6>(a, &twice),
+        column_of_square::<7>(a, &twice),
+        column_of_square::<8>(a, &twice),
+        column_of_square::<9>(a, &twice),
+        column_of_square::<10>(a, &twice),
+        column_of_square::<11>(a, &twice),
+        column_of_square::<12>(a, &twice),
+        column_of_square::<13>(a, &twice),
+        column_of_square::<14>(a, &twice),
+        column_of_square::<15>(a, &twice),
+        column_of_square::<16>(a, &twice),
+    ]
+}
+
+#[inline(always)]
+fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -> Four {
+    let first = AT.saturating_sub(LIMBS - 1);
+    // The middle, where there is one, then the pairs beside it.
+    let mut sum = a[AT / 2].low_product(if AT.is_multiple_of(2) { a[AT / 2] } else { twice[AT / 2 + 1] });
+    for at in first..AT / 2 {
+        sum = sum + a[at].low_product(twice[AT - at]);
+    }
+    sum
+}
+
+/// The element that columns say. Their sums are below 2^63.6, the last below 2^60.4.
+#[inline(always)]
+fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
+    let limb = splat(avx2, LIMB);
+    let (factor, shift) = (splat(avx2, BEYOND_LIMBS.0), BEYOND_LIMBS.1);
+    // What is beyond the limbs, in limbs of its own. The last has up to 32 bits.
+    let mut beyond = [limb; LIMBS];
+    for at in 0..LIMBS - 1 {
+        beyond[at] = columns[at + LIMBS] & limb;
+        let carried = columns[at + LIMBS] >> WIDTH;
+        if at + 1 < LIMBS - 1 {
+            columns[at + 1 + LIMBS] = columns[at + 1 + LIMBS] + carried;
+        } else {
+            beyond[at + 1] = carried;
+        }
+    }
+    let mut limbs = [limb; LIMBS];
+    for at in 0..LIMBS {
+        limbs[at] = columns[at] + beyond[at].low_product(factor);
+        if at > 0 {
+            limbs[at] = limbs[at] + (beyond[at - 1] << shift);
+        }
+    }
+    for at in 0..LIMBS - 1 {
+        limbs[at + 1] = limbs[at + 1] + (limbs[at] >> WIDTH);
+        limbs[at] = limbs[at] & limb;
+    }
+    // And what is beyond them once more: below 2^40.
+    let more = (beyond[LIMBS - 1] << shift) + (limbs[LIMBS - 1] >> WIDTH);
+    limbs[LIMBS - 1] = limbs[LIMBS - 1] & limb;
+    let (low, high) = (more & limb, more >> WIDTH);
+    limbs[0] = limbs[0] + low.low_product(factor);
+    limbs[1] = limbs[1] + (low << shift) + high.low_product(factor);
+    limbs[2] = limbs[2] + (high << shift);
+    for at in 0..3 {
+        limbs[at + 1] = limbs[at + 1] + (limbs[at] >> WIDTH);
+        limbs[at] = limbs[at] & limb;
+    }
+    Elements(limbs)
+}
+
+impl Rows {
+    /// The four numbers below p that reduced elements are.
+    pub(super) fn words(&self) -> [Words; 4] {
+        [self.number(0), self.number(1), self.number(2), self.number(3)]
+    }
+
+    fn number(&self, lane: usize) -> Words {
+        let mut limbs = [0; LIMBS];
+        for (limb, row) in limbs.iter_mut().zip(&self.0) {
+            *limb = row[lane];
+        }
+        words_of(limbs)
+    }
+}
+
+/// The number below p of limbs that are at most 2^29.
+fn words_of(limbs: [u64; LIMBS]) -> Words {
+    // In words, and what is beyond them.
+    let mut words = [0_u64; 5];
+    for (limb, (word, shift)) in limbs.into_iter().zip(PLACES) {
+        let (sum, is_carried) = words[word].overflowing_add(limb << shift);
+        words[word] = sum;
+        words[word + 1] += limb.checked_shr(64 - shift).unwrap_or_default() + u64::from(is_carried);
+    }
+    let [words @ .., beyond] = words;
+    let (words, carried) = plus(words, beyond * BEYOND_WORDS);
+    let (words, _) = plus(words, if carried { BEYOND_WORDS } else { 0 });
+    // Below 2^256: less p where it is p or more.
+    match plus(words, BEYOND_WORDS) {
+        (less, true) => less,
+        (_, false) => words,
+    }
+}
+
+/// The sum, and whether it is 2^256 or more, which is taken off.
+fn plus(mut words: Words, number: u64) -> (Words, bool) {
+    let (mut carried, mut number) = (false, number);
+    for word in &mut words {
+        (*word, carried) = word.overflowing_add(number);
+        number = u64::from(carried);
+    }
+    (words, carried)
+}

@@ -1,0 +1,97 @@
+//! One list after the other, by k256's numbers: for a processor without AVX2.
+
+use k256::elliptic_curve::ff::Field;
+
+use super::{Point, levels, pairs};
+use crate::verify::field::{Number, number_of, words_from};
+
+/// A point in k256's numbers. The magnitude of x is 1, that of y at most 1, in k256's terms.
+#[derive(Clone, Copy, Debug)]
+struct Affine {
+    x: Number,
+    y: Number,
+}
+
+impl From<Point> for Affine {
+    fn from(point: Point) -> Self {
+        Self { x: number_of(&point.x), y: number_of(&point.y) }
+    }
+}
+
+impl From<&Affine> for Point {
+    fn from(point: &Affine) -> Self {
+        let words = |number: &Number| words_from(&number.normalize().to_bytes());
+        Self { x: words(&point.x), y: words(&point.y) }
+    }
+}
+
+impl Affine {
+    /// How far the first coordinates are apart.
+    fn apart(&self, other: &Self) -> Number {
+        other.x + self.x.negate(1)
+    }
+
+    /// The sum of two points, where `inverse` is 1 through how far they are [`apart`](Self::apart).
+    fn plus(&self, other: &Self, inverse: &Number) -> Self {
+        let slope = (other.y + self.y.negate(1)).mul(inverse);
+        let x = (slope.square() + (self.x + other.x).negate(2)).normalize_weak();
+        let y = (slope.mul(&(self.x + x.negate(1))) + self.y.negate(1)).normalize_weak();
+        Self { x, y }
+    }
+}
+
+/// Lists of points, all of one length.
+#[derive(Default)]
+pub(in crate::verify) struct Lists {
+    length: usize,
+    /// Of all lists, one after the other.
+    points: Vec<Affine>,
+    /// For the pairs of a level: the product of the differences before each.
+    products: Vec<Number>,
+}
+
+impl Lists {
+    pub(super) fn push(&mut self, list: impl IntoIterator<Item = Point>) {
+        let before = self.points.len();
+        self.points.extend(list.into_iter().map(Affine::from));
+        if before == 0 {
+            self.length = self.points.len();
+        }
+        assert_eq!(self.points.len() - before, self.length, "lists are of one length");
+    }
+
+    pub(super) fn take_sums(&mut self) -> Vec<Option<Point>> {
+        if self.points.is_empty() {
+            return Vec::new();
+        }
+        let have_sums = levels(self.length).all(|distance| self.add_pairs(distance));
+        let firsts = self.points.iter().step_by(self.length);
+        let sums = firsts.map(|first| have_sums.then(|| first.into())).collect();
+        self.points.clear();
+        sums
+    }
+
+    /// Adds to every other point of each list the one after it, where only those at a multiple of `distance` count. `false`
+    /// where two points have no sum.
+    fn add_pairs(&mut self, distance: usize) -> bool {
+        self.products.clear();
+        // The product of all differences; then its inverse, freed of one difference after the other from the end.
+        let mut product = Number::ONE;
+        for list in self.points.chunks_exact(self.length) {
+            for (one, other) in pairs(self.length, distance) {
+                self.products.push(product);
+                product = product.mul(&list[one].apart(&list[other]));
+            }
+        }
+        let Some(mut inverse) = Option::<Number>::from(product.normalize().invert_vartime()) else { return false };
+        for list in self.points.chunks_exact_mut(self.length).rev() {
+            for (one, other) in pairs(self.length, distance).rev() {
+                let before = self.products.pop().expect("there is a product for each pair");
+                let sum = list[one].plus(&list[other], &inverse.mul(&before));
+                inverse = inverse.mul(&list[one].apart(&list[other]));
+                list[one] = sum;
+            }
+        }
+        true
+    }
+}
