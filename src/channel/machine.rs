@@ -77,7 +77,8 @@ impl Default for Processors {
     fn default() -> Self {
         let number = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = ThreadPoolBuilder::new().num_threads(number).thread_name(|number| format!("verify-{number}"));
-        let threads = threads.start_handler(|_| give_way()).build().expect("a thread for each processor can be started");
+        let threads =
+            threads.start_handler(|_| give_way()).build().expect("a thread for each processor can be started");
         Self { threads, finished: Notify::new() }
     }
 }

@@ -1,7 +1,5 @@
 //! One list after the other, by k256's numbers: for a processor without AVX2.
 
-use k256::elliptic_curve::ff::Field;
-
 use super::{Point, levels, pairs};
 use crate::verify::field::{Number, number_of, words_from};
 

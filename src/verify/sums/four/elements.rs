@@ -146,7 +146,7 @@ impl Elements {
     }
 
     #[inline(always)]
-    pub(super) fn store(self, rows: &mut Rows) {
+    pub(super) fn store(&self, rows: &mut Rows) {
         for (row, limb) in rows.0.iter_mut().zip(&self.0) {
             *row = (*limb).into();
         }
@@ -235,7 +235,7 @@ impl Elements {
 #[inline(always)]
 fn with(mut columns: [Four; COLUMNS], more: &Elements) -> [Four; COLUMNS] {
     for (column, limb) in columns.iter_mut().zip(&more.0) {
-        *column = *column + *limb;
+        *column += *limb;
     }
     columns
 }
@@ -270,7 +270,7 @@ fn column<const AT: usize>(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> Four {
     let (first, end) = (AT.saturating_sub(LIMBS - 1), (AT + 1).min(LIMBS));
     let mut sum = a[first].low_product(b[AT - first]);
     for at in first + 1..end {
-        sum = sum + a[at].low_product(b[AT - at]);
+        sum += a[at].low_product(b[AT - at]);
     }
     sum
 }
@@ -280,7 +280,7 @@ fn column<const AT: usize>(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> Four {
 fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
     let mut twice = *a;
     for limb in &mut twice {
-        *limb = *limb + *limb;
+        *limb += *limb;
     }
     [
         column_of_square::<0>(a, &twice),
@@ -309,7 +309,7 @@ fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -
     // The middle, where there is one, then the pairs beside it.
     let mut sum = a[AT / 2].low_product(if AT.is_multiple_of(2) { a[AT / 2] } else { twice[AT / 2 + 1] });
     for at in first..AT / 2 {
-        sum = sum + a[at].low_product(twice[AT - at]);
+        sum += a[at].low_product(twice[AT - at]);
     }
     sum
 }
@@ -325,7 +325,7 @@ fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
         beyond[at] = columns[at + LIMBS] & limb;
         let carried = columns[at + LIMBS] >> WIDTH;
         if at + 1 < LIMBS - 1 {
-            columns[at + 1 + LIMBS] = columns[at + 1 + LIMBS] + carried;
+            columns[at + 1 + LIMBS] += carried;
         } else {
             beyond[at + 1] = carried;
         }
@@ -334,23 +334,23 @@ fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
     for at in 0..LIMBS {
         limbs[at] = columns[at] + beyond[at].low_product(factor);
         if at > 0 {
-            limbs[at] = limbs[at] + (beyond[at - 1] << shift);
+            limbs[at] += beyond[at - 1] << shift;
         }
     }
     for at in 0..LIMBS - 1 {
-        limbs[at + 1] = limbs[at + 1] + (limbs[at] >> WIDTH);
-        limbs[at] = limbs[at] & limb;
+        limbs[at + 1] += limbs[at] >> WIDTH;
+        limbs[at] &= limb;
     }
     // And what is beyond them once more: below 2^40.
     let more = (beyond[LIMBS - 1] << shift) + (limbs[LIMBS - 1] >> WIDTH);
-    limbs[LIMBS - 1] = limbs[LIMBS - 1] & limb;
+    limbs[LIMBS - 1] &= limb;
     let (low, high) = (more & limb, more >> WIDTH);
-    limbs[0] = limbs[0] + low.low_product(factor);
-    limbs[1] = limbs[1] + (low << shift) + high.low_product(factor);
-    limbs[2] = limbs[2] + (high << shift);
+    limbs[0] += low.low_product(factor);
+    limbs[1] += (low << shift) + high.low_product(factor);
+    limbs[2] += high << shift;
     for at in 0..3 {
-        limbs[at + 1] = limbs[at + 1] + (limbs[at] >> WIDTH);
-        limbs[at] = limbs[at] & limb;
+        limbs[at + 1] += limbs[at] >> WIDTH;
+        limbs[at] &= limb;
     }
     Elements(limbs)
 }

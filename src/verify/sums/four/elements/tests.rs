@@ -15,7 +15,7 @@ fn with_avx2(check: impl FnOnce(Avx2)) {
     }
 }
 
-fn rows(elements: Elements) -> Rows {
+fn rows(elements: &Elements) -> Rows {
     let mut rows = Rows::default();
     elements.store(&mut rows);
     rows
@@ -48,7 +48,7 @@ fn check(one: &Limbs, other: &Limbs, difference: &Limbs) {
             Elements::minus_both(avx2, a, b).times(avx2, &unit),
             a.minus(avx2).times(avx2, &unit),
         ];
-        let results = results.map(rows);
+        let results = results.each_ref().map(rows);
         assert!(results.iter().flat_map(|rows| rows.0.as_flattened()).all(|limb| *limb <= 1 << WIDTH), "{results:?}");
         for at in 0..4 {
             let [a, b, d] = [one, other, difference].map(|limbs| number(&lane(limbs, at)));
@@ -102,7 +102,7 @@ fn what_leaves_is_below_the_prime() {
     let [less, same, more] = [P[0] - 1, P[0], P[0] + 1].map(|lowest| [lowest, P[1], P[2], P[3]]);
     let distinct = [1, 2, 3, 4].map(|lane| [lane, 5 * lane, 6 * lane, lane << 60]);
     with_avx2(|avx2| {
-        let to_limbs_and_back = |words: [Words; 4]| rows(Elements::of_words(avx2, words.each_ref())).words();
+        let to_limbs_and_back = |words: [Words; 4]| rows(&Elements::of_words(avx2, words.each_ref())).words();
         let largest = [BEYOND_WORDS - 1, 0, 0, 0];
         assert_eq!(to_limbs_and_back([less, same, more, [u64::MAX; 4]]), [less, [0; 4], [1, 0, 0, 0], largest]);
         assert_eq!(to_limbs_and_back(distinct), distinct);
@@ -134,7 +134,7 @@ fn an_inverse_is_k256s_and_there_is_none_beside_a_zero() {
     });
     with_avx2(|avx2| {
         let inverses = |words: [Words; 4]| Elements::of_words(avx2, words.each_ref()).inverses(avx2);
-        assert_eq!(inverses(numbers).map(|inverses| rows(inverses).words()), Some(expected));
+        assert_eq!(inverses(numbers).map(|inverses| rows(&inverses).words()), Some(expected));
         for zero in [[0; 4], P] {
             for at in 0..4 {
                 let mut numbers = numbers;
