@@ -111,11 +111,10 @@ impl Multiples {
 fn odd_multiples(point: &AffinePoint, number: usize) -> (Vec<AffinePoint>, AffinePoint) {
     let twice = ProjectivePoint::from(*point).double();
     let multiples = iter::successors(Some(ProjectivePoint::from(*point)), |multiple| Some(*multiple + twice));
-    // The last of all is one more than the double of their number.
-    let multiples: Vec<_> = multiples.take(number + 1).collect();
-    let next = multiples[number] - point;
-    let all: Vec<_> = multiples[..number].iter().copied().chain([next]).collect();
-    let mut multiples = ProjectivePoint::batch_normalize_vartime(all.as_slice());
+    let mut multiples: Vec<_> = multiples.take(number + 1).collect();
+    // The last of all is by one more than the double of their number.
+    multiples[number] -= point;
+    let mut multiples = ProjectivePoint::batch_normalize_vartime(multiples.as_slice());
     let next = multiples.pop().expect("there is one");
     (multiples, next)
 }

@@ -3,7 +3,7 @@
 use super::{Point, levels, pairs};
 use crate::verify::field::{Number, number_of, words_from};
 
-/// A point in k256's numbers. The magnitude of x is 1, that of y at most 1, in k256's terms.
+/// A point in k256's numbers, both of magnitude 1 in its terms.
 #[derive(Clone, Copy, Debug)]
 struct Affine {
     x: Number,

@@ -61,22 +61,16 @@ pub(super) struct Rows([[u64; 4]; LIMBS]);
 /// A limb of each of four elements.
 type Four = u64x4<Avx2>;
 
-/// The product of two limbs each.
-trait LowProduct {
-    fn low_product(self, other: Self) -> Self;
-}
-
-impl LowProduct for Four {
-    #[inline(always)]
-    fn low_product(self, other: Self) -> Self {
-        kernel!(
-            #[inline(always)]
-            fn low_product(avx2: Avx2, one: u64x4<Avx2>, other: u64x4<Avx2>) -> u64x4<Avx2> {
-                std::arch::x86_64::_mm256_mul_epu32(one.into(), other.into()).simd_into(avx2)
-            }
-        );
-        low_product(self.simd, self, other)
-    }
+/// The products of limbs, which are below 2^32.
+#[inline(always)]
+fn product(one: Four, other: Four) -> Four {
+    kernel!(
+        #[inline(always)]
+        fn product(avx2: Avx2, one: u64x4<Avx2>, other: u64x4<Avx2>) -> u64x4<Avx2> {
+            std::arch::x86_64::_mm256_mul_epu32(one.into(), other.into()).simd_into(avx2)
+        }
+    );
+    product(one.simd, one, other)
 }
 
 #[inline(always)]
@@ -268,9 +262,9 @@ fn columns(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> [Four; COLUMNS] {
 #[inline(always)]
 fn column<const AT: usize>(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> Four {
     let (first, end) = (AT.saturating_sub(LIMBS - 1), (AT + 1).min(LIMBS));
-    let mut sum = a[first].low_product(b[AT - first]);
+    let mut sum = product(a[first], b[AT - first]);
     for at in first + 1..end {
-        sum += a[at].low_product(b[AT - at]);
+        sum += product(a[at], b[AT - at]);
     }
     sum
 }
@@ -307,9 +301,9 @@ fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
 fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -> Four {
     let first = AT.saturating_sub(LIMBS - 1);
     // The middle, where there is one, then the pairs beside it.
-    let mut sum = a[AT / 2].low_product(if AT.is_multiple_of(2) { a[AT / 2] } else { twice[AT / 2 + 1] });
+    let mut sum = product(a[AT / 2], if AT.is_multiple_of(2) { a[AT / 2] } else { twice[AT / 2 + 1] });
     for at in first..AT / 2 {
-        sum += a[at].low_product(twice[AT - at]);
+        sum += product(a[at], twice[AT - at]);
     }
     sum
 }
@@ -332,7 +326,7 @@ fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
     }
     let mut limbs = [limb; LIMBS];
     for at in 0..LIMBS {
-        limbs[at] = columns[at] + beyond[at].low_product(factor);
+        limbs[at] = columns[at] + product(beyond[at], factor);
         if at > 0 {
             limbs[at] += beyond[at - 1] << shift;
         }
@@ -345,8 +339,8 @@ fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
     let more = (beyond[LIMBS - 1] << shift) + (limbs[LIMBS - 1] >> WIDTH);
     limbs[LIMBS - 1] &= limb;
     let (low, high) = (more & limb, more >> WIDTH);
-    limbs[0] += low.low_product(factor);
-    limbs[1] += (low << shift) + high.low_product(factor);
+    limbs[0] += product(low, factor);
+    limbs[1] += (low << shift) + product(high, factor);
     limbs[2] += high << shift;
     for at in 0..3 {
         limbs[at + 1] += limbs[at] >> WIDTH;
