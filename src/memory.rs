@@ -1,4 +1,4 @@
-//! The memory that pages, events in hand and queues take, of all channels together.
+//! The memory that pages, events in hand and what waits for sinks take, of all channels together.
 //!
 //! Counted are the bodies of the service's answers, the lines of records, and the copies of events that are set aside or
 //! quarantined. Each byte counts twice, and what is counted gives them back when it is dropped.
@@ -242,6 +242,12 @@ impl ChannelMemory {
         let floor = (bounds.floor / 2).saturating_sub(held.floor);
         let free = bounds.common.saturating_sub(bounds.used).min(bounds.share.saturating_sub(held.common));
         floor.saturating_add(if bounds.awaited { 0 } else { free }) / COPIES / 2
+    }
+
+    /// Whether half of what the channel may hold is free, and half of what is common.
+    pub fn is_half_free(&self) -> bool {
+        let (bounds, held) = (lock(&self.all.bounds), lock(&self.held));
+        held.common <= bounds.share / 2 && bounds.used <= bounds.common / 2
     }
 
     /// The longest body that there can be memory for.

@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::api::Page;
 use crate::channel::controls::{Handle, Owned, Pauses};
-use crate::channel::deliver::batch::Work;
+use crate::channel::deliver::upcoming::Waiting;
 use crate::channel::hour::Hour;
 use crate::channel::late::deliveries::LateDeliveries;
 use crate::channel::newest::Newest;
@@ -64,7 +63,7 @@ pub(super) struct LaneBoard {
     pub(super) status: LaneStatus,
     /// The time of the event that is being offered.
     offers: Option<Timestamp>,
-    queue: Option<mpsc::WeakSender<Work>>,
+    waiting: Option<Waiting>,
     pace: Pace,
 }
 
@@ -267,7 +266,7 @@ impl Board {
             owed: ledger.owed(sink).count(),
             lag_events,
             oldest_undelivered_seconds: lag_events.map(|lag| if lag == 0 { 0 } else { age }),
-            queued_batches: lane.map_or(0, LaneBoard::queued),
+            queued_batches: lane.and_then(|lane| lane.waiting.as_ref()).map_or(0, Waiting::batches),
             events_per_second,
             seconds_left: events_per_second.and_then(|per_second| seconds_left(lag_events?, per_second)),
             state,
@@ -285,13 +284,13 @@ impl Board {
     }
 
     /// A lane begins.
-    pub(super) fn lane_begins(&mut self, sink: &Arc<str>, through: Option<Offset>, queue: mpsc::WeakSender<Work>) {
+    pub(super) fn lane_begins(&mut self, sink: &Arc<str>, through: Option<Offset>, waiting: Waiting) {
         let status = LaneStatus { cursor: through, ..LaneStatus::default() };
         let mut pace = Pace::default();
         if let Some(through) = through {
             pace.note(through, Instant::now());
         }
-        self.lanes.insert(sink.clone(), LaneBoard { status, queue: Some(queue), pace, ..LaneBoard::default() });
+        self.lanes.insert(sink.clone(), LaneBoard { status, waiting: Some(waiting), pace, ..LaneBoard::default() });
     }
 
     /// A lane offers an event of that time, in Unix seconds, to its sink.
@@ -372,13 +371,5 @@ impl Drop for RunOnBoard<'_> {
         board.unanswered = None;
         board.status.newest_below = None;
         board.status.polls_in_vain = 0;
-    }
-}
-
-impl LaneBoard {
-    /// Batches in its queue.
-    fn queued(&self) -> usize {
-        let queue = self.queue.as_ref().and_then(mpsc::WeakSender::upgrade);
-        queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
     }
 }

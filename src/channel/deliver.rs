@@ -4,3 +4,4 @@ pub(super) mod batch;
 pub(super) mod hub;
 pub(super) mod lane;
 pub(super) mod lanes;
+pub(super) mod upcoming;

@@ -8,7 +8,7 @@ use strum::{EnumString, IntoStaticStr, VariantNames};
 use crate::channel::read::source::Source;
 use crate::channel::verify::expect::Expect;
 use crate::event::Offset;
-use crate::record::{ChannelRef, Filter, Shape};
+use crate::record::{ChannelRef, Filter, Record, Shape};
 use crate::retry::RetryPolicy;
 use crate::sink::Sink;
 use crate::verify::Verifier;
@@ -99,6 +99,11 @@ impl Outlet {
     /// A sink that is given every event as a record; no event is given up.
     pub fn new(name: &str, sink: Arc<dyn Sink>, retry: RetryPolicy) -> Self {
         Self { name: name.into(), sink, shape: Shape::default(), filter: None, retry, gives_up_after: None }
+    }
+
+    /// Whether the sink is given an event.
+    pub(super) fn takes(&self, record: &Record) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.takes(record.facts()))
     }
 }
 

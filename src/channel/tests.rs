@@ -1,5 +1,6 @@
 //! What a channel's board shows over virtual time, and how far a channel reads ahead.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::api::{ApiError, Page};
+use crate::channel::deliver::upcoming::MAX_JOINED;
 use crate::channel::machine::{Machine, ThisMachine};
 use crate::channel::read::source::Source;
 use crate::channel::verify::Checked;
@@ -85,6 +87,22 @@ impl Sink for Receives {
     }
 }
 
+/// A sink that is at work for a minute each time.
+#[derive(Debug, Default)]
+struct SlowSink {
+    /// How many events it was offered, each time.
+    offered: Mutex<Vec<usize>>,
+}
+
+#[async_trait]
+impl Sink for SlowSink {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        self.offered.lock().unwrap().push(delivery.messages.len());
+        sleep(Duration::from_secs(60)).await;
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 struct OpenGate;
 
@@ -132,7 +150,7 @@ impl Machine for TestMachine {
 fn channel(events: i64, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
     let handle = Arc::<Handle>::default();
     let source = TestSource { events, handle: handle.clone(), read_through: AtomicI64::default() };
-    (channel_from(&Arc::new(source), receives), handle)
+    (channel_from(&Arc::new(source), Arc::new(receives)), handle)
 }
 
 fn settings() -> Settings {
@@ -154,13 +172,13 @@ fn settings() -> Settings {
     }
 }
 
-fn channel_from(source: &Arc<TestSource>, receives: Receives) -> Arc<Channel> {
+fn channel_from(source: &Arc<TestSource>, sink: Arc<dyn Sink>) -> Arc<Channel> {
     let machine = Arc::new(TestMachine { began: Instant::now() });
     let handle = source.handle.clone();
     let plan = Plan {
         settings: Arc::new(settings()),
         source: source.clone(),
-        outlets: vec![Outlet::new("sink", Arc::new(receives), RETRY)],
+        outlets: vec![Outlet::new("sink", sink, RETRY)],
     };
     let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(OpenGate)));
     let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
@@ -197,12 +215,23 @@ async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToke
 async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
     let handle = Arc::<Handle>::default();
     let source = Arc::new(TestSource { events: 1000, handle, read_through: AtomicI64::default() });
-    let channel = channel_from(&source, Receives::Nothing);
+    let channel = channel_from(&source, Arc::new(Receives::Nothing));
     run_for(&channel, Duration::from_secs(600), &CancellationToken::new()).await;
-    // A page brings ten events and, after the first page, one that is known already. One page is at the sink, others are in
-    // its queue, one waits for the queue, and two are read ahead.
-    let pages = 1 + i64::try_from(QUEUE_BATCHES).unwrap() + 1 + 2;
+    // A page brings ten events and, after the first page, one that is known already. One page is at the sink, others are
+    // ready or in its queue, one waits for the queue, and two are read ahead.
+    let pages = 1 + i64::try_from(MAX_JOINED + QUEUE_BATCHES).unwrap() + 1 + 2;
     assert_eq!(source.read_through.load(Relaxed), 10 + 9 * (pages - 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_the_sink_is_at_work_is_offered_together_next() {
+    let source = TestSource { events: 1000, handle: Arc::default(), read_through: AtomicI64::default() };
+    let sink = Arc::new(SlowSink::default());
+    let channel = channel_from(&Arc::new(source), sink.clone());
+    run_for(&channel, Duration::from_secs(200), &CancellationToken::new()).await;
+    // The first page brings ten events, and each that follows nine.
+    let joined = 9 * MAX_JOINED;
+    assert_eq!(*sink.offered.lock().unwrap(), [10, joined, joined, joined]);
 }
 
 #[tokio::test]

@@ -40,6 +40,26 @@ fn a_channel_holds_its_share_of_the_common_memory_or_one_body() {
     assert!(small.grow(90));
 }
 
+#[test]
+fn half_is_free_until_a_channel_holds_half_of_its_share_or_all_hold_half_of_what_is_common() {
+    let memory = Arc::<Memory>::default();
+    // Counted twice: floors of 25 bytes and, of 200 that are common, 50 for each channel.
+    memory.share_among(800, 8);
+    let channels = [(); 8].map(|()| ChannelMemory::of(&memory));
+    let holds = |channel: &Arc<ChannelMemory>, bytes| {
+        let mut body = channel.free();
+        assert!(body.grow(bytes));
+        body
+    };
+    let _little = holds(&channels[0], 25 + 20);
+    assert!(channels[0].is_half_free());
+    let _more = holds(&channels[0], 10);
+    assert!(!channels[0].is_half_free());
+    assert!(channels[1].is_half_free());
+    let _others: Vec<_> = channels[2..].iter().map(|channel| holds(channel, 25 + 20)).collect();
+    assert!(!channels[1].is_half_free(), "it holds nothing, and the others hold too much");
+}
+
 #[tokio::test]
 async fn channels_that_wait_are_given_memory_first_and_in_order() {
     let memory = Arc::<Memory>::default();

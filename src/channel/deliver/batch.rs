@@ -110,11 +110,6 @@ impl Batch {
         &part.unwrap_or(&self.parts[self.parts.len() - 1]).1
     }
 
-    /// How many events it holds.
-    pub(crate) fn len(&self) -> usize {
-        self.records.len() + self.pending.len() + self.rejected.len()
-    }
-
     /// The bytes of its events that are set aside or quarantined.
     pub(crate) fn kept_bytes(&self) -> usize {
         let pending = self.pending.iter().map(|pending| &pending.json);

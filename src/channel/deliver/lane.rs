@@ -18,19 +18,17 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::sync::mpsc::error::TryRecvError;
-use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::channel::ChannelError;
 use crate::channel::context::RunContext;
-use crate::channel::deliver::batch::{Batch, LateRecord, Work};
-use crate::channel::deliver::hub::LaneInput;
+use crate::channel::deliver::batch::Batch;
+use crate::channel::deliver::upcoming::{Next, Prepared, Upcoming};
 use crate::channel::settings::Outlet;
 use crate::event::Offset;
 use crate::ledger::Cursor;
-use crate::record::{Message, Record};
+use crate::record::Message;
 use crate::retry::Retry;
 use crate::sink::{Delivery, LaneRef, Recorded, SinkError, Undelivered};
 use crate::telemetry::Chain;
@@ -43,20 +41,10 @@ mod refusal;
 
 use refusal::GiveUpTimer;
 
-/// The most events that a lane joins into one batch: its filter may leave few of many to offer.
-const MAX_GATHERED: usize = 4_000;
-
-/// Messages that are made without a pause.
-const AT_ONCE: usize = 64;
-
-/// No batch is joined to one that has so many bytes to set aside and to quarantine, which are recorded in one commit.
-const MAX_KEPT_BYTES: usize = 4 << 20;
-
 pub(crate) struct Lane {
     shared: Arc<RunContext>,
     identity: LaneRef,
     outlet: Outlet,
-    input: LaneInput,
     /// The recorded cursor.
     through: Option<Offset>,
     retry: Retry,
@@ -73,85 +61,46 @@ pub(crate) struct Lane {
 type Halt = Option<ChannelError>;
 
 impl Lane {
-    pub(crate) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> Self {
+    /// The lane of an outlet from its cursor on, and what comes next on it.
+    pub(crate) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> (Self, Upcoming) {
         let (input, queue) = shared.hub.add(&outlet.name, through);
-        shared.channel.handle.board().lane_begins(&outlet.name, through, queue);
         shared.channel.metrics.lane_begins(&outlet.name);
-        Self {
+        let upcoming = Upcoming::new(input, outlet.clone(), shared.channel.handle.memory.clone(), through);
+        shared.channel.handle.board().lane_begins(&outlet.name, through, upcoming.waiting(queue));
+        let lane = Self {
             identity: LaneRef { channel: shared.channel.identity.clone(), sink: outlet.name.clone() },
             retry: shared.channel.parts.machine.retry(outlet.retry),
             give_up: GiveUpTimer::new(outlet.gives_up_after),
             shared,
             outlet,
-            input,
             through,
             held: BTreeSet::new(),
             trace: None,
             delivery: Part::default(),
-        }
+        };
+        (lane, upcoming)
     }
 
     /// Delivers until the feed ends or `stop` fires.
-    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ChannelError> {
-        self.work(&stop).await.or_else(|halt| halt.map_or(Ok(()), Err))
+    pub(crate) async fn run(mut self, upcoming: Upcoming, stop: CancellationToken) -> Result<(), ChannelError> {
+        self.work(upcoming, &stop).await.or_else(|halt| halt.map_or(Ok(()), Err))
     }
 
-    async fn work(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+    async fn work(&mut self, mut upcoming: Upcoming, stop: &CancellationToken) -> Result<(), Halt> {
         self.resume(stop).await?;
         loop {
             let next = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Err(None),
-                next = self.input.next() => next,
+                next = upcoming.next() => next,
             };
             match next {
-                Some(Work::Batch(batch)) => {
-                    let (batch, late) = self.gather(batch, stop).await?;
-                    self.batch(&batch, stop).await?;
-                    if let Some(late) = late {
-                        self.late(&late, stop).await?;
-                    }
-                }
-                Some(Work::Late(late)) => self.late(&late, stop).await?,
-                Some(Work::CatchUp) => self.catch_up(stop).await?,
+                Some(Next::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await?,
+                Some(Next::Late(late)) => upcoming.during(self.late(&late, stop)).await?,
+                Some(Next::CatchUp) => self.catch_up(stop).await?,
                 None => return Ok(()),
             }
         }
-    }
-
-    /// Joins further batches to one that offers less than the sink takes at once, so that they share one commit: those that
-    /// came while the sink was at work, and those that come within the sink's linger. A late event ends them, and comes after
-    /// them. Where `stop` fires, nothing of them has begun.
-    async fn gather(
-        &mut self,
-        mut batch: Arc<Batch>,
-        stop: &CancellationToken,
-    ) -> Result<(Arc<Batch>, Option<LateRecord>), Halt> {
-        let linger = self.outlet.sink.linger();
-        let until = Instant::now() + linger;
-        let mut offered = self.fresh(&batch).count();
-        let has_room = |batch: &Batch| batch.len() < MAX_GATHERED && batch.kept_bytes() < MAX_KEPT_BYTES;
-        while offered < self.outlet.sink.at_once() && has_room(&batch) {
-            let next = match self.input.try_recv() {
-                // A batch waits for more only where it has events to offer.
-                Err(TryRecvError::Empty) if offered > 0 && !linger.is_zero() => tokio::select! {
-                    biased;
-                    () = stop.cancelled() => return Err(None),
-                    next = self.input.recv() => next,
-                    () = sleep_until(until) => break,
-                },
-                next => next.ok(),
-            };
-            match next {
-                Some(Work::Batch(next)) => {
-                    offered += self.fresh(&next).count();
-                    Arc::make_mut(&mut batch).join(&next);
-                }
-                Some(Work::Late(late)) => return Ok((batch, Some(late))),
-                Some(Work::CatchUp) | None => break,
-            }
-        }
-        Ok((batch, None))
     }
 
     /// Asks the sink what it holds beyond the recorded cursor.
@@ -175,8 +124,10 @@ impl Lane {
     }
 
     /// Delivers and records a batch.
-    async fn batch(&mut self, batch: &Batch, stop: &CancellationToken) -> Result<(), Halt> {
-        let mut waiting = self.shaped(batch).await;
+    async fn batch(&mut self, prepared: Prepared, stop: &CancellationToken) -> Result<(), Halt> {
+        let Prepared { batch, messages: mut waiting, .. } = prepared;
+        let batch = &*batch;
+        waiting.retain(|message| !self.has_passed(message.offset()));
         self.delivery = waiting.first().map(|first| self.begin_delivery(batch, first.offset())).unwrap_or_default();
         while !waiting.is_empty() {
             self.paced(stop).await?;
@@ -215,19 +166,6 @@ impl Lane {
         self.accepted();
         self.delivery = Part::default();
         Ok(self.record(batch, batch.through, None).await?)
-    }
-
-    /// The messages for the fresh records of a batch. To make thousands of them may take a while: others have their turn.
-    async fn shaped(&self, batch: &Batch) -> Vec<Message> {
-        let fresh: Vec<_> = self.fresh(batch).collect();
-        let mut messages = Vec::with_capacity(fresh.len());
-        for record in fresh {
-            if messages.len() % AT_ONCE == AT_ONCE - 1 {
-                tokio::task::yield_now().await;
-            }
-            messages.push(Message::new(record, &self.outlet.shape));
-        }
-        messages
     }
 
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
@@ -285,15 +223,6 @@ impl Lane {
             debug!(%channel, %sink, trace_id = %other.id(), %joined_to, "batch offered with another");
         }
         delivery
-    }
-
-    /// The records of a batch that the sink does not have yet and its filter takes.
-    fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = &'a Arc<Record>> {
-        batch.records.iter().filter(|record| !self.has_passed(record.offset) && self.takes(record))
-    }
-
-    fn takes(&self, record: &Record) -> bool {
-        self.outlet.filter.as_ref().is_none_or(|filter| filter.takes(record.facts()))
     }
 
     fn has_passed(&self, offset: Offset) -> bool {

@@ -36,8 +36,8 @@ impl Lanes {
     pub(crate) fn begin(shared: Arc<RunContext>, plan: Plan, positions: Vec<Cursor>, stop: CancellationToken) -> Self {
         let mut lanes = Self { shared, tasks: Tasks::new(stop.clone()), plan, stop };
         for (outlet, position) in lanes.plan.outlets.clone().into_iter().zip(positions) {
-            let lane = Lane::new(lanes.shared.clone(), outlet.clone(), position);
-            lanes.tasks.spawn(outlet, lanes.plan.settings.grace, |leave| lane.run(leave));
+            let (lane, upcoming) = Lane::new(lanes.shared.clone(), outlet.clone(), position);
+            lanes.tasks.spawn(outlet, lanes.plan.settings.grace, |leave| lane.run(upcoming, leave));
         }
         lanes
     }
@@ -66,7 +66,8 @@ impl Lanes {
             let Some(position) = leave.run_until_cancelled(position).await.transpose()? else { return Ok(()) };
             // Late events that were proved while there was no lane went to other lanes only.
             shared.ask_for_owed(&outlet.name);
-            Lane::new(shared, outlet, position).run(leave).await
+            let (lane, upcoming) = Lane::new(shared, outlet, position);
+            lane.run(upcoming, leave).await
         });
     }
 

@@ -1,6 +1,6 @@
 //! What the model says: of each event what may become of it, and of each run what must be left behind.
 
-use crate::channel::QUEUE_BATCHES;
+use crate::channel::deliver::upcoming::MAX_JOINED;
 use crate::event::Offset;
 use crate::ledger::Ledger;
 use crate::ledger::tests::memory::Disk;
@@ -135,11 +135,11 @@ impl World {
         Ok(())
     }
 
-    /// The most that one offer can hold: a page and those that wait behind it and, below the first page of a channel, what
-    /// a page leaves out.
+    /// The most that one offer can hold: the pages that are joined and, below the first page of a channel, what a page leaves
+    /// out.
     fn most_in_hand(&self, through: Option<Offset>) -> usize {
         let (_, page) = self.history.limits();
-        let pages = (1 + QUEUE_BATCHES) * page;
+        let pages = MAX_JOINED * page;
         if through.is_none() { pages + page - 1 } else { pages }
     }
 

@@ -13,7 +13,7 @@
 //! * **No rejected event is dropped for want of room.** While the quarantine is full, no range with a rejected event is
 //!   handed on: it is read again when there is room. What is in hand already still goes in, so the quarantine may exceed its
 //!   bounds by a few pages.
-//! * **What waits for long holds no memory** but that of one range, and of the queues of lanes.
+//! * **What waits for long holds no memory** but that of one range, and of what is ready and queued for lanes.
 //!
 //! # Cancellation
 //!

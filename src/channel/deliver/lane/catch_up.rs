@@ -1,9 +1,12 @@
 //! A lane that has fallen behind reads for itself, until it has caught up.
 
+use std::sync::Arc;
+
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::deliver::lane::{Halt, Lane};
+use crate::channel::deliver::upcoming::Prepared;
 use crate::channel::late;
 use crate::channel::read::intake::Intake;
 use crate::channel::reporter::Part;
@@ -28,7 +31,11 @@ impl Lane {
                     () = read_plan.over.cancelled() => continue 'plan,
                 };
                 match batch {
-                    Some(batch) => intake.during(self.batch(&batch, stop)).await?,
+                    Some(batch) => {
+                        let mut prepared = Prepared::of(Arc::new(batch));
+                        prepared.shape(&self.outlet, self.through).await;
+                        intake.during(self.batch(prepared, stop)).await?;
+                    }
                     None => drop(stop.run_until_cancelled(sleep(read_plan.settings.idle_wait)).await),
                 }
             }

@@ -25,7 +25,7 @@ impl Lane {
             self.shared.late.insert([offset]);
             return Ok(());
         }
-        if !self.takes(record) {
+        if !self.outlet.takes(record) {
             return Ok(self.settle(offset, Some(record), None).await?);
         }
         self.paced(stop).await?;
