@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::num::NonZero;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
@@ -26,9 +27,9 @@ use crate::retry::{Retry, RetryPolicy};
 use crate::tasks::lock;
 use crate::verify::Verifier;
 
-/// Events that a processor takes at a time. Few, so that a page is spread evenly and no other channel waits for long. Not
-/// too few, because their signatures are checked together.
-const SHARE: usize = 50;
+/// How many events a processor takes at a time. Few, so that a page is divided among processors and no other channel waits for
+/// long. Not too few, because their signatures are checked together.
+const SHARE_SIZES: RangeInclusive<usize> = 50..=100;
 
 /// How much these threads give way to the others of the process (`nice`), which hand on what was checked: with equal rights a
 /// database's answer waits for a share to be checked before the next rows are sent.
@@ -84,7 +85,6 @@ impl Default for Processors {
 }
 
 impl Processors {
-    #[cfg(test)]
     pub(crate) fn number(&self) -> usize {
         self.threads.current_num_threads()
     }
@@ -167,9 +167,10 @@ impl Machine for ThisMachine {
         events: Vec<RawEvent>,
         memory: &Arc<ChannelMemory>,
     ) -> Result<Vec<Checked>, ChannelError> {
-        let (shares, mut events) = (events.len().div_ceil(SHARE), events.into_iter());
+        let size = events.len().div_ceil(self.processors.number()).clamp(*SHARE_SIZES.start(), *SHARE_SIZES.end());
+        let (shares, mut events) = (events.len().div_ceil(size), events.into_iter());
         let shares = (0..shares).map(|_| {
-            let (settings, share, memory) = (settings.clone(), events.by_ref().take(SHARE).collect(), memory.clone());
+            let (settings, share, memory) = (settings.clone(), events.by_ref().take(size).collect(), memory.clone());
             self.processors.run(move || Checked::all(&settings, received, share, memory))
         });
         let checked = join_all(shares).await.into_iter().flatten().collect();
