@@ -97,10 +97,13 @@ impl Sink for Sqlite {
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let mut parts = Parts::of(delivery.messages, ROWS, Row::of);
-        while let Some((place, rows)) = parts.next().await {
+        let mut next = parts.next().await;
+        while let Some((place, rows)) = next {
             let work = Work::rows(delivery.lane.clone(), delivery.epoch, delivery.through_part(&place), rows);
-            let written = self.writer().carry_out(work).await;
+            // While one part is written, the next is made.
+            let (written, made) = tokio::join!(self.writer().carry_out(work), parts.next());
             written.map_err(|undelivered| with_size(undelivered.behind(place.start), delivery.messages))?;
+            next = made;
         }
         Ok(())
     }

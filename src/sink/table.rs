@@ -11,12 +11,10 @@ use std::ops::Range;
 use bytes::Bytes;
 use jiff::Timestamp;
 use strum::{EnumString, IntoStaticStr, VariantNames};
-use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{LaneRef, SinkError, Undelivered};
 use crate::record::{Facts, Field, Message, Record};
-use crate::tasks;
 use crate::verify::Hash;
 
 mod columns;
@@ -24,6 +22,9 @@ mod columns;
 mod tests;
 
 pub(super) use columns::{COLUMNS, Column, Kind};
+
+/// Rows of so many bytes are made before other tasks run, in two or three milliseconds.
+const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What follows a table's name in that of the table with the positions of lanes.
 const PROGRESS: &str = "_progress";
@@ -58,15 +59,14 @@ pub(super) enum Cell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(pub(super) Vec<Cell>);
 
-/// The rows of messages, made off the async threads, a part at a time: while one part is written, the next is made.
+/// The rows of messages, a part at a time.
 pub(super) struct Parts<'a> {
     messages: &'a [Message],
     /// The most rows of a part.
     most: usize,
     make: fn(&Message, Timestamp) -> Row,
-    /// The messages whose rows are being made.
-    next: Range<usize>,
-    rows: Option<JoinHandle<Vec<Row>>>,
+    /// How many messages are in a part that was made.
+    made: usize,
 }
 
 /// What a row is made of.
@@ -87,26 +87,24 @@ impl Row {
 }
 
 impl<'a> Parts<'a> {
-    /// Begins to make the first part.
     pub(super) fn of(messages: &'a [Message], most: usize, make: fn(&Message, Timestamp) -> Row) -> Self {
-        let mut parts = Self { messages, most, make, next: 0..0, rows: None };
-        parts.begin(0);
-        parts
+        Self { messages, most, make, made: 0 }
     }
 
-    /// The next part and its place among the messages. Begins to make the one after.
+    /// Makes the next part: its place among the messages, and its rows. Of large events it yields to other tasks in between.
     pub(super) async fn next(&mut self) -> Option<(Range<usize>, Vec<Row>)> {
-        let rows = tasks::joined(self.rows.take()?.await).await;
-        let place = self.next.clone();
-        self.begin(place.end);
-        Some((place, rows))
-    }
-
-    fn begin(&mut self, start: usize) {
-        self.next = start..self.messages.len().min(start + self.most);
-        let (messages, make) = (self.messages[self.next.clone()].to_vec(), self.make);
-        let made = move || messages.iter().map(|message| make(message, Timestamp::now())).collect();
-        self.rows = (!self.next.is_empty()).then(|| tokio::task::spawn_blocking(made));
+        let place = self.made..self.messages.len().min(self.made + self.most);
+        let (mut rows, mut bytes) = (Vec::with_capacity(place.len()), 0);
+        for message in &self.messages[place.clone()] {
+            rows.push((self.make)(message, Timestamp::now()));
+            bytes += message.body().len();
+            if bytes > BYTES_AT_ONCE {
+                bytes = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        self.made = place.end;
+        (!rows.is_empty()).then_some((place, rows))
     }
 }
 

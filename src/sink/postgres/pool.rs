@@ -3,12 +3,15 @@
 //! Before the first statement the tables are looked at and, where that is allowed, made; and again after a statement that
 //! did not find them as they are to be.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tokio_postgres::Row;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+use tokio_postgres::{Error, Row};
 
 use super::PostgresSettings;
 use super::cells::Parameter;
@@ -18,8 +21,11 @@ use crate::postgres::{Connector, DatabaseError, Open, answered};
 use crate::sink::SinkError;
 use crate::tasks::lock;
 
-/// Lanes that deliver at the same time share so many connections.
+/// So many lanes deliver at the same time at the most: each has a connection for a whole delivery.
 const CONNECTIONS: usize = 4;
+
+/// How long a statement that is of no use any more is waited for.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// The advisory lock under which one instance at a time makes tables.
 const LOCK: i64 = 0x6368_616e_7461_626c;
@@ -35,6 +41,16 @@ pub(super) struct Pool {
     is_ready: AtomicBool,
 }
 
+/// A connection borrowed from the pool. Dropped, it goes back if no statement is under way on it.
+pub(super) struct Borrowed<'p> {
+    pool: &'p Pool,
+    /// `None` once it is given back.
+    open: Option<Open>,
+    /// Statements that the server has not answered, as far as is known.
+    unanswered: AtomicUsize,
+    _permit: SemaphorePermit<'p>,
+}
+
 impl Pool {
     pub(super) fn new(name: &str, settings: Arc<PostgresSettings>) -> Result<Self, SinkError> {
         let at = format!("sinks.{name}");
@@ -44,42 +60,15 @@ impl Pool {
         Ok(Self { at, settings, connector, turns, idle, is_ready })
     }
 
-    /// The rows that a statement gives.
-    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failure> {
-        let _turn = self.turns.acquire().await.expect("it is never closed");
+    /// Waits for a connection.
+    pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, Failure> {
+        let permit = self.turns.acquire().await.expect("it is never closed");
         let open = self.open().await?;
         if !self.is_ready.load(Ordering::Relaxed) {
             self.prepare(&open).await?;
             self.is_ready.store(true, Ordering::Relaxed);
         }
-        let answer = answered(open.client.query_typed(statement, parameters)).await;
-        match answer {
-            Ok(rows) => {
-                lock(&self.idle).push(open);
-                Ok(rows)
-            }
-            Err(error) => Err(self.failed(open, &error).await),
-        }
-    }
-
-    /// What a statement's error means; the connection is kept where it is still good.
-    async fn failed(&self, open: Open, error: &DatabaseError) -> Failure {
-        if let DatabaseError::Silent(_) = error {
-            // It may wait for a lock: without this, each further attempt would leave one more that waits.
-            self.connector.cancel(&open).await;
-        }
-        let is_good = matches!(error, DatabaseError::Server(error) if error.as_db_error().is_some());
-        if is_good && !open.client.is_closed() {
-            lock(&self.idle).push(open);
-        } else {
-            // The others lead to the same server, which may have failed.
-            lock(&self.idle).clear();
-        }
-        let failure = Failure::of_statement(error, &self.settings.server, &self.at);
-        if !matches!(failure, Failure::Event { .. }) {
-            self.is_ready.store(false, Ordering::Relaxed);
-        }
-        failure
+        Ok(Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit })
     }
 
     async fn open(&self) -> Result<Open, Failure> {
@@ -122,5 +111,70 @@ impl Pool {
         let seen = self.look(&open).await?;
         let missing = seen.missing(&self.settings, &self.at).map_err(Failure::Operator)?;
         Ok(seen.said(&self.settings, &missing))
+    }
+}
+
+impl Borrowed<'_> {
+    /// The rows that a statement gives.
+    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failure> {
+        self.answer(self.send(statement, parameters)).await
+    }
+
+    /// The rows that a statement gives, whenever that is. It is sent when this is polled first; the server carries statements out
+    /// in the order in which they are sent.
+    pub(super) async fn send(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let answer = self.open().client.query_typed(statement, parameters).await;
+        if answer.as_ref().err().is_none_or(|error| error.as_db_error().is_some()) {
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// Waits for an answer, for as long as one may take. An error is said as what it means.
+    pub(super) async fn answer<T>(&self, sent: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+        match answered(sent).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.failed(&error).await),
+        }
+    }
+
+    /// Waits a moment for the answer to a statement that is of no use any more, so that the connection can be used again. Then the
+    /// server is asked to give the statement up: it may wait for a lock.
+    pub(super) async fn abandon(&self, sent: impl Future) {
+        let mut sent = pin!(sent);
+        if timeout(MOMENT, &mut sent).await.is_err() {
+            self.pool.connector.cancel(self.open()).await;
+            let _ = timeout(MOMENT, sent).await;
+        }
+    }
+
+    async fn failed(&self, error: &DatabaseError) -> Failure {
+        let pool = self.pool;
+        if let DatabaseError::Silent(_) = error {
+            // It may wait for a lock: without this, each further attempt would leave one more that waits.
+            pool.connector.cancel(self.open()).await;
+        }
+        if !matches!(error, DatabaseError::Server(error) if error.as_db_error().is_some()) {
+            // The others lead to the same server, which may have failed.
+            lock(&pool.idle).clear();
+        }
+        let failure = Failure::of_statement(error, &pool.settings.server, &pool.at);
+        if !matches!(failure, Failure::Event { .. }) {
+            pool.is_ready.store(false, Ordering::Relaxed);
+        }
+        failure
+    }
+
+    fn open(&self) -> &Open {
+        self.open.as_ref().expect("it is given back at the end")
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if *self.unanswered.get_mut() == 0 {
+            lock(&self.pool.idle).extend(self.open.take());
+        }
     }
 }

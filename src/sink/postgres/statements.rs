@@ -3,10 +3,11 @@
 use super::PostgresSettings;
 use crate::sink::table::{COLUMNS, Kind, joined, quoted};
 
-/// Parameters of a statement before those of the columns.
-const BEFORE: usize = 4;
+/// Parameters of an insert before those of the columns.
+const BEFORE: usize = 5;
 
-/// The statements. `$1` to `$4` are the channel, the sink, the position and the epoch.
+/// The statements. `$1` to `$4` are the channel, the sink, the position and the epoch. `$5` is, of an insert, the position that
+/// must have been reached before and, of a claim, the late events that are asked for.
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) insert: String,
@@ -17,11 +18,14 @@ impl Statements {
     pub(super) fn of(settings: &PostgresSettings) -> Self {
         let (table, progress) = (settings.quoted(), settings.progress());
         // A lease that is not shared has epoch 0 and is always in force.
-        let lane = format!(
-            "lane as (insert into {progress} as p (channel_id, sink, through, epoch) values ($1, $2, $3, $4) \
-             on conflict (channel_id, sink) do update set through = greatest(p.through, excluded.through), \
-             epoch = excluded.epoch where p.epoch <= excluded.epoch or excluded.epoch = 0 returning 1)"
-        );
+        let lane = |condition: &str| {
+            format!(
+                "lane as (insert into {progress} as p (channel_id, sink, through, epoch) values ($1, $2, $3, $4) \
+                 on conflict (channel_id, sink) do update set through = greatest(p.through, excluded.through), \
+                 epoch = excluded.epoch where (p.epoch <= excluded.epoch or excluded.epoch = 0){condition} returning 1)"
+            )
+        };
+        let (lane, lane_in_order) = (lane(""), lane(" and ($5::bigint is null or p.through >= $5)"));
         let names = joined(COLUMNS.iter().map(|column| quoted(column.name)), ", ");
         let arrays = joined((1..=COLUMNS.len()).map(|number| format!("${}", BEFORE + number)), ", ");
         let values = COLUMNS.iter().map(|column| {
@@ -36,7 +40,7 @@ impl Statements {
         };
         Self {
             insert: format!(
-                "with {lane}, written as (insert into {table} ({names}) \
+                "with {lane_in_order}, written as (insert into {table} ({names}) \
                  select {values} from lane, unnest({arrays}) as given ({names}) \
                  on conflict (channel_id, event_offset) do nothing returning 1) \
                  select (select count(*) from lane){notify}"

@@ -235,7 +235,8 @@ async fn a_table_that_is_locked_for_long_leaves_one_statement_that_waits_and_not
     tables.until(&mut daemon, 20).await;
     let client = tables.database.server.client(&tables.database.name).await;
     client.batch_execute("begin; lock table events in exclusive mode").await.unwrap();
-    simulator.publish(0, 5);
+    // More than one statement writes: another is under way behind the one that waits.
+    simulator.publish(0, 500);
     until_says(&setup, &mut daemon, "warehouse", "no answer for 10 s").await;
     let offers = |daemon: &Daemon| {
         let lines = daemon.log().lines("sink refused again");
@@ -246,7 +247,7 @@ async fn a_table_that_is_locked_for_long_leaves_one_statement_that_waits_and_not
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
     assert!(tables.database.number(waiting).await <= 1);
     client.batch_execute("rollback").await.unwrap();
-    tables.until(&mut daemon, 25).await;
+    tables.until(&mut daemon, 520).await;
     daemon.stop().await;
-    tables.assert_each_once(&deliverable(&simulator, 0), 25);
+    tables.assert_each_once(&deliverable(&simulator, 0), 520);
 }

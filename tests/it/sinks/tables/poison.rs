@@ -1,7 +1,7 @@
 //! Contents that a database may not like.
 
 use super::NEVER;
-use crate::support::{Database, Delivered, programs, serving, signed};
+use crate::support::{Database, Delivered, Setup, programs, serving, signed};
 
 /// What each is, and whether `jsonb` takes it.
 fn contents() -> Vec<(String, bool)> {
@@ -70,6 +70,14 @@ async fn what_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
     assert_eq!(one[0], "Nul\\u0000");
 }
 
+/// How many pages wait for a sink, by the status.
+async fn queued(setup: &Setup, sink: &str) -> u64 {
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let lanes = report["channels"][0]["lanes"].as_array().map_or(&[][..], Vec::as_slice);
+    let lane = lanes.iter().find(|lane| lane["sink"] == sink);
+    lane.and_then(|lane| lane["queued_batches"].as_u64()).unwrap_or_default()
+}
+
 #[tokio::test]
 async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     let Some(database) = Database::new().await else { return };
@@ -89,10 +97,19 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     tables.database.psql(
         "create function limited() returns trigger language plpgsql as $$ begin \
          if new.name = 'n200' and new.decoded is not null then raise 'not that' using errcode = '54000'; end if; \
-         if new.name = 'n250' and new.decoded is not null then \
+         if new.name = 'n150' and new.decoded is not null then \
          raise 'invalid memory alloc request size 1073741824' using errcode = 'XX000'; end if; \
          return new; end $$; \
          create trigger limited before insert on events for each row execute function limited()",
+    );
+    // Notes the order in which rows are written. The lane's position is deleted: only then does a statement behind a refused one
+    // write nothing.
+    tables.database.psql(
+        "create table written (number bigserial, event_offset bigint); \
+         create function note() returns trigger language plpgsql as $$ begin \
+         insert into written (event_offset) values (new.event_offset); return new; end $$; \
+         create trigger note after insert on events for each row execute function note(); \
+         delete from events_progress",
     );
     let trigger =
         "create trigger mine before insert on events when new.name = 'n123' begin select raise(abort, 'not that'); end";
@@ -102,7 +119,13 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     setup.set("channels.c0.start", "earliest");
     setup.set("sinks.warehouse.give_up_after", "1s");
     setup.set("sinks.local.give_up_after", "1s");
+    // The lane begins when both pages wait for it: they are one delivery, of two statements.
+    let client = tables.database.server.client(&tables.database.name).await;
+    client.batch_execute("begin; lock table events_progress in access exclusive mode").await.unwrap();
     let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    super::until(&mut daemon, "both pages wait", async || queued(&setup, "warehouse").await == 2).await;
+    client.batch_execute("rollback").await.unwrap();
     tables.until(&mut daemon, 299).await;
     for sink in ["warehouse", "local"] {
         let told = setup.tell(&["dead-letters", "list", "--json", "c0", "--sink", sink]).await;
@@ -113,8 +136,11 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     daemon.stop().await;
     let expected: Vec<i64> = (1..=300).filter(|offset| *offset != 123).collect();
     tables.assert_each_once(&expected, 300);
+    // Behind a statement that is refused the next one writes nothing, though both are under way.
+    let written = tables.database.psql("select event_offset from written order by number");
+    assert_eq!(written, expected[..298].iter().map(ToString::to_string).collect::<Vec<_>>());
     assert_eq!(
         tables.database.psql("select event_offset from events where decoded is null order by 1"),
-        ["200", "250"]
+        ["150", "200"]
     );
 }
