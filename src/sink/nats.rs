@@ -23,8 +23,8 @@
 //!
 //! # Exactly once in atomic batches
 //!
-//! From NATS 2.12 on, where the stream allows it (ADR-50 of NATS): the events of a delivery and its position are one batch,
-//! which the server stores as a whole or not at all, and the condition is that of the position in it.
+//! From NATS 2.12 on, where the stream allows it (ADR-50 of NATS): the events of a delivery are one batch or a few, each with the
+//! position that follows from it. The server stores a batch as a whole or not at all, and its condition is that of the position.
 //!
 //! * *Crash before the batch is complete:* nothing is there; the server forgets it.
 //! * *Crash after it:* the position names the events. [`resume`](Sink::resume) claims, reads it, and the sink passes over
@@ -66,6 +66,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -89,8 +90,14 @@ use server::Server;
 pub use settings::{Login, NatsSettings};
 pub use subject::Pattern;
 
-/// Events offered at once: four full pages. A server takes 1,000 messages in a batch, and the position is one of them.
-const AT_ONCE: usize = 800;
+/// Events offered at once, which the ledger records as one.
+const AT_ONCE: usize = 2 * BATCH;
+
+/// Events offered at once where each is published alone: each takes a journey to the server and back.
+const AT_ONCE_ALONE: usize = 100;
+
+/// The most events of one batch. A server takes 1,000 messages in a batch, and the position is one of them.
+const BATCH: usize = 999;
 
 /// Publishes events to a stream, shared by any number of channels.
 pub struct Nats {
@@ -103,7 +110,8 @@ impl Nats {
     pub fn new(settings: NatsSettings) -> Self {
         let settings = Arc::new(settings);
         let server = Server::new(settings.clone());
-        Self { shared: Shared { settings, server, instance: Uuid::new_v4() }, lanes: Mutex::default() }
+        let (instance, takes_batches) = (Uuid::new_v4(), AtomicBool::new(true));
+        Self { shared: Shared { settings, server, instance, takes_batches }, lanes: Mutex::default() }
     }
 
     fn lane(&self, identity: &LaneRef) -> Arc<tokio::sync::Mutex<Lane>> {
@@ -131,7 +139,7 @@ impl Sink for Nats {
     }
 
     fn at_once(&self) -> usize {
-        AT_ONCE
+        if self.shared.takes_batches.load(Ordering::Relaxed) { AT_ONCE } else { AT_ONCE_ALONE }
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

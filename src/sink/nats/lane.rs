@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_nats::HeaderMap;
 use tracing::{info, warn};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) server: Server,
     /// The run of the process.
     pub(super) instance: Uuid,
+    /// Whether the stream takes several messages as one, as far as was seen.
+    pub(super) takes_batches: AtomicBool,
 }
 
 /// A lane at its stream.
@@ -101,7 +104,7 @@ impl Lane {
     /// Puts a position message of ours behind the last one. From then on nothing that was sent under an earlier claim is
     /// taken. Only `anew` may it come behind one of another instance.
     async fn take(&mut self, shared: &Shared, epoch: u64, anew: bool) -> Result<(), SinkError> {
-        let Shared { server, settings, instance } = shared;
+        let Shared { server, settings, instance, .. } = shared;
         for _ in 0..CLAIMS {
             let stream = stream(shared).await?;
             let last = server.last(&self.subject).await.map_err(|failure| server.error_in("reading", failure))?;
@@ -199,7 +202,9 @@ async fn stream(shared: &Shared) -> Result<Facts, SinkError> {
     }
     let using = || format!("using the stream {}", settings.stream);
     let found = found.ok_or_else(|| misconfigured(&using(), MISSING))?;
-    stream::facts(found, settings, &version).map_err(|message| misconfigured(&using(), &message))
+    let facts = stream::facts(found, settings, &version).map_err(|message| misconfigured(&using(), &message))?;
+    shared.takes_batches.store(facts.batches, Ordering::Relaxed);
+    Ok(facts)
 }
 
 /// Says whether the stream could be used, without making it.

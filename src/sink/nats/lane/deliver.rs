@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{CLAIMS, Lane, Shared, fenced, stream};
 use crate::event::Offset;
 use crate::record::Message;
+use crate::sink::nats::BATCH;
 use crate::sink::nats::message::{
     BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, EXPECTED_SEQUENCE, EXPECTED_SUBJECT, Outgoing,
 };
@@ -17,12 +18,27 @@ use crate::sink::{Delivery, SinkError, Undelivered};
 /// The most bytes in one batch, unless one event has more. A server keeps a batch in memory until it ends.
 const BATCH_BYTES: usize = 4 << 20;
 
+/// How messages are sent together.
+#[derive(Clone, Copy)]
+struct Attempt {
+    /// The most messages.
+    size: usize,
+    /// The server knows the plain ids already: this number, of the lane's position, is put behind each of them.
+    again: Option<u64>,
+}
+
+impl Attempt {
+    const FIRST: Self = Self { size: BATCH, again: None };
+}
+
 /// What has become of messages that were sent together.
 enum Sent {
     /// So many of the first are there, at least one.
     Taken(usize),
     /// So many of the first are there, and the next one is not.
     Refused(usize, SinkError),
+    /// None is there. They are to be sent again in this way.
+    Retry(Attempt),
     /// The lane's claim was over, and none is there.
     Unclaimed,
 }
@@ -61,9 +77,9 @@ impl Lane {
         // What was there before and is not recorded stays named in the lane's position.
         let mut there = self.held.clone();
         let prior = if there.is_empty() { self.position.highest() } else { self.position.prior };
-        let (mut claims, mut has_looked) = (0, false);
+        let (mut claims, mut has_looked, mut attempt) = (0, false, Attempt::FIRST);
         loop {
-            let (chunk, unfit) = self.chunk(shared, delivery, *settled).await?;
+            let (chunk, unfit) = self.chunk(shared, delivery, *settled, attempt).await?;
             if chunk.is_empty() {
                 let Some(error) = unfit else { return Ok(()) };
                 let Some(claim) = self.claim.as_mut().filter(|_| !has_looked) else { return Err(error) };
@@ -73,23 +89,27 @@ impl Lane {
                 continue;
             }
             let position = Position { epoch: delivery.epoch, prior, since: None, ..self.position.clone() };
-            let count = match self.send(shared, &chunk, &mut there, position).await {
-                Sent::Taken(count) => count,
+            let places: Vec<_> = chunk.iter().map(|event| event.index).collect();
+            match self.send(shared, chunk, &mut there, position, attempt).await {
+                Sent::Taken(count) => {
+                    *settled = places[count - 1] + 1;
+                    attempt = Attempt::FIRST;
+                }
                 Sent::Refused(count, error) => {
-                    *settled = chunk.get(count).map_or(*settled, |next| next.index);
+                    *settled = places.get(count).copied().unwrap_or(*settled);
                     return Err(error);
                 }
+                Sent::Retry(other) => attempt = other,
                 Sent::Unclaimed if claims < CLAIMS => {
                     claims += 1;
+                    attempt = Attempt::FIRST;
                     self.claimed(shared, delivery.epoch).await?;
-                    0
                 }
                 Sent::Unclaimed => {
                     let message = "the lane's position is deleted again and again: does another program purge it?";
                     return Err(SinkError::away(message.to_owned()));
                 }
-            };
-            *settled = chunk[..count].last().map_or(*settled, |last| last.index + 1);
+            }
         }
     }
 
@@ -100,6 +120,7 @@ impl Lane {
         shared: &Shared,
         delivery: &Delivery<'_>,
         settled: usize,
+        Attempt { size, again }: Attempt,
     ) -> Result<(Vec<Outgoing>, Option<SinkError>), SinkError> {
         let client = shared.server.client().await?;
         let max_payload = client.try_server_info().map_or(usize::MAX, |info| info.max_payload);
@@ -109,7 +130,11 @@ impl Lane {
                 continue;
             }
             let settings = &shared.settings;
+            if chunk.len() == size {
+                break;
+            }
             let outgoing = Outgoing::new(index, delivery.lane, message, &settings.stream, &settings.subject);
+            let outgoing = again.into_iter().fold(outgoing, Outgoing::again);
             if let Some(error) = self.unfit(&outgoing, max_payload, &settings.stream) {
                 return Ok((chunk, Some(error)));
             }
@@ -147,58 +172,46 @@ impl Lane {
     async fn send(
         &mut self,
         shared: &Shared,
-        chunk: &[Outgoing],
+        chunk: Vec<Outgoing>,
         there: &mut BTreeSet<Offset>,
         position: Position,
+        attempt: Attempt,
     ) -> Sent {
         let Some(claim) = &self.claim else { return Sent::Unclaimed };
         if !claim.stream.batches {
-            return self.one_by_one(shared, chunk, there, position).await;
+            return self.one_by_one(shared, &chunk, there, position).await;
         }
-        let (mut size, mut again, sequence) = (chunk.len(), None, claim.sequence);
-        loop {
-            let events = &chunk[..size];
-            let all = there.iter().copied().chain(events.iter().map(|event| event.offset)).collect();
-            let position = Position { delivery: Uuid::new_v4(), ..position.clone() }.with(&all);
-            match self.batch(shared, events, position, again).await {
-                Ok(()) => {
-                    *there = all;
-                    return Sent::Taken(size);
-                }
-                // With the next claim the stream is looked at again: an operator may have changed it.
-                Err(Failure::Refused(refusal)) if [WRONG_SEQUENCE, BATCHES_DISABLED].contains(&refusal.err_code) => {
-                    self.claim = None;
-                    return Sent::Unclaimed;
-                }
-                Err(Failure::Refused(refusal)) if refusal.err_code == DUPLICATE && again.is_none() => {
-                    again = Some(sequence);
-                }
-                Err(failure) => {
-                    let error = shared.server.error_of_event(failure);
-                    if !matches!(error, SinkError::Refused { .. }) || size == 1 {
-                        return Sent::Refused(0, error);
-                    }
-                    // One of them is refused: which, the halves tell.
-                    size = size.div_ceil(2);
-                }
+        let (size, sequence) = (chunk.len(), claim.sequence);
+        let all = there.iter().copied().chain(chunk.iter().map(|event| event.offset)).collect();
+        let position = Position { delivery: Uuid::new_v4(), ..position }.with(&all);
+        match self.batch(shared, chunk, position).await {
+            Ok(()) => {
+                *there = all;
+                Sent::Taken(size)
             }
+            // With the next claim the stream is looked at again: an operator may have changed it.
+            Err(Failure::Refused(refusal)) if [WRONG_SEQUENCE, BATCHES_DISABLED].contains(&refusal.err_code) => {
+                self.claim = None;
+                Sent::Unclaimed
+            }
+            Err(Failure::Refused(refusal)) if refusal.err_code == DUPLICATE && attempt.again.is_none() => {
+                Sent::Retry(Attempt { again: Some(sequence), ..attempt })
+            }
+            Err(failure) => match shared.server.error_of_event(failure) {
+                // One of them is refused: which, the halves tell.
+                SinkError::Refused { .. } if size > 1 => Sent::Retry(Attempt { size: size.div_ceil(2), ..attempt }),
+                error => Sent::Refused(0, error),
+            },
         }
     }
 
     /// Publishes events and the lane's position as one. While the answer is awaited there is no claim.
-    async fn batch(
-        &mut self,
-        shared: &Shared,
-        events: &[Outgoing],
-        position: Position,
-        again: Option<u64>,
-    ) -> Result<(), Failure> {
+    async fn batch(&mut self, shared: &Shared, events: Vec<Outgoing>, position: Position) -> Result<(), Failure> {
         let Some(mut claim) = self.claim.take() else { return Ok(()) };
         self.in_doubt = Some(position.delivery);
         let id = position.delivery.simple().to_string();
-        let mut sent = Ok(());
-        for (event, number) in events.iter().zip(1_usize..) {
-            let event = again.map_or_else(|| event.clone(), |position| event.clone().again(position));
+        let (mut sent, last) = (Ok(()), events.len() + 1);
+        for (event, number) in events.into_iter().zip(1_usize..) {
             let mut headers = event.headers;
             headers.insert(BATCH_ID, &*id);
             headers.insert(BATCH_SEQUENCE, &*number.to_string());
@@ -210,7 +223,7 @@ impl Lane {
         sent?;
         let mut headers = fenced(&claim.stream, claim.sequence, &shared.settings);
         headers.insert(BATCH_ID, &*id);
-        headers.insert(BATCH_SEQUENCE, &*(events.len() + 1).to_string());
+        headers.insert(BATCH_SEQUENCE, &*last.to_string());
         headers.insert(BATCH_COMMIT, "1");
         let answer = shared.server.publish(self.subject.clone(), headers, position.to_json()).await;
         if let Ok(Ack { seq, .. }) = &answer {
