@@ -17,8 +17,9 @@
 //! * **A slow sink holds up no other.** See `deliver::hub`.
 //! * **What did not change goes on.** A new plan (see [`Channel::become_like`]) restarts only what it changes: reading, and
 //!   the lanes whose sink is used differently.
-//! * **Bounded.** At most two ranges are read ahead, `QUEUE_BATCHES` batches wait for a lane, and [`LATE`] events for their
-//!   proof; then reading waits. Of all of it there is only as much as [`memory`](crate::memory) allows.
+//! * **Bounded.** At most two ranges are read ahead, `MAX_JOINED` batches are in hand of a lane, as many are made ready for it
+//!   and `QUEUE_BATCHES` wait behind them, and [`LATE`] events wait for their proof; then reading waits. Of all of it there is only as much as
+//!   [`memory`](crate::memory) allows.
 //!
 //! # Cancellation
 //!
