@@ -18,8 +18,8 @@
 //! * **What did not change goes on.** A new plan (see [`Channel::become_like`]) restarts only what it changes: reading, and
 //!   the lanes whose sink is used differently.
 //! * **Bounded.** At most two ranges are read ahead, `MAX_JOINED` batches are in hand of a lane, as many are made ready for it
-//!   and `QUEUE_BATCHES` wait behind them, and [`LATE`] events wait for their proof; then reading waits. Of all of it there is only as much as
-//!   [`memory`](crate::memory) allows.
+//!   and `QUEUE_BATCHES` wait behind them, and [`LATE`] events wait for their proof; then reading waits. Of all of it there
+//!   is only as much as [`memory`](crate::memory) allows.
 //!
 //! # Cancellation
 //!

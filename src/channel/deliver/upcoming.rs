@@ -137,14 +137,13 @@ impl Upcoming {
     fn take(&mut self, work: Work) {
         match work {
             Work::Batch(next) => {
-                let joined = if let Some(Prepared { batch, .. }) = &mut self.batch {
+                if let Some(Prepared { batch, .. }) = &mut self.batch {
                     Arc::make_mut(batch).join(&next);
-                    batch.parts.len()
                 } else {
                     self.since = Instant::now();
-                    self.batch.insert(Prepared::of(next)).batch.parts.len()
-                };
-                self.ready.store(joined, Ordering::Relaxed);
+                    self.batch = Some(Prepared::of(next));
+                }
+                self.ready.fetch_add(1, Ordering::Relaxed);
             }
             Work::Late(late) => self.behind = Some(Next::Late(late)),
             Work::CatchUp => self.behind = Some(Next::CatchUp),

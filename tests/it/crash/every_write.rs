@@ -17,6 +17,9 @@ use crate::support::{
 
 const PAGE: usize = 10;
 
+/// Events that fill a file.
+const FOLLOWING: u64 = 10;
+
 /// What a webhook's lane has in hand: requests between two records of what has arrived.
 const IN_HAND: usize = 8;
 
@@ -78,8 +81,7 @@ impl Rig {
         lines >= expected && distinct.len() >= expected
     }
 
-    /// Whether closed files are as they stay. There is one at least once something was written behind the backlog, which may be
-    /// a single batch.
+    /// Whether closed files are as they stay.
     fn is_kept(&self) -> bool {
         let closed = self.files.closed();
         let linked = || {
@@ -87,14 +89,21 @@ impl Rig {
                 == std::fs::canonicalize(&closed[closed.len() - 1]).ok()
         };
         self.life == Life::Plain
-            || (!closed.is_empty() && closed.iter().all(|path| path.to_string_lossy().ends_with(".zst")) && linked())
+            || (closed.len() > 1 && closed.iter().all(|path| path.to_string_lossy().ends_with(".zst")) && linked())
+    }
+
+    /// Publishes further events where files are closed: the backlog may be a single batch, and no file is closed within one.
+    fn follow(&self, events: u64) {
+        if self.life == Life::Rotating {
+            self.simulator.publish(0, events);
+        }
     }
 
     /// Runs the daemon to a clean end, unless it is struck before.
     async fn run(&self, strike: Option<(u64, Strike)>) -> Traces {
         let daemon = Traced::start(&self.setup, strike);
         let mut struck = None;
-        let (mut proved, mut told) = (false, false);
+        let (mut proved, mut followed, mut told) = (false, false, false);
         let watched = || {
             if daemon.has_ended() {
                 return Some(());
@@ -108,6 +117,9 @@ impl Rig {
             if self.has_all() && !proved {
                 self.simulator.prove(0, self.late);
                 proved = true;
+            } else if self.has_all() && !followed {
+                self.follow(FOLLOWING);
+                followed = true;
             } else if self.has_all() && self.is_kept() && !told {
                 told = true;
                 daemon.signal(Signal::SIGTERM);
@@ -123,8 +135,10 @@ impl Rig {
         self.simulator.prove(0, self.late);
         let mut daemon = self.setup.start();
         daemon.until_logged("channel started").await;
-        daemon.until(what, |_| self.has_all()).await;
-        self.simulator.publish(0, 1);
+        for events in [FOLLOWING, 1] {
+            daemon.until(what, |_| self.has_all()).await;
+            self.follow(events);
+        }
         daemon.until(what, |_| self.has_all() && self.is_kept()).await;
         daemon.stop().await;
 

@@ -133,8 +133,10 @@ impl Lane {
             if chunk.len() == size {
                 break;
             }
-            let outgoing = Outgoing::new(index, delivery.lane, message, &settings.stream, &settings.subject);
-            let outgoing = again.into_iter().fold(outgoing, Outgoing::again);
+            let mut outgoing = Outgoing::new(index, delivery.lane, message, &settings.stream, &settings.subject);
+            if let Some(position) = again {
+                outgoing = outgoing.again(position);
+            }
             if let Some(error) = self.unfit(&outgoing, max_payload, &settings.stream) {
                 return Ok((chunk, Some(error)));
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use channeld::simulator::{Options, Simulator};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::tables;
 use crate::support::{
@@ -25,12 +25,18 @@ async fn resume(setup: &Setup, sink: &str) {
     assert_eq!(told.code, Some(0), "{told:?}");
 }
 
+/// A sink's lane, by the status; null before it has begun.
+pub(super) async fn lane(setup: &Setup, sink: &str) -> Value {
+    let mut report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let mut lanes = report["channels"][0]["lanes"].take();
+    let lane = lanes.as_array_mut().and_then(|lanes| lanes.iter_mut().find(|lane| lane["sink"] == sink));
+    lane.map(Value::take).unwrap_or_default()
+}
+
 /// The kind of the trouble that a sink has, and its words, by the status; nothing before its lane has begun.
 pub(super) async fn trouble(setup: &Setup, sink: &str) -> (String, String) {
-    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
-    let lanes = report["channels"][0]["lanes"].as_array().map_or(&[][..], Vec::as_slice);
-    let lane = lanes.iter().find(|lane| lane["sink"] == sink);
-    let text = |name: &str| lane.and_then(|lane| lane["error"][name].as_str()).unwrap_or_default().to_owned();
+    let lane = lane(setup, sink).await;
+    let text = |name: &str| lane["error"][name].as_str().unwrap_or_default().to_owned();
     (text("kind"), text("message"))
 }
 

@@ -1,6 +1,7 @@
 //! Contents that a database may not like.
 
 use super::NEVER;
+use super::failures::lane;
 use crate::support::{Database, Delivered, Setup, programs, serving, signed};
 
 /// What each is, and whether `jsonb` takes it.
@@ -72,10 +73,7 @@ async fn what_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
 
 /// How many pages wait for a sink, by the status.
 async fn queued(setup: &Setup, sink: &str) -> u64 {
-    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
-    let lanes = report["channels"][0]["lanes"].as_array().map_or(&[][..], Vec::as_slice);
-    let lane = lanes.iter().find(|lane| lane["sink"] == sink);
-    lane.and_then(|lane| lane["queued_batches"].as_u64()).unwrap_or_default()
+    lane(setup, sink).await["queued_batches"].as_u64().unwrap_or_default()
 }
 
 #[tokio::test]
