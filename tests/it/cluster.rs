@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use channeld::simulator::{Options, Simulator};
+use serde_json::Value;
 use tokio_postgres::error::SqlState;
 
 use crate::support::{Database, LONGEST_WAIT, Receiver, Setup};
@@ -46,6 +47,18 @@ fn instance(name: &str, simulator: &Simulator, database: &Database, receiver: &R
 fn offsets(receiver: &Receiver, channel: &str) -> Vec<i64> {
     let delivered = receiver.delivered().into_iter().filter(|record| record.channel == channel);
     delivered.map(|record| record.offset).collect()
+}
+
+/// Waits until an instance says so of all.
+async fn until_status(setup: &Setup, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + LONGEST_WAIT;
+    loop {
+        let told = setup.tell(&["status", "--json"]).await;
+        if told.code == Some(0) && holds(&told.json()[0]) {
+            return told.json().remove(0);
+        }
+        assert!(Instant::now() < deadline, "{what}: {told:?}");
+    }
 }
 
 /// Waits until a query gives these numbers.

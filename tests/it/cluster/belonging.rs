@@ -9,7 +9,7 @@ use channeld::ledger::{Digest, PROOFS, Proof};
 use channeld::simulator::{EventSpec, Kind, Options, ReplayedId, Simulator, Steal};
 use uuid::Uuid;
 
-use super::{LOOK_AGAIN, instance, offsets, until};
+use super::{LOOK_AGAIN, instance, offsets, until, until_status};
 use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Receiver, Setup};
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
@@ -124,10 +124,10 @@ async fn what_another_instance_has_delivered_is_held_back_until_it_is_acknowledg
     pair.simulator.publish_one(1, PROVED);
     pair.until_delivered([(1..=5).collect(), vec![6]]).await;
     pair.until_both_say_so().await;
-    let status = pair.setups[0].tell(&["status", "--json"]).await.json().remove(0);
-    for (at, other) in [(0, "c1"), (1, "c0")] {
-        assert_eq!(status["channels"][at]["shared_proofs"][0]["other"], other, "{status:#}");
-    }
+    until_status(&pair.setups[0], "each channel names the other", |status| {
+        [0, 1].map(|at| status["channels"][at]["shared_proofs"][0]["other"].as_str()) == [Some("c1"), Some("c0")]
+    })
+    .await;
     assert_eq!(pair.tell(&["quarantine", "retry", "c1", "--all"]).await, Some(1), "they are not this channel's");
     assert_eq!(pair.tell(&["quarantine", "drop", "c1", "--reason", "proof-of-channel", "--yes"]).await, Some(0));
     pair.until_ready().await;

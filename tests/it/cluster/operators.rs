@@ -6,7 +6,7 @@ use channeld::simulator::Simulator;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{instance, service, until};
+use super::{instance, service, until, until_status};
 use crate::support::{Admin, Answered, Daemon, Database, LONGEST_WAIT, Receiver, Setup};
 
 /// Two instances that own one channel each, which have delivered everything.
@@ -27,26 +27,13 @@ impl Pair {
         daemons[0].until_logged("these instances live").await;
         let shares = "select count(*) from channeld.channels where owner is not null group by owner";
         until(&database, "the channels are shared evenly", shares, &[1, 1]).await;
-        let mut pair = Self { database, receiver, setups, daemons, simulator };
-        pair.until_status("all is known", |status| {
+        until_status(&setups[0], "all is known", |status| {
             let shares = status["instances"].as_array().unwrap().iter().map(|it| it["channels"].as_u64().unwrap());
             let is_idle = channels(status).iter().all(|channel| channel["state"] == "idle");
             is_idle && status["ready"] == true && shares.eq([1, 1])
         })
         .await;
-        Some(pair)
-    }
-
-    /// What the first instance says of all.
-    async fn until_status(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + LONGEST_WAIT;
-        loop {
-            let told = self.setups[0].tell(&["status", "--json"]).await;
-            if told.code == Some(0) && holds(&told.json()[0]) {
-                return told.json().remove(0);
-            }
-            assert!(Instant::now() < deadline, "{what}: {told:?}");
-        }
+        Some(Self { database, receiver, setups, daemons, simulator })
     }
 
     /// The names of the channels that each instance owns.
@@ -75,7 +62,7 @@ fn channels(report: &Value) -> &[Value] {
 #[tokio::test]
 async fn a_command_reaches_the_owner_of_its_channel_whichever_instance_is_asked() {
     let Some(mut pair) = Pair::start().await else { return };
-    let report = pair.until_status("both are shown", |_| true).await;
+    let report = until_status(&pair.setups[0], "both are shown", |_| true).await;
     let shown: Vec<_> = channels(&report).iter().map(|channel| (&channel["channel"], &channel["lag_events"])).collect();
     assert_eq!(shown, [(&"c0".into(), &0.into()), (&"c1".into(), &0.into())], "{report:#}");
     let table = String::from_utf8(pair.setups[0].tell(&["status"]).await.out).unwrap();
@@ -88,7 +75,10 @@ async fn a_command_reaches_the_owner_of_its_channel_whichever_instance_is_asked(
         assert_eq!(told.each("repeated"), [2], "{told:?}");
     }
     let before = pair.receiver.received();
-    pair.until_status("both are paused", |status| channels(status).iter().all(|it| it["state"] == "paused")).await;
+    until_status(&pair.setups[0], "both are paused", |status| {
+        channels(status).iter().all(|it| it["state"] == "paused")
+    })
+    .await;
     let refused = pair.setups[0].tell(&["pause", "c1", "--sink", "nowhere"]).await;
     assert_eq!(refused.code, Some(64), "{refused:?}");
     let reached = pair.setups[0].tell(&["quarantine", "drop", &pair.owned().await[1], "7", "--yes"]).await;
@@ -133,15 +123,15 @@ async fn a_command_where_no_daemon_runs_reaches_the_owner_and_claims_a_channel_w
 
 #[tokio::test]
 async fn an_owner_that_hangs_is_said_and_a_command_that_it_has_not_begun_is_carried_out_by_the_next() {
-    let Some(mut pair) = Pair::start().await else { return };
+    let Some(pair) = Pair::start().await else { return };
     let [_, of_b] = pair.owned().await;
     pair.daemons[1].signal(Signal::STOP);
-    let report = pair.until_status("it hangs", |_| true).await;
+    let report = until_status(&pair.setups[0], "it hangs", |_| true).await;
     let says = |report: &Value| report["reasons"].to_string().contains("instance b: its status is not known");
     assert!(says(&report), "{report:#}");
     let told = pair.setups[0].tell(&["pause", &of_b]).await;
     assert_eq!(told.code, Some(0), "{told:?}");
-    let report = pair.until_status("the other is dead", |status| !says(status)).await;
+    let report = until_status(&pair.setups[0], "the other is dead", |status| !says(status)).await;
     let paused = channels(&report).iter().find(|channel| channel["channel"] == *of_b).unwrap();
     assert_eq!(paused["state"], "paused", "{report:#}");
     pair.daemons[1].signal(Signal::CONT);
