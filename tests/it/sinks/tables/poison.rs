@@ -1,8 +1,10 @@
 //! Contents that a database may not like.
 
+use std::sync::Arc;
+
 use super::NEVER;
 use super::failures::lane;
-use crate::support::{Database, Delivered, Setup, programs, serving, signed};
+use crate::support::{Daemon, Database, Delivered, Server, Setup, Tables, programs, serving, signed, skip};
 
 /// What each is, and whether `jsonb` takes it.
 fn contents() -> Vec<(String, bool)> {
@@ -76,20 +78,69 @@ async fn queued(setup: &Setup, sink: &str) -> u64 {
     lane(setup, sink).await["queued_batches"].as_u64().unwrap_or_default()
 }
 
+/// 300 events, and a table that is there, which holds the last of them.
+async fn three_hundred(database: Database) -> (impl Sized, Setup, Tables) {
+    let events = (1..=300).map(|offset| signed(offset, &format!(r#"{{"name":"n{offset}"}}"#))).collect();
+    let (service, setup) = serving(events).await;
+    let (mut setup, tables) = setup.with_tables(database);
+    setup.set("channels.c0.start", 300);
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 1).await;
+    daemon.stop().await;
+    std::fs::remove_dir_all(setup.path("state")).unwrap();
+    setup.set("channels.c0.start", "earliest");
+    (service, setup, tables)
+}
+
+/// The lane begins when both pages wait for it: they are one delivery, of two statements.
+async fn start_with_two_pages(setup: &Setup, tables: &Tables) -> Daemon {
+    let client = tables.database.server.client(&tables.database.name).await;
+    client.batch_execute("begin; lock table events_progress in access exclusive mode").await.unwrap();
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    super::until(&mut daemon, "both pages wait", async || queued(setup, "warehouse").await == 2).await;
+    client.batch_execute("rollback").await.unwrap();
+    daemon
+}
+
+#[tokio::test]
+async fn what_counts_as_delivered_outlives_a_crash_of_the_server() {
+    let Some(server) = Server::start() else { return skip("PostgreSQL") };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let database = Database::on(Arc::new(server)).await;
+    let (_service, setup, tables) = three_hundred(database).await;
+    // The first of the second statement.
+    tables.database.psql("alter table events add constraint mine check (name <> 'n201')");
+    // What need not be on the disk is not.
+    for setting in ["wal_writer_delay = '10s'", "wal_writer_flush_after = '1GB'"] {
+        tables.database.psql(&format!("alter system set {setting}"));
+    }
+    tables.database.psql("select pg_reload_conf()");
+    let mut daemon = start_with_two_pages(&setup, &tables).await;
+    for recorded in [200, 300] {
+        super::until(&mut daemon, "they are recorded", async || lane(&setup, "warehouse").await["cursor"] == recorded)
+            .await;
+        tables.database.server.kill();
+        tables.database.server.run();
+        let there =
+            tables.database.number(&format!("select count(*) from events where event_offset <= {recorded}")).await;
+        assert_eq!(there, recorded);
+        tables.database.psql("alter table events drop constraint if exists mine");
+    }
+    daemon.stop().await;
+    tables.assert_each_once(&(1..=300).collect::<Vec<_>>(), 300);
+}
+
 #[tokio::test]
 async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     let Some(database) = Database::new().await else { return };
     if !programs(&["psql", "python3"]) {
         return;
     }
-    let events = (1..=300).map(|offset| signed(offset, &format!(r#"{{"name":"n{offset}"}}"#))).collect();
-    let (_service, setup) = serving(events).await;
-    let (mut setup, tables) = setup.with_tables(database);
-    // Made by hand, with a rule of the operator's own.
-    setup.set("channels.c0.start", 300);
-    let mut daemon = setup.start();
-    tables.until(&mut daemon, 1).await;
-    daemon.stop().await;
+    let (_service, mut setup, tables) = three_hundred(database).await;
+    // A rule of the operator's own.
     tables.database.psql("alter table events add constraint mine check (name <> 'n123')");
     // As a server does that has a limit for JSON, or no memory for so much of it.
     tables.database.psql(
@@ -113,17 +164,9 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
         "create trigger mine before insert on events when new.name = 'n123' begin select raise(abort, 'not that'); end";
     crate::support::sqlite(&tables.file, trigger);
 
-    std::fs::remove_dir_all(setup.path("state")).unwrap();
-    setup.set("channels.c0.start", "earliest");
     setup.set("sinks.warehouse.give_up_after", "1s");
     setup.set("sinks.local.give_up_after", "1s");
-    // The lane begins when both pages wait for it: they are one delivery, of two statements.
-    let client = tables.database.server.client(&tables.database.name).await;
-    client.batch_execute("begin; lock table events_progress in access exclusive mode").await.unwrap();
-    let mut daemon = setup.start();
-    daemon.until_logged("channel started").await;
-    super::until(&mut daemon, "both pages wait", async || queued(&setup, "warehouse").await == 2).await;
-    client.batch_execute("rollback").await.unwrap();
+    let mut daemon = start_with_two_pages(&setup, &tables).await;
     tables.until(&mut daemon, 299).await;
     for sink in ["warehouse", "local"] {
         let told = setup.tell(&["dead-letters", "list", "--json", "c0", "--sink", sink]).await;
