@@ -197,7 +197,7 @@ pub struct Undelivered {
 }
 
 impl Undelivered {
-    /// The first `delivered` have arrived, none of the others.
+    /// The first `delivered` have arrived for certain. The others are offered again.
     pub fn after(delivered: usize, error: SinkError) -> Self {
         Self { delivered, beyond: BTreeSet::new(), error }
     }

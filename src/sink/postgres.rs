@@ -1,16 +1,16 @@
 //! PostgreSQL: a row an event, each event exactly once.
 //!
 //! ```text
-//! deliver ──► writer ──► insert     a statement: the lane's position, and rows
-//! resume ──────────────► claim      the lane's position alone, and which late events are there
-//!                          │
-//! pool, table ◄────────────┘        connections; what the database has, and the SQL for what it lacks
+//! deliver ──► writer ──► insert       one statement: the lane's position, and up to 200 rows
+//! resume ──────────────► claim        one statement: the lane's position, and which late events are there
+//!                           │
+//! pool, table ◄─────────────┘         connections; what the database has, and the SQL for what it lacks
 //! ```
 //!
 //! # Invariants
 //!
-//! * **Committed before `Ok`.** A batch counts as delivered when the server has answered that its last rows are committed, and
-//!   with them those before: they are safe from a crash of the server, unless its operator has chosen otherwise.
+//! * **Durable before `Ok`.** A batch counts as delivered when the server has answered that its last rows are committed, as
+//!   durably as `synchronous_commit` has it for the role. Those before them are then no less durable.
 //! * **Rows and position in one statement,** which is a transaction of its own: it works through a pooler, and an instance
 //!   that is stopped in the middle locks nothing. Where the answer is lost, the same is written again, and changes nothing.
 //! * **Fenced in the statement.** It writes only where the table knows of no later claim of the channel.
@@ -46,7 +46,7 @@ mod writer;
 pub use settings::PostgresSettings;
 
 use cells::Parameter;
-use pool::{Borrowed, Pool};
+use pool::Pool;
 use refusal::Failure;
 use statements::Statements;
 use writer::Writer;
@@ -76,27 +76,20 @@ impl Postgres {
         if is_ours { Ok(()) } else { Err(Failure::Overtaken(overtaken(lane, epoch, &self.settings.progress()))) }
     }
 
-    /// Claims a lane, and says which of the late events that are asked for are there. When it is answered, everything that was
-    /// committed before is on the disk too.
-    async fn claim(
-        &self,
-        connection: &Borrowed<'_>,
-        lane: &LaneRef,
-        epoch: u64,
-        through: Option<Offset>,
-        owed: &[i64],
-    ) -> Result<BTreeSet<Offset>, Failure> {
-        let (channel, sink, through) = (lane.channel.id.0, &*lane.sink, through.map(Offset::get));
+    async fn claim(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, Failure> {
+        let (channel, sink) = (lane.lane.channel.id.0, &*lane.lane.sink);
+        let (through, epoch) = (lane.through.map(Offset::get), bigint(lane.epoch));
+        let owed: Vec<_> = lane.owed.iter().map(|offset| offset.get()).collect();
         let parameters: [Parameter<'_>; 5] = [
             (&channel as _, Type::UUID),
             (&sink as _, Type::TEXT),
             (&through as _, Type::INT8),
-            (&bigint(epoch) as _, Type::INT8),
+            (&epoch as _, Type::INT8),
             (&owed as _, Type::INT8_ARRAY),
         ];
-        let rows = connection.query(&self.statements.claim, &parameters).await?;
+        let rows = self.pool.borrow().await?.query(&self.statements.claim, &parameters).await?;
         let found = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>(0));
-        self.check_claim(lane, epoch, found.is_some())?;
+        self.check_claim(&lane.lane, lane.epoch, found.is_some())?;
         Ok(found.unwrap_or_default().into_iter().filter_map(Offset::new).collect())
     }
 }
@@ -105,12 +98,7 @@ impl Postgres {
 impl Sink for Postgres {
     /// Claims the lane in the table, so that an older claim writes no more. What is there is offered again, and passed over.
     async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
-        let owed: Vec<_> = lane.owed.iter().map(|offset| offset.get()).collect();
-        let claimed = async {
-            let connection = self.pool.borrow().await?;
-            self.claim(&connection, &lane.lane, lane.epoch, lane.through, &owed).await
-        };
-        claimed.await.map_err(Failure::error)
+        self.claim(lane).await.map_err(Failure::error)
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

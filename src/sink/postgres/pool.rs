@@ -3,7 +3,6 @@
 //! Before the first statement the tables are looked at and, where that is allowed, made; and again after a statement that
 //! did not find them as they are to be.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,6 +38,8 @@ pub(super) struct Pool {
     idle: Mutex<Vec<Open>>,
     /// Whether the tables are as they are to be, as far as is known.
     is_ready: AtomicBool,
+    /// Whether one connection was seen to lead to several processes of the server.
+    is_pooled: AtomicBool,
 }
 
 /// A connection borrowed from the pool. Dropped, it goes back if no statement is under way on it.
@@ -57,7 +58,7 @@ impl Pool {
         let connector = Connector::new(&settings.server)
             .map_err(|error| SinkError::unusable(format!("{at}.url: no certificate can be checked: {error}")))?;
         let (turns, idle, is_ready) = (Semaphore::new(CONNECTIONS), Mutex::default(), AtomicBool::new(false));
-        Ok(Self { at, settings, connector, turns, idle, is_ready })
+        Ok(Self { at, settings, connector, turns, idle, is_ready, is_pooled: AtomicBool::new(false) })
     }
 
     /// Waits for a connection.
@@ -140,13 +141,23 @@ impl Borrowed<'_> {
     }
 
     /// Waits a moment for the answer to a statement that is of no use any more, so that the connection can be used again. Then the
-    /// server is asked to give the statement up: it may wait for a lock.
-    pub(super) async fn abandon(&self, sent: impl Future) {
-        let mut sent = pin!(sent);
-        if timeout(MOMENT, &mut sent).await.is_err() {
+    /// server is asked to give the statement up, which may wait for a lock, and the connection is of no use either: what was asked
+    /// may end the next statement. Returns whether it can be used.
+    pub(super) async fn abandon(&self, sent: impl Future) -> bool {
+        let is_answered = timeout(MOMENT, sent).await.is_ok();
+        if !is_answered {
             self.pool.connector.cancel(self.open()).await;
-            let _ = timeout(MOMENT, sent).await;
         }
+        is_answered
+    }
+
+    /// Whether a pooler stands before the server, as far as is known.
+    pub(super) fn is_pooled(&self) -> bool {
+        self.pool.is_pooled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_pooler(&self) {
+        self.pool.is_pooled.store(true, Ordering::Relaxed);
     }
 
     async fn failed(&self, error: &DatabaseError) -> Failure {

@@ -6,9 +6,13 @@ use crate::sink::table::{COLUMNS, Kind, joined, quoted};
 /// Parameters of an insert before those of the columns.
 const BEFORE: usize = 6;
 
+/// The process of the server that carries a statement out. A new one after a crash has another number, or another start of the
+/// server.
+const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg_postmaster_start_time()))";
+
 /// The statements. `$1` to `$4` are the channel, the sink, the position and the epoch. `$5` is, of an insert, the position that
 /// must have been reached before and, of a claim, the late events that are asked for. `$6` of an insert is whether its commit
-/// need not wait for the disk.
+/// waits for the disk. An insert gives how many lanes it has moved, and which process of the server has carried it out.
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) insert: String,
@@ -44,8 +48,8 @@ impl Statements {
                 "with {lane_in_order}, written as (insert into {table} ({names}) \
                  select {values} from lane, unnest({arrays}) as given ({names}) \
                  on conflict (channel_id, event_offset) do nothing returning 1) \
-                 select (select count(*) from lane), \
-                 case when $6 then set_config('synchronous_commit', 'off', true) end{notify}"
+                 select (select count(*) from lane), {BACKEND}, \
+                 case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}"
             ),
             claim: format!(
                 "with {lane} select coalesce((select array_agg(event_offset) from {table} \

@@ -2,11 +2,13 @@
 //!
 //! # Invariants
 //!
-//! * **In order.** A statement writes only where the lane's position has reached the end of the one before. Where the table is
-//!   ahead of the daemon's record, because a cursor was put back, it is beyond that already, and the rows of a refused statement
-//!   come after those of the next.
-//! * **One wait for the disk.** A statement that another follows is committed without that wait: the last one's covers those
-//!   before it. Where the last one is not written, nothing before it counts as delivered until such a wait is over.
+//! * **In order.** A statement writes only where the lane's position has reached the end of the statement before. A position that
+//!   is beyond that already (the daemon's cursor was put back) holds nothing up: if a statement is refused then, its rows come
+//!   after those of the next.
+//! * **Durable before it counts.** Of several statements the last one alone waits for the server's disk, and so for everything
+//!   committed before it. What is written without such a wait does not count as delivered.
+//! * **One process of the server.** A process ends when its server crashes, so the same process has lost nothing. Behind a
+//!   pooler another one may carry out the next statement: then the delivery ends, and from there on each statement waits.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -25,7 +27,7 @@ use super::refusal::Failure;
 use crate::event::Offset;
 use crate::postgres::bigint;
 use crate::sink::table::{Parts, Row};
-use crate::sink::{Delivery, Undelivered};
+use crate::sink::{Delivery, SinkError, Undelivered};
 
 /// The most rows of one transaction.
 const ROWS: usize = 200;
@@ -33,39 +35,62 @@ const ROWS: usize = 200;
 /// Rows of more bytes than this are written by several statements.
 pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
 
-/// What a statement does besides writing its rows.
+/// What a statement depends on, and does besides writing its rows.
 #[derive(Clone, Copy)]
 struct Step {
     /// It writes only where the position has reached this.
     after: Option<Offset>,
     /// Where it moves the position.
     through: Offset,
-    /// Whether another one follows, which waits for the disk.
-    is_followed: bool,
+    /// Whether it is answered only when it is on the server's disk.
+    waits: bool,
+}
+
+/// The answer to a statement.
+struct Written {
+    /// Whether the lane is ours, and its position had reached what it has to.
+    is_ours: bool,
+    /// The process of the server that has carried it out.
+    backend: String,
 }
 
 /// Rows that were sent, and the statement that is to write them.
 struct Part<F: Future> {
     place: Range<usize>,
     rows: Arc<Vec<Row>>,
+    waits: bool,
     statement: Pin<Box<MaybeDone<F>>>,
 }
 
-/// Writes a delivery.
-pub(super) struct Writer<'a> {
+/// Sends the statements of a delivery.
+#[derive(Clone, Copy)]
+struct Sender<'a> {
     sink: &'a Postgres,
     connection: &'a Borrowed<'a>,
     delivery: &'a Delivery<'a>,
 }
 
+/// Writes a delivery.
+pub(super) struct Writer<'a> {
+    sender: Sender<'a>,
+    /// So many of the first messages are on the server's disk.
+    durable: usize,
+    /// The process of the server that has carried out the statements before.
+    backend: Option<String>,
+    /// Whether each statement waits for the disk.
+    each_waits: bool,
+}
+
 impl<'a> Writer<'a> {
     pub(super) fn new(sink: &'a Postgres, connection: &'a Borrowed<'a>, delivery: &'a Delivery<'a>) -> Self {
-        Self { sink, connection, delivery }
+        let each_waits = connection.is_pooled();
+        Self { sender: Sender { sink, connection, delivery }, durable: 0, backend: None, each_waits }
     }
 
     /// Writes every message.
-    pub(super) async fn write(&self) -> Result<(), Undelivered> {
-        let mut parts = Parts::of(self.delivery.messages, ROWS, cells::row);
+    pub(super) async fn write(mut self) -> Result<(), Undelivered> {
+        let sender @ Sender { delivery, connection, .. } = self.sender;
+        let mut parts = Parts::of(delivery.messages, ROWS, cells::row);
         let (mut last, mut after) = (None, None);
         while let Some((place, rows)) = parts.next().await {
             if pieces(&rows).len() > 1 {
@@ -76,25 +101,30 @@ impl<'a> Writer<'a> {
                 after = None;
                 continue;
             }
-            let (through, is_followed) = (self.delivery.through_part(&place), place.end < self.delivery.messages.len());
-            let (step, rows) = (Step { after, through, is_followed }, Arc::new(rows));
+            let (through, is_last) = (delivery.through_part(&place), place.end == delivery.messages.len());
+            let waits = is_last || self.each_waits;
+            let (step, rows) = (Step { after, through, waits }, Arc::new(rows));
             let sent = rows.clone();
-            let insert = async move { self.insert(step, &sent).await };
-            let mut statement = Box::pin(maybe_done(insert));
+            let mut statement = Box::pin(maybe_done(async move { sender.insert(step, &sent).await }));
             // Sends it.
             let _ = statement.as_mut().now_or_never();
             after = Some(through);
-            let part = Part { place, rows, statement };
+            let part = Part { place, rows, waits, statement };
             let Some(before) = last.take() else {
                 last = Some(part);
                 continue;
             };
             match self.finish(before).await {
                 Ok(true) => last = Some(part),
-                // What was sent behind it has written nothing.
+                // Nothing relies on what was sent behind it: its rows are written once more.
                 otherwise => {
-                    self.connection.abandon(part.statement).await;
+                    let is_idle = connection.abandon(part.statement).await;
                     otherwise?;
+                    if !is_idle {
+                        return Err(self.undelivered(SinkError::away(
+                            "a statement could not be given up; trying again".to_owned(),
+                        )));
+                    }
                     self.write_apart(part.place.start, Arc::unwrap_or_clone(part.rows)).await?;
                     after = None;
                 }
@@ -106,37 +136,42 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Waits for a statement. Where it is refused for one of its events, its rows are written anew. Returns whether the statement
+    /// Waits for a statement. Where it is refused for one of its events, its rows are written apart. Returns whether the statement
     /// itself has written.
-    async fn finish<F>(&self, Part { place, rows, mut statement }: Part<F>) -> Result<bool, Undelivered>
+    async fn finish<F>(&mut self, Part { place, rows, waits, mut statement }: Part<F>) -> Result<bool, Undelivered>
     where
-        F: Future<Output = Result<bool, Error>>,
+        F: Future<Output = Result<Written, Error>>,
     {
         let sent = async {
             statement.as_mut().await;
             statement.as_mut().take_output().expect("it is taken once")
         };
-        match self.inserted(sent).await {
-            Ok(()) => Ok(true),
+        match self.answer(sent).await {
+            Ok(()) => {
+                if waits {
+                    self.durable = place.end;
+                }
+                Ok(true)
+            }
             Err(Failure::Event { .. }) => {
                 self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await.map(|()| false)
             }
-            Err(failure) => Err(Undelivered::after(0, failure.error())),
+            Err(failure) => Err(self.undelivered(failure.error())),
         }
     }
 
-    /// Writes the rows of the messages from this place on, each statement when the one before it is answered and on the disk: in
-    /// one, if all of them are taken.
-    async fn write_apart(&self, first: usize, mut rows: Vec<Row>) -> Result<(), Undelivered> {
-        self.settle(first).await.map_err(|failure| Undelivered::after(0, failure.error()))?;
+    /// Writes the rows of the messages from this place on, by statements that wait. Of rows that are refused each half is written
+    /// alone, until the one that is refused is found.
+    async fn write_apart(&mut self, first: usize, mut rows: Vec<Row>) -> Result<(), Undelivered> {
+        let (sender, delivery) = (self.sender, self.sender.delivery);
+        self.settle(first).await?;
         // Written one after the other, the first one last in here.
         let mut pieces = pieces(&rows);
         while let Some(piece) = pieces.pop() {
-            let through = self.delivery.through_part(&(first + piece.start..first + piece.end));
-            let step = Step { after: None, through, is_followed: false };
-            match self.inserted(self.insert(step, &rows[piece.clone()])).await {
-                Ok(()) => {}
-                // One of them is refused: which one shows when each half is written alone.
+            let place = first + piece.start..first + piece.end;
+            let step = Step { after: None, through: delivery.through_part(&place), waits: true };
+            match self.answer(sender.insert(step, &rows[piece.clone()])).await {
+                Ok(()) => self.durable = place.end,
                 Err(Failure::Event { .. }) if piece.len() > 1 => {
                     let middle = piece.start + piece.len() / 2;
                     pieces.extend([middle..piece.end, piece.start..middle]);
@@ -144,26 +179,54 @@ impl<'a> Writer<'a> {
                 Err(Failure::Event { is_json: true, .. }) if cells::forgo_json(&mut rows[piece.start]) => {
                     pieces.push(piece);
                 }
-                Err(failure) => return Err(Undelivered::after(first + piece.start, failure.error())),
+                Err(failure) => return Err(self.undelivered(failure.error())),
             }
         }
         Ok(())
     }
 
-    /// Waits until so many of the first messages, which are written, are on the server's disk.
-    async fn settle(&self, written: usize) -> Result<(), Failure> {
-        if written == 0 {
+    /// Waits until so many of the first messages, which are written, are on the server's disk: by a statement without rows.
+    async fn settle(&mut self, written: usize) -> Result<(), Undelivered> {
+        if written == self.durable {
             return Ok(());
         }
-        let Delivery { lane, epoch, .. } = self.delivery;
-        let through = self.delivery.through_part(&(0..written));
-        self.sink.claim(self.connection, lane, *epoch, Some(through), &[]).await.map(drop)
+        let through = self.sender.delivery.through_part(&(0..written));
+        let step = Step { after: Some(through), through, waits: true };
+        match self.answer(self.sender.insert(step, &[])).await {
+            Ok(()) => {
+                self.durable = written;
+                Ok(())
+            }
+            // There is no event in it to be refused: it is the table of positions that refuses.
+            Err(Failure::Event { message, .. }) => Err(self.undelivered(SinkError::unusable(message))),
+            Err(failure) => Err(self.undelivered(failure.error())),
+        }
     }
 
-    /// Sends a statement that writes rows of one lane, with its position; `true` where the lane is ours, and the position has
-    /// reached what it has to.
-    async fn insert(&self, Step { after, through, is_followed }: Step, rows: &[Row]) -> Result<bool, Error> {
-        let (columns, Delivery { lane, epoch, .. }) = (cells::columns(rows), self.delivery);
+    /// Waits for the answer to a statement.
+    async fn answer(&mut self, sent: impl Future<Output = Result<Written, Error>>) -> Result<(), Failure> {
+        let Sender { sink, connection, delivery } = self.sender;
+        let Written { is_ours, backend } = connection.answer(sent).await?;
+        let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
+        if is_another && !(is_ours && self.each_waits) {
+            connection.note_pooler();
+            let what = "statements of one delivery were carried out by several processes of the server, as behind a pooler: \
+                        trying again, and waiting for the server's disk with each";
+            return Err(Failure::Database(what.to_owned()));
+        }
+        sink.check_claim(delivery.lane, delivery.epoch, is_ours)
+    }
+
+    fn undelivered(&self, error: SinkError) -> Undelivered {
+        Undelivered::after(self.durable, error)
+    }
+}
+
+impl Sender<'_> {
+    /// Sends a statement that writes rows of one lane, with its position.
+    async fn insert(self, Step { after, through, waits }: Step, rows: &[Row]) -> Result<Written, Error> {
+        let Self { sink: Postgres { settings, statements, .. }, connection, delivery } = self;
+        let (columns, Delivery { lane, epoch, .. }) = (cells::columns(rows), delivery);
         let (channel, sink) = (lane.channel.id.0, &*lane.sink);
         let (through, epoch, after) = (through.get(), bigint(*epoch), after.map(Offset::get));
         let note = json!({"channel": &*lane.channel.name, "sink": sink, "through": through}).to_string();
@@ -173,20 +236,15 @@ impl<'a> Writer<'a> {
             (&through as _, Type::INT8),
             (&epoch as _, Type::INT8),
             (&after as _, Type::INT8),
-            (&is_followed as _, Type::BOOL),
+            (&waits as _, Type::BOOL),
         ];
         parameters.extend(columns.iter().map(|(column, kind)| (column as _, kind.clone())));
-        if let Some(notified) = &self.sink.settings.notify {
+        if let Some(notified) = &settings.notify {
             parameters.extend([(notified as _, Type::TEXT), (&note as _, Type::TEXT)] as [Parameter<'_>; 2]);
         }
-        let answer = self.connection.send(&self.sink.statements.insert, &parameters).await?;
-        Ok(answer.first().is_some_and(|row| row.get::<_, i64>(0) > 0))
-    }
-
-    /// Waits for the answer to an insert.
-    async fn inserted(&self, sent: impl Future<Output = Result<bool, Error>>) -> Result<(), Failure> {
-        let is_ours = self.connection.answer(sent).await?;
-        self.sink.check_claim(self.delivery.lane, self.delivery.epoch, is_ours)
+        let answer = connection.send(&statements.insert, &parameters).await?;
+        let row = answer.first().expect("a query without a table gives one row");
+        Ok(Written { is_ours: row.get::<_, i64>(0) > 0, backend: row.get(1) })
     }
 }
 

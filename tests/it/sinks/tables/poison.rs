@@ -134,6 +134,38 @@ async fn what_counts_as_delivered_outlives_a_crash_of_the_server() {
 }
 
 #[tokio::test]
+async fn where_another_process_of_the_server_answers_what_was_not_on_the_disk_is_written_again() {
+    let Some(database) = Database::new().await else { return };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let (_service, setup, tables) = three_hundred(database).await;
+    // Each statement seems to be carried out by another one, as behind a pooler when the server has crashed in between.
+    let name = &tables.database.name;
+    tables.database.psql(&format!(
+        "create sequence numbers; create schema pooled; \
+         create function pooled.pg_backend_pid() returns bigint language sql as 'select nextval(''public.numbers'')'; \
+         alter database {name} set search_path = pooled, pg_catalog, public",
+    ));
+    // Notes each row that is written, and each that would be if it were not there.
+    tables.database.psql(
+        "create table public.written (number bigserial, event_offset bigint); \
+         create function public.note() returns trigger language plpgsql as $$ begin \
+         insert into public.written (event_offset) values (new.event_offset); return new; end $$; \
+         create trigger note before insert on public.events for each row execute function public.note()",
+    );
+    let mut daemon = start_with_two_pages(&setup, &tables).await;
+    super::until(&mut daemon, "all are recorded", async || lane(&setup, "warehouse").await["cursor"] == 300).await;
+    let log = daemon.stop().await;
+    let refused = log.lines("sink refused: its events wait and are offered again");
+    assert!(refused.len() == 1 && refused[0]["error"].to_string().contains("pooler"), "{refused:?}");
+    let written = tables.database.psql("select event_offset from public.written order by number");
+    let twice: Vec<_> = (1..=300).chain(1..=300).map(|offset| offset.to_string()).collect();
+    assert_eq!(written, twice);
+    tables.assert_each_once(&(1..=300).collect::<Vec<_>>(), 300);
+}
+
+#[tokio::test]
 async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     let Some(database) = Database::new().await else { return };
     if !programs(&["psql", "python3"]) {
