@@ -146,11 +146,12 @@ impl Broker {
         fs::write(path("server.properties"), properties(&directory, ports, relay.unwrap_or(ports.relayed))).unwrap();
         fs::write(path("log4j.properties"), LOG).unwrap();
         let broker = Self { directory, temporary: own, ports, keeper: Mutex::default(), authority };
-        let id = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>());
+        // With its name before it: one in 64 begins with a hyphen.
+        let id = format!("--cluster-id={}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>()));
         let login = format!("[name={USER},password={PASSWORD}]");
         let scram = ["SCRAM-SHA-256", "SCRAM-SHA-512"].map(|mechanism| format!("{mechanism}={login}"));
         let mut format = broker.java("kafka.tools.StorageTool");
-        format.args(["format", "-t", &id, "--add-scram", &scram[0], "--add-scram", &scram[1], "-c"]);
+        format.args(["format", &id, "--add-scram", &scram[0], "--add-scram", &scram[1], "-c"]);
         run(format.arg(broker.directory.join("server.properties")));
         broker.run();
         broker
