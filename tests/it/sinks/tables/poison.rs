@@ -92,6 +92,21 @@ async fn three_hundred(database: Database) -> (impl Sized, Setup, Tables) {
     (service, setup, tables)
 }
 
+/// Notes the order in which rows come, `before` or `after` each is written.
+fn note_rows(tables: &Tables, when: &str) {
+    tables.database.psql(&format!(
+        "create table public.written (number bigserial, event_offset bigint); \
+         create function public.note() returns trigger language plpgsql as $$ begin \
+         insert into public.written (event_offset) values (new.event_offset); return new; end $$; \
+         create trigger note {when} insert on public.events for each row execute function public.note()",
+    ));
+}
+
+/// The offsets of the rows that were noted, in that order.
+fn noted_rows(tables: &Tables) -> Vec<String> {
+    tables.database.psql("select event_offset from public.written order by number")
+}
+
 /// The lane begins when both pages wait for it: they are one delivery, of two statements.
 async fn start_with_two_pages(setup: &Setup, tables: &Tables) -> Daemon {
     let client = tables.database.server.client(&tables.database.name).await;
@@ -147,19 +162,14 @@ async fn where_another_process_of_the_server_answers_what_was_not_on_the_disk_is
          create function pooled.pg_backend_pid() returns bigint language sql as 'select nextval(''public.numbers'')'; \
          alter database {name} set search_path = pooled, pg_catalog, public",
     ));
-    // Notes each row that is written, and each that would be if it were not there.
-    tables.database.psql(
-        "create table public.written (number bigserial, event_offset bigint); \
-         create function public.note() returns trigger language plpgsql as $$ begin \
-         insert into public.written (event_offset) values (new.event_offset); return new; end $$; \
-         create trigger note before insert on public.events for each row execute function public.note()",
-    );
+    // Each row that is written, and each that would be if it were not there.
+    note_rows(&tables, "before");
     let mut daemon = start_with_two_pages(&setup, &tables).await;
     super::until(&mut daemon, "all are recorded", async || lane(&setup, "warehouse").await["cursor"] == 300).await;
     let log = daemon.stop().await;
     let refused = log.lines("sink refused: its events wait and are offered again");
     assert!(refused.len() == 1 && refused[0]["error"].to_string().contains("pooler"), "{refused:?}");
-    let written = tables.database.psql("select event_offset from public.written order by number");
+    let written = noted_rows(&tables);
     let twice: Vec<_> = (1..=300).chain(1..=300).map(|offset| offset.to_string()).collect();
     assert_eq!(written, twice);
     tables.assert_each_once(&(1..=300).collect::<Vec<_>>(), 300);
@@ -185,13 +195,8 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     );
     // Notes the order in which rows are written. The lane's position is deleted: only then does a statement behind a refused one
     // write nothing.
-    tables.database.psql(
-        "create table written (number bigserial, event_offset bigint); \
-         create function note() returns trigger language plpgsql as $$ begin \
-         insert into written (event_offset) values (new.event_offset); return new; end $$; \
-         create trigger note after insert on events for each row execute function note(); \
-         delete from events_progress",
-    );
+    note_rows(&tables, "after");
+    tables.database.psql("delete from events_progress");
     let trigger =
         "create trigger mine before insert on events when new.name = 'n123' begin select raise(abort, 'not that'); end";
     crate::support::sqlite(&tables.file, trigger);
@@ -210,7 +215,7 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     let expected: Vec<i64> = (1..=300).filter(|offset| *offset != 123).collect();
     tables.assert_each_once(&expected, 300);
     // Behind a statement that is refused the next one writes nothing, though both are under way.
-    let written = tables.database.psql("select event_offset from written order by number");
+    let written = noted_rows(&tables);
     assert_eq!(written, expected[..298].iter().map(ToString::to_string).collect::<Vec<_>>());
     assert_eq!(
         tables.database.psql("select event_offset from events where decoded is null order by 1"),
