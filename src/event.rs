@@ -147,6 +147,39 @@ impl Serialize for EventType {
     }
 }
 
+/// Identifies an event of a channel. Keys sort by offset.
+///
+/// An offset alone does not identify an event: a service that was restored from a backup uses offsets again. Two events at one
+/// offset are the same event only if their ids are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EventKey {
+    /// `headers.offset`.
+    pub offset: Offset,
+    /// `event_id`; `None` if the service gave the event no readable id.
+    pub id: Option<EventId>,
+}
+
+impl EventKey {
+    /// The first possible key at an offset, for range queries.
+    pub fn first_at(offset: Offset) -> Self {
+        Self { offset, id: None }
+    }
+
+    /// The last possible key at an offset, for range queries.
+    pub fn last_at(offset: Offset) -> Self {
+        Self { offset, id: Some(EventId(Uuid::max())) }
+    }
+}
+
+impl fmt::Display for EventKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id {
+            Some(id) => write!(f, "offset {} ({id})", self.offset),
+            None => write!(f, "offset {}", self.offset),
+        }
+    }
+}
+
 /// A record as the service returned it: only its offset and id have been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawEvent {
@@ -165,6 +198,11 @@ impl RawEvent {
     pub fn locate(json: Bytes) -> Option<Self> {
         let (offset, id) = Self::place(std::str::from_utf8(&json).ok()?)?;
         Some(Self { offset, id, json })
+    }
+
+    /// Which event it is.
+    pub fn event_key(&self) -> EventKey {
+        EventKey { offset: self.offset, id: self.id }
     }
 
     /// The offset and the id in a record's text.

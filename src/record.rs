@@ -12,7 +12,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use crate::event::{ChannelId, Event, EventId, EventType, Offset};
+use crate::event::{ChannelId, Event, EventId, EventKey, EventType, Offset};
 use crate::memory::Reserved;
 use crate::verify::{Hash, Unsigned, Verdict, Verified};
 
@@ -113,6 +113,11 @@ impl Record {
     /// Whether it was proved. Otherwise it is a notice, which is never signed.
     pub fn is_verified(&self) -> bool {
         self.digest.is_some()
+    }
+
+    /// Which event it is.
+    pub fn event_key(&self) -> EventKey {
+        EventKey { offset: self.offset, id: self.event_id }
     }
 
     /// The key for deduplication: the event's id, or else its channel and offset.

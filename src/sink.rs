@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::event::Offset;
+use crate::event::{EventKey, Offset};
 use crate::record::{ChannelRef, Message};
 use crate::tasks::joined;
 
@@ -63,14 +63,28 @@ pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, Web
 /// Several lanes may use a sink at the same time. Each makes one call at a time.
 #[async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
-    /// Says, before a lane's first delivery, which events the sink holds beyond what is recorded of the lane, as far as it can
-    /// name them. They are offered again all the same: the sink passes over them.
+    /// Takes the lane over, so that no earlier owner of it can write any more, and compares the sink's own position with the
+    /// recorded one. A lane calls this before its first delivery, and again before the next one after a delivery failed.
+    ///
+    /// A sink that keeps positions:
+    ///
+    /// * takes over `recorded.through` as its position if nothing is confirmed yet ([`Recorded::confirmed`] is `None`),
+    /// * otherwise returns its own position and changes nothing, or [`Position::Missing`] if it has none.
     ///
     /// # Errors
-    /// If the sink cannot be used now: it is asked again.
-    async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+    /// If the sink cannot be used now: the lane asks again.
+    async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        let _ = recorded;
+        Ok(Resumed::default())
+    }
+
+    /// The sink's own position of a lane, without taking the lane over. A channel without state starts from it.
+    ///
+    /// # Errors
+    /// If the sink cannot be used now: the channel asks again.
+    async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
         let _ = lane;
-        Ok(BTreeSet::new())
+        Ok(Position::Untracked)
     }
 
     /// Whether the sink could be used, without delivering to it: what was seen, for an operator.
@@ -152,7 +166,10 @@ pub struct Delivery<'a> {
     pub lane: &'a LaneRef,
     /// The lease's epoch: a sink that shares its target with other instances refuses an older one.
     pub epoch: u64,
-    /// Everything up to here is dealt with once these messages are delivered.
+    /// The sink's position as it last confirmed it. A sink that keeps positions writes only if it still has this position, and
+    /// otherwise answers [`SinkError::Displaced`].
+    pub after: Option<Offset>,
+    /// The lane's cursor once these messages are delivered. A sink's position becomes the higher of `after` and this.
     pub through: Offset,
     /// In ascending offset order, never empty.
     pub messages: &'a [Message],
@@ -165,23 +182,79 @@ impl Delivery<'_> {
     }
 }
 
-/// What is durably recorded of a lane.
+/// What the state records of a lane, for the sink to compare with what it holds.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// The lane.
     pub lane: LaneRef,
     /// The lease's epoch, as in [`Delivery`].
     pub epoch: u64,
-    /// Every event up to this one has been dealt with; `None` where none has.
+    /// The lane's cursor; `None` before the first event.
     pub through: Option<Offset>,
-    /// Those up to `through` that wait for a late proof: not delivered yet.
-    pub owed: BTreeSet<Offset>,
+    /// The pending events up to `through`, which were not delivered yet.
+    pub owed: BTreeSet<EventKey>,
+    /// What the sink confirmed last. `None` if the cursor was chosen by `start` or by an operator and not reached by delivering.
+    pub confirmed: Option<Confirmed>,
+}
+
+/// What a sink has confirmed of a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Confirmed {
+    /// The sink's position. The cursor can be higher: events that the sink does not get move the cursor alone.
+    pub position: Option<Offset>,
+    /// The event that was written last; `None` if none was written since the cursor was chosen.
+    pub last: Option<EventKey>,
+}
+
+/// What a sink holds of a lane, as the sink itself says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resumed {
+    /// The sink's position.
+    pub position: Position,
+    /// Events that the sink holds although they are not recorded as delivered, as far as it can name them: those above the
+    /// cursor are offered again and the sink skips them, pending ones are settled.
+    pub held: BTreeSet<EventKey>,
+}
+
+/// How far a lane has got according to the sink itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Position {
+    /// The sink keeps no positions.
+    #[default]
+    Untracked,
+    /// The sink keeps positions and has none for the lane. The text says where it is missing, for an operator.
+    Missing(String),
+    /// Every event up to here was delivered; `None` before the first event.
+    At(Option<Offset>),
 }
 
 impl Recorded {
-    /// Whether the event at `offset` is recorded as delivered, and will not be offered again.
-    pub fn covers(&self, offset: Offset) -> bool {
-        self.through.is_some_and(|through| offset <= through) && !self.owed.contains(&offset)
+    /// Whether an event is recorded as delivered, and will not be offered again.
+    pub fn covers(&self, key: &EventKey) -> bool {
+        self.through.is_some_and(|through| key.offset <= through) && !self.owed.contains(key)
+    }
+
+    /// The keys of events that a sink knows by their offsets alone.
+    fn keys_at(&self, offsets: impl IntoIterator<Item = Offset>) -> BTreeSet<EventKey> {
+        let mut keys = BTreeSet::new();
+        for offset in offsets {
+            let before = keys.len();
+            keys.extend(self.owed.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).copied());
+            if keys.len() == before {
+                keys.insert(EventKey::first_at(offset));
+            }
+        }
+        keys
+    }
+
+    /// Whether an event at this offset is pending.
+    fn owes_offset(&self, offset: Offset) -> bool {
+        self.owed.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).next().is_some()
+    }
+
+    /// As [`covers`](Self::covers), for an event that a sink knows by its offset alone.
+    fn covers_offset(&self, offset: Offset) -> bool {
+        self.through.is_some_and(|through| offset <= through) && !self.owes_offset(offset)
     }
 }
 
@@ -242,6 +315,10 @@ pub enum SinkError {
     /// lost.
     #[error("{0}")]
     Overtaken(String),
+    /// The sink's position is not the one that it confirmed last: it was restored, or another program has changed it. The lane
+    /// asks for the position again before it delivers.
+    #[error("{0}")]
+    Displaced(String),
     /// An error of the operating system. The same is offered again after a wait.
     #[error("{doing}")]
     Io {
@@ -278,7 +355,7 @@ impl SinkError {
     pub fn needs_attention(&self) -> bool {
         match self {
             Self::Closed | Self::Gone { .. } | Self::Io { .. } => true,
-            Self::Overtaken { .. } => false,
+            Self::Overtaken { .. } | Self::Displaced { .. } => false,
             Self::Refused { needs_attention, .. } | Self::Unavailable { needs_attention, .. } => *needs_attention,
         }
     }

@@ -95,5 +95,5 @@ async fn test(name: &str, sink: &Sink) -> Result<Tested, SinkError> {
     }
     let built = sink.settings.build(name, &OpenFiles::default(), &Metrics::default())?;
     let lane = LaneRef { channel: record.channel.clone(), sink: name.into() };
-    built.test(&Delivery { lane: &lane, epoch: 0, through: record.offset, messages: &messages }).await
+    built.test(&Delivery { lane: &lane, epoch: 0, after: None, through: record.offset, messages: &messages }).await
 }

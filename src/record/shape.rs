@@ -9,7 +9,7 @@ use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use super::template::{Alert, Below, JSON, Template};
 use super::{Readable, Record, rfc3339};
-use crate::event::{Event, Offset, Proofs};
+use crate::event::{Event, EventKey, Offset, Proofs};
 
 /// What a sink writes for an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
@@ -71,6 +71,11 @@ impl Message {
     /// The event's place in its channel.
     pub fn offset(&self) -> Offset {
         self.record.offset
+    }
+
+    /// Which event it is.
+    pub fn event_key(&self) -> EventKey {
+        self.record.event_key()
     }
 
     /// The key for deduplication.

@@ -35,15 +35,13 @@
 //! Work that was begun is finished under the lock, whether or not it is still awaited: no reader meets a half-written
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Delivery, Recorded, Sink, SinkError, Tested, Undelivered, blocking};
-use crate::event::Offset;
+use super::{Delivery, Recorded, Resumed, Sink, SinkError, Tested, Undelivered, blocking};
 use crate::metrics::UpkeepFailures;
 
 mod closed;
@@ -105,18 +103,18 @@ impl File {
 
 #[async_trait]
 impl Sink for File {
-    async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+    async fn resume(&self, lane: &Recorded) -> Result<Resumed, SinkError> {
         let (channel, recorded) = (lane.lane.channel.id, lane.clone());
         let snapshot = self.locked(Journal::snapshot).await?;
         // Reading back may take a while in a large file, and holds back no other channel.
         let unrecorded = blocking(move || snapshot.unrecorded(&recorded)).await?;
-        let held = unrecorded.keys().copied().collect();
+        let held = lane.keys_at(unrecorded.keys().copied());
         self.locked(move |journal| {
             journal.pass_over(channel, unrecorded);
             Ok(())
         })
         .await?;
-        Ok(held)
+        Ok(Resumed { held, ..Resumed::default() })
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

@@ -64,7 +64,7 @@
 //!
 //! At any point. A delivery that was dropped leaves the lane without its claim, and the next use claims again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -72,8 +72,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{Delivery, LaneRef, Recorded, Sink, SinkError, Undelivered};
-use crate::event::{ChannelId, Offset};
+use super::{Delivery, LaneRef, Recorded, Resumed, Sink, SinkError, Undelivered};
+use crate::event::ChannelId;
 use crate::tasks::lock;
 
 mod lane;
@@ -128,10 +128,10 @@ impl fmt::Debug for Nats {
 
 #[async_trait]
 impl Sink for Nats {
-    async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+    async fn resume(&self, lane: &Recorded) -> Result<Resumed, SinkError> {
         let known = self.lane(&lane.lane);
         let held = known.lock().await.resume(&self.shared, lane).await?;
-        Ok(held)
+        Ok(Resumed { held: lane.keys_at(held), ..Resumed::default() })
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

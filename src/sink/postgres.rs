@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use tokio_postgres::types::Type;
 
 use super::table::{overtaken, with_size};
-use super::{Delivery, LaneRef, Recorded, Sink, SinkError, Undelivered};
+use super::{Delivery, LaneRef, Recorded, Resumed, Sink, SinkError, Undelivered};
 use crate::event::Offset;
 use crate::postgres::bigint;
 
@@ -79,7 +79,7 @@ impl Postgres {
     async fn claim(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, Failure> {
         let (channel, sink) = (lane.lane.channel.id.0, &*lane.lane.sink);
         let (through, epoch) = (lane.through.map(Offset::get), bigint(lane.epoch));
-        let owed: Vec<_> = lane.owed.iter().map(|offset| offset.get()).collect();
+        let owed: Vec<_> = lane.owed.iter().map(|key| key.offset.get()).collect();
         let parameters: [Parameter<'_>; 5] = [
             (&channel as _, Type::UUID),
             (&sink as _, Type::TEXT),
@@ -97,8 +97,9 @@ impl Postgres {
 #[async_trait]
 impl Sink for Postgres {
     /// Claims the lane in the table, so that an older claim writes no more. What is there is offered again, and passed over.
-    async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
-        self.claim(lane).await.map_err(Failure::error)
+    async fn resume(&self, lane: &Recorded) -> Result<Resumed, SinkError> {
+        let held = self.claim(lane).await.map_err(Failure::error)?;
+        Ok(Resumed { held: lane.keys_at(held), ..Resumed::default() })
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

@@ -17,15 +17,13 @@
 //!
 //! A transaction that was begun ends, whether or not it is still awaited.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 
 use super::table::{Parts, Row, with_size};
-use super::{Delivery, Recorded, Sink, SinkError, Undelivered, blocking};
-use crate::event::Offset;
+use super::{Delivery, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use crate::metrics::UpkeepFailures;
 
 mod database;
@@ -77,9 +75,11 @@ impl Sqlite {
 #[async_trait]
 impl Sink for Sqlite {
     /// Claims the lane in the table, so that an older claim writes no more.
-    async fn resume(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
-        let work = Work::claim(lane.lane.clone(), lane.epoch, lane.through, lane.owed.clone());
-        self.writer().carry_out(work).await.map_err(|undelivered| undelivered.error)
+    async fn resume(&self, lane: &Recorded) -> Result<Resumed, SinkError> {
+        let owed = lane.owed.iter().map(|key| key.offset).collect();
+        let work = Work::claim(lane.lane.clone(), lane.epoch, lane.through, owed);
+        let held = self.writer().carry_out(work).await.map_err(|undelivered| undelivered.error)?;
+        Ok(Resumed { held: lane.keys_at(held), ..Resumed::default() })
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

@@ -22,7 +22,7 @@ pub(super) fn lane(channel: &ChannelRef) -> LaneRef {
 /// Offers these messages to a sink.
 pub(super) async fn deliver(sink: &dyn Sink, channel: &ChannelRef, messages: &[Message]) -> Result<(), Undelivered> {
     let (lane, through) = (lane(channel), messages.last().expect("a delivery is never empty").offset());
-    sink.deliver(&Delivery { lane: &lane, epoch: 1, through, messages }).await
+    sink.deliver(&Delivery { lane: &lane, epoch: 1, after: None, through, messages }).await
 }
 
 /// The record of a notice at `offset`. No two channels and offsets share an event id.

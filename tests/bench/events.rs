@@ -136,7 +136,7 @@ fn stages(criterion: &mut Criterion) {
         bench.iter(|| {
             let batch: Vec<_> = sample.records.iter().map(|record| Message::new(record, &Shape::default())).collect();
             let through = batch.last().expect("a page of events").offset();
-            let delivery = Delivery { lane: &lane, epoch: 0, through, messages: &batch };
+            let delivery = Delivery { lane: &lane, epoch: 0, after: None, through, messages: &batch };
             runtime.block_on(sink.deliver(&delivery)).expect("nothing refuses them");
         });
     });

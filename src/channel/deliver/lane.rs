@@ -26,8 +26,8 @@ use crate::channel::context::RunContext;
 use crate::channel::deliver::batch::Batch;
 use crate::channel::deliver::upcoming::{Next, Prepared, Upcoming};
 use crate::channel::settings::Outlet;
-use crate::event::Offset;
-use crate::ledger::Cursor;
+use crate::event::{EventKey, Offset};
+use crate::ledger::{Cursor, Late};
 use crate::record::Message;
 use crate::retry::Retry;
 use crate::sink::{Delivery, LaneRef, Recorded, SinkError, Undelivered};
@@ -105,21 +105,22 @@ impl Lane {
 
     /// Asks the sink what it holds beyond the recorded cursor.
     async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
-        let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(|(offset, _)| *offset).collect());
+        let pending = |(offset, late): (&Offset, &Late)| EventKey { offset: *offset, id: late.event_id };
+        let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(pending).collect());
         let epoch = self.shared.owned.claim.lease.epoch;
-        let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed };
+        let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed: None };
         let held = loop {
             match self.outlet.sink.resume(&recorded).await {
-                Ok(held) => break held,
+                Ok(resumed) => break resumed.held,
                 Err(error) => self.refused(error, stop).await?,
             }
         };
         self.accepted();
         // Settled before anything new is delivered: a sink looks back only as far as the record goes.
-        for offset in held.intersection(&recorded.owed) {
-            self.settle(*offset, None, None).await?;
+        for key in held.intersection(&recorded.owed) {
+            self.settle(key.offset, None, None).await?;
         }
-        self.held = held.into_iter().filter(|offset| !self.has_passed(*offset)).collect();
+        self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
         Ok(())
     }
 
@@ -174,7 +175,7 @@ impl Lane {
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
         let began = std::time::Instant::now();
         let epoch = self.shared.owned.claim.lease.epoch;
-        let delivery = Delivery { lane: &self.identity, epoch, through, messages };
+        let delivery = Delivery { lane: &self.identity, epoch, after: None, through, messages };
         let answer = self.delivery.around(self.deliver(&delivery)).await;
         let (took, no_more) = (began.elapsed(), BTreeSet::new());
         let (first, beyond, error) = match &answer {

@@ -1,6 +1,6 @@
 //! Sinks that record what they take, and take what the history says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::event::Offset;
 use crate::record::{ChannelRef, Message};
-use crate::sink::{Delivery, Recorded, Sink, SinkError, Undelivered};
+use crate::sink::{Delivery, Recorded, Resumed, Sink, SinkError, Undelivered};
 
 use super::expect::Fate;
 use super::history::{EventKind, SinkPlan, SinkTrouble};
@@ -45,14 +45,14 @@ impl Taken {
 
 #[async_trait]
 impl Sink for RecordingSink {
-    async fn resume(&self, _: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+    async fn resume(&self, _: &Recorded) -> Result<Resumed, SinkError> {
         let refused = {
             let mut inner = self.world.lock();
             let taken = &mut inner.lanes[self.lane];
             taken.unusable += 1;
             taken.unusable <= self.plan().unusable
         };
-        if refused { Err(refusal(0)) } else { Ok(BTreeSet::new()) }
+        if refused { Err(refusal(0)) } else { Ok(Resumed::default()) }
     }
 
     fn at_once(&self) -> usize {

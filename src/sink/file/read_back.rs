@@ -78,7 +78,7 @@ fn search(lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>, recorded: &Recor
         if channel.is_some_and(|channel| channel != recorded.lane.channel.id) {
             continue;
         }
-        if recorded.covers(offset) {
+        if recorded.covers_offset(offset) {
             found.clear();
             ended = true;
         } else {

@@ -48,7 +48,8 @@ async fn a_delivery_that_was_not_awaited_is_found_at_the_next_resume() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
     let (ours, batch) = (channel(1), records(&channel(1), 1..100));
-    let recorded = Recorded { lane: lane(&ours), epoch: 1, through: Some(offset(0)), owed: BTreeSet::new() };
+    let recorded =
+        Recorded { lane: lane(&ours), epoch: 1, through: Some(offset(0)), owed: BTreeSet::new(), confirmed: None };
     let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
 
     {

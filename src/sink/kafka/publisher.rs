@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::KafkaSettings;
 use crate::event::{ChannelId, Offset};
 use crate::record::Message;
-use crate::sink::{Delivery, LaneRef, Recorded, Sink, SinkError, Undelivered, blocking};
+use crate::sink::{Delivery, LaneRef, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use crate::tasks::lock;
 
 mod brokers;
@@ -116,7 +116,7 @@ impl fmt::Debug for Kafka {
 
 #[async_trait]
 impl Sink for Kafka {
-    async fn resume(&self, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+    async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         let lane = self.lane(&recorded.lane).await;
         let epoch_of = recorded.clone();
         let (mut lane, begun) = self.on(lane, move |lane, shared| lane.take_over(shared, &epoch_of)).await;
@@ -124,7 +124,8 @@ impl Sink for Kafka {
             Some(search) => self.searched(search, &recorded.lane).await.map_err(Failure::error)?,
             None => BTreeSet::new(),
         };
-        Ok(lane.taken_over(recorded, found))
+        let held = recorded.keys_at(lane.taken_over(recorded, found));
+        Ok(Resumed { held, ..Resumed::default() })
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

@@ -77,13 +77,13 @@ impl Lane {
                 "the cursor was put back: events that are in the stream are not published again");
             there.extend(found);
         }
-        there.retain(|offset| !recorded.covers(*offset));
+        there.retain(|offset| !recorded.covers_offset(*offset));
         if !there.is_empty() {
             info!(channel = %self.identity.channel.name, sink = %self.identity.sink, events = there.len(),
                 "stream already holds events that are not recorded as delivered");
         }
         // What is owed is settled without being offered, and may be asked for again.
-        self.held = there.difference(&recorded.owed).copied().collect();
+        self.held = there.iter().filter(|offset| !recorded.owes_offset(**offset)).copied().collect();
         Ok(there)
     }
 

@@ -4,6 +4,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
+use crate::event::EventKey;
 use crate::sink::table::Search;
 use crate::sink::tests::{channel, deliver, lane, offset, record, record_about, records};
 
@@ -42,14 +43,14 @@ impl Place {
 }
 
 fn recorded(epoch: u64, through: i64, owed: &[i64]) -> Recorded {
-    let owed = owed.iter().map(|number| offset(*number)).collect();
-    Recorded { lane: lane(&channel(1)), epoch, through: Some(offset(through)), owed }
+    let owed = owed.iter().map(|number| EventKey::first_at(offset(*number))).collect();
+    Recorded { lane: lane(&channel(1)), epoch, through: Some(offset(through)), owed, confirmed: None }
 }
 
 async fn at_epoch(sink: &Sqlite, epoch: u64, number: i64) -> Result<(), Undelivered> {
     let messages = records(&channel(1), [number]);
     let lane = lane(&channel(1));
-    sink.deliver(&Delivery { lane: &lane, epoch, through: offset(number), messages: &messages }).await
+    sink.deliver(&Delivery { lane: &lane, epoch, after: None, through: offset(number), messages: &messages }).await
 }
 
 #[tokio::test]
@@ -65,7 +66,7 @@ async fn what_is_offered_again_is_there_once_and_the_position_never_goes_back() 
     deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap();
     assert_eq!(place.numbers(through), [5, 2]);
     let held = sink.resume(&recorded(1, 5, &[2, 4])).await.unwrap();
-    assert_eq!(held, [offset(2)].into(), "of those that are owed");
+    assert_eq!(held.held, [EventKey::first_at(offset(2))].into(), "of those that are owed");
     drop(sink);
     let left = std::fs::read_dir(place.directory.path()).unwrap().count();
     assert_eq!(left, 1, "one file, once it is closed");

@@ -160,6 +160,6 @@ fn weight(error: &SinkError) -> u8 {
     match error {
         SinkError::Refused { retry_after: None, .. } => 0,
         SinkError::Refused { .. } | SinkError::Io { .. } | SinkError::Unavailable { .. } => 1,
-        SinkError::Gone { .. } | SinkError::Overtaken { .. } | SinkError::Closed => 2,
+        SinkError::Gone { .. } | SinkError::Overtaken { .. } | SinkError::Displaced { .. } | SinkError::Closed => 2,
     }
 }

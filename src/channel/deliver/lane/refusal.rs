@@ -28,7 +28,10 @@ impl Lane {
                 return Err(Some(ChannelError::Lost));
             }
             SinkError::Refused { retry_after, .. } => *retry_after,
-            SinkError::Gone { .. } | SinkError::Io { .. } | SinkError::Unavailable { .. } => None,
+            SinkError::Gone { .. }
+            | SinkError::Io { .. }
+            | SinkError::Unavailable { .. }
+            | SinkError::Displaced { .. } => None,
         };
         let wait = self.retry.next_wait(retry_after);
         let problem = self.problem(&error);

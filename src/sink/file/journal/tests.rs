@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::*;
-use crate::event::Offset;
+use crate::event::{EventKey, Offset};
 use crate::record::{ChannelRef, Format};
 use crate::sink::Recorded;
 use crate::sink::file::lines::is_remains;
@@ -55,8 +55,8 @@ fn open(path: &Path) -> Result<Journal, SinkError> {
 }
 
 fn recorded(channel: &ChannelRef, through: Option<i64>, owed: &[i64]) -> Recorded {
-    let owed = owed.iter().map(|&number| offset(number)).collect();
-    Recorded { lane: lane(channel), epoch: 1, through: through.map(offset), owed }
+    let owed = owed.iter().map(|&number| EventKey::first_at(offset(number))).collect();
+    Recorded { lane: lane(channel), epoch: 1, through: through.map(offset), owed, confirmed: None }
 }
 
 fn resume(journal: &mut Journal, recorded: &Recorded) {

@@ -115,12 +115,12 @@ impl Lane {
         }
         let mut there = self.position.delivered();
         there.extend(found);
-        there.retain(|offset| !recorded.covers(*offset));
+        there.retain(|offset| !recorded.covers_offset(*offset));
         if !there.is_empty() {
             info!(%channel, %sink, events = there.len(), "topic already holds events that are not recorded as delivered");
         }
         // What is owed is settled without being offered, and may be asked for again.
-        self.held = there.difference(&recorded.owed).copied().collect();
+        self.held = there.iter().filter(|offset| !recorded.owes_offset(**offset)).copied().collect();
         there
     }
 
