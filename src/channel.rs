@@ -79,7 +79,7 @@ pub use read::reader::ReadError;
 pub(crate) use read::reader::what_to_check;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
 pub use status::{
-    Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, SharedProofs,
+    Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill, SharedProofs,
     SharedWorkflow, SignerStatus,
 };
 pub use tail::{Delivered, Seen, Tail};

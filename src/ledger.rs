@@ -16,13 +16,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::event::Offset;
+use crate::event::{EventKey, Offset};
 
 mod claim;
 mod commit;
 mod committer;
 mod entry;
 mod error;
+mod history;
+mod migrate;
 mod proof;
 mod room;
 pub mod store;
@@ -33,10 +35,11 @@ pub use claim::{Claim, Claimed, CommitError, Ledgers, PROOFS, PROOFS_OF_A_CHANNE
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
 pub use committer::Writes;
 pub use entry::{
-    Blocker, Cursor, Entries, GivenUp, HeldBack, Key, Late, Pause, Paused, Quarantined, ShownWorkflow, Table, Value,
-    WORKFLOWS, WorkflowId,
+    Blocker, Confirmed, Cursor, Entries, GivenUp, HeldBack, Key, Late, Pause, Paused, Quarantined, ShownWorkflow,
+    Table, Value, WORKFLOWS, WorkflowId,
 };
 pub use error::StateError;
+pub use history::{Contradiction, HISTORY, History, KnownEvent};
 pub use proof::{Digest, Place, Proof};
 pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
 pub use store::{Lease, Lost, Outcome, Store};
@@ -51,9 +54,12 @@ pub type SinkName = Arc<str>;
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     cursors: BTreeMap<SinkName, Cursor>,
-    late: BTreeMap<Offset, Late>,
-    quarantined: BTreeMap<Offset, Quarantined>,
-    dead_letters: BTreeMap<(Offset, SinkName), GivenUp>,
+    confirmed: BTreeMap<SinkName, Confirmed>,
+    late: BTreeMap<EventKey, Late>,
+    quarantined: BTreeMap<EventKey, Quarantined>,
+    dead_letters: BTreeMap<(EventKey, SinkName), GivenUp>,
+    history: History,
+    contradiction: Option<Contradiction>,
     blocker: Option<Blocker>,
     paused: Paused,
     proofs: Chunks,
@@ -77,20 +83,23 @@ impl Ledger {
         for (key, value) in entries {
             match (key, value) {
                 (Key::Cursor(sink), Value::Bytes(value)) => drop(ledger.cursors.insert(sink, decode(&value)?)),
-                (Key::Late(offset), Value::Bytes(value)) => drop(ledger.late.insert(offset, decode(&value)?)),
-                (Key::Quarantined(offset), Value::Bytes(value)) => {
-                    ledger.quarantined.insert(offset, decode(&value)?);
+                (Key::Confirmed(sink), Value::Bytes(value)) => drop(ledger.confirmed.insert(sink, decode(&value)?)),
+                (Key::Late(event), Value::Bytes(value)) => drop(ledger.late.insert(event, decode(&value)?)),
+                (Key::Quarantined(event), Value::Bytes(value)) => {
+                    ledger.quarantined.insert(event, decode(&value)?);
                 }
-                (Key::Body(offset), Value::Size(size)) => {
-                    ledger.late.entry(offset).and_modify(|late| late.bytes = size);
-                    ledger.quarantined.entry(offset).and_modify(|facts| facts.bytes = size);
+                (Key::Body(event), Value::Size(size)) => {
+                    ledger.late.entry(event).and_modify(|late| late.bytes = size);
+                    ledger.quarantined.entry(event).and_modify(|facts| facts.bytes = size);
                 }
-                (Key::DeadLetter(offset, sink), Value::Bytes(value)) => {
-                    ledger.dead_letters.insert((offset, sink), decode(&value)?);
+                (Key::DeadLetter(event, sink), Value::Bytes(value)) => {
+                    ledger.dead_letters.insert((event, sink), decode(&value)?);
                 }
-                (Key::DeadBody(offset, sink), Value::Size(size)) => {
-                    ledger.dead_letters.entry((offset, sink)).and_modify(|facts| facts.bytes = size);
+                (Key::DeadBody(event, sink), Value::Size(size)) => {
+                    ledger.dead_letters.entry((event, sink)).and_modify(|facts| facts.bytes = size);
                 }
+                (Key::History, Value::Bytes(value)) => ledger.history = History::unpack(&value)?,
+                (Key::Contradiction, Value::Bytes(value)) => ledger.contradiction = Some(decode(&value)?),
                 (Key::Blocker, Value::Bytes(value)) => ledger.blocker = Some(decode(&value)?),
                 (Key::Paused, Value::Bytes(value)) => ledger.paused = decode(&value)?,
                 (Key::Proofs(number), Value::Bytes(value)) => {
@@ -129,30 +138,64 @@ impl Ledger {
         for change in commit.0 {
             self.change(change, read_before, &mut changes);
         }
-        self.version += 1;
         if changes.iter().any(|(key, _)| matches!(key, Key::Quarantined(_))) {
             self.shown_before = self.held_back(|_| None);
         }
-        Ok(self.summary().effects(changes))
+        Ok(self.effects(changes))
+    }
+
+    /// The effects of one more commit with these changes.
+    fn effects(&mut self, changes: Changes) -> Effects {
+        self.version += 1;
+        self.summary().effects(changes)
     }
 
     fn change(&mut self, change: Change, read_before: Option<Offset>, changes: &mut Changes) {
         match change {
-            Change::Advance { sink, to } | Change::SetCursor { sink, to } => {
+            Change::Advance { sink, to } => {
                 changes.push((Key::Cursor(sink.clone()), Some(encode(&to))));
                 self.cursors.insert(sink, to);
             }
-            Change::Owe { sink, event } => self.owe(sink, event, changes),
-            Change::Settle { sink, offset } => self.settle(&sink, offset, changes),
-            Change::Quarantine(event) => self.quarantine(event, changes),
-            Change::Release { offset, event_id, since, sinks } => {
-                let late = Late { event_id, first_seen: since, received: None, owed: BTreeSet::new(), bytes: 0 };
-                self.release(offset, late, &sinks, changes);
+            Change::SetCursor { sink, to } => {
+                if self.confirmed.remove(&sink).is_some() {
+                    changes.push((Key::Confirmed(sink.clone()), None));
+                }
+                changes.push((Key::Cursor(sink.clone()), Some(encode(&to))));
+                self.cursors.insert(sink, to);
             }
-            Change::DropQuarantined(offset) => {
-                if self.quarantined.remove(&offset).is_some() {
-                    changes.push((Key::Quarantined(offset), None));
-                    self.drop_unused_body(offset, changes);
+            Change::Confirm { sink, confirmed } => {
+                changes.push((Key::Confirmed(sink.clone()), Some(encode(&confirmed))));
+                self.confirmed.insert(sink, confirmed);
+            }
+            Change::Read(events) => {
+                let is_new = |event: &KnownEvent| Some(event.key.offset) > read_before;
+                self.remember(events.into_iter().filter(is_new).collect(), changes);
+            }
+            Change::Appeared(event) => self.remember(vec![event], changes),
+            Change::Contradict(contradiction) => {
+                changes.push((Key::Contradiction, Some(encode(&contradiction))));
+                self.contradiction = Some(contradiction);
+            }
+            Change::AcceptHistory { above } => {
+                self.history.forget_above(above);
+                changes.push((Key::History, Some(self.history.pack())));
+                if self.contradiction.take().is_some() {
+                    changes.push((Key::Contradiction, None));
+                }
+            }
+            Change::Owe { sink, event } => self.owe(sink, event, changes),
+            Change::Settle { sink, key } => self.settle(&sink, key, changes),
+            Change::Quarantine(event) => self.quarantine(event, changes),
+            Change::Release { key, since, sinks } => {
+                let event_id = key.id;
+                let (received, owed) = (None, BTreeSet::new());
+                let late = Late { event_id, first_seen: since, received, owed, appeared: false, bytes: 0 };
+                self.release(key, late, &sinks, changes);
+            }
+            Change::DropQuarantined(key) => {
+                if self.quarantined.remove(&key).is_some() {
+                    changes.push((Key::Quarantined(key), None));
+                    self.drop_unused_body(key, changes);
                 }
             }
             Change::Block(blocker) => {
@@ -164,16 +207,16 @@ impl Ledger {
                 changes.push((Key::Paused, Some(encode(&self.paused))));
             }
             Change::GiveUp { sink, letter: DeadLetter { mut facts, json } } => {
-                let offset = facts.offset;
+                let key = facts.event_key();
                 facts.bytes = json.len() as u64;
-                changes.push((Key::DeadLetter(offset, sink.clone()), Some(encode(&facts))));
-                changes.push((Key::DeadBody(offset, sink.clone()), Some(json)));
-                self.dead_letters.insert((offset, sink), facts);
+                changes.push((Key::DeadLetter(key, sink.clone()), Some(encode(&facts))));
+                changes.push((Key::DeadBody(key, sink.clone()), Some(json)));
+                self.dead_letters.insert((key, sink), facts);
             }
-            Change::DropDeadLetter { sink, offset } => {
-                if self.dead_letters.remove(&(offset, sink.clone())).is_some() {
-                    changes.push((Key::DeadLetter(offset, sink.clone()), None));
-                    changes.push((Key::DeadBody(offset, sink), None));
+            Change::DropDeadLetter { sink, key } => {
+                if self.dead_letters.remove(&(key, sink.clone())).is_some() {
+                    changes.push((Key::DeadLetter(key, sink.clone()), None));
+                    changes.push((Key::DeadBody(key, sink), None));
                 }
             }
             Change::Delivered(proofs) => {
@@ -189,63 +232,71 @@ impl Ledger {
     }
 
     fn owe(&mut self, sink: SinkName, event: Pending, changes: &mut Changes) {
-        let Pending { offset, event_id, first_seen, received, json } = event;
+        let key = event.event_key();
+        let Pending { event_id, first_seen, received, appeared, json, .. } = event;
         // A quarantined event keeps the bytes that it was rejected for.
-        let kept = self.quarantined.get(&offset).map(|facts| facts.bytes);
+        let kept = self.quarantined.get(&key).map(|facts| facts.bytes);
         let bytes = kept.unwrap_or(json.len() as u64);
-        if kept.is_none() && !self.late.contains_key(&offset) {
-            changes.push((Key::Body(offset), Some(json)));
+        if kept.is_none() && !self.late.contains_key(&key) {
+            changes.push((Key::Body(key), Some(json)));
         }
-        let new = || Late { event_id, first_seen, received, owed: BTreeSet::new(), bytes };
-        let late = self.late.entry(offset).or_insert_with(new);
+        let new = || Late { event_id, first_seen, received, owed: BTreeSet::new(), appeared, bytes };
+        let late = self.late.entry(key).or_insert_with(new);
         late.owed.insert(sink);
-        changes.push((Key::Late(offset), Some(encode(late))));
+        changes.push((Key::Late(key), Some(encode(late))));
     }
 
-    fn settle(&mut self, sink: &str, offset: Offset, changes: &mut Changes) {
-        let Some(late) = self.late.get_mut(&offset) else { return };
+    fn settle(&mut self, sink: &str, key: EventKey, changes: &mut Changes) {
+        let Some(late) = self.late.get_mut(&key) else { return };
         late.owed.remove(sink);
         if late.owed.is_empty() {
-            self.late.remove(&offset);
-            changes.push((Key::Late(offset), None));
-            self.drop_unused_body(offset, changes);
+            self.late.remove(&key);
+            changes.push((Key::Late(key), None));
+            self.drop_unused_body(key, changes);
         } else {
-            changes.push((Key::Late(offset), Some(encode(late))));
+            changes.push((Key::Late(key), Some(encode(late))));
+        }
+    }
+
+    fn remember(&mut self, events: Vec<KnownEvent>, changes: &mut Changes) {
+        if !events.is_empty() {
+            self.history.add(events);
+            changes.push((Key::History, Some(self.history.pack())));
         }
     }
 
     fn quarantine(&mut self, event: QuarantinedEvent, changes: &mut Changes) {
         let QuarantinedEvent { mut facts, json } = event;
-        let offset = facts.offset;
+        let key = facts.event_key();
         facts.bytes = json.len() as u64;
-        if self.late.remove(&offset).is_some() {
-            changes.push((Key::Late(offset), None));
+        if self.late.remove(&key).is_some() {
+            changes.push((Key::Late(key), None));
         }
-        changes.push((Key::Quarantined(offset), Some(encode(&facts))));
-        changes.push((Key::Body(offset), Some(json)));
-        self.quarantined.insert(offset, facts);
+        changes.push((Key::Quarantined(key), Some(encode(&facts))));
+        changes.push((Key::Body(key), Some(json)));
+        self.quarantined.insert(key, facts);
     }
 
     /// A quarantined event becomes late for the lanes that have passed it. If none has, it stays: it is read in order.
-    fn release(&mut self, offset: Offset, mut late: Late, sinks: &[SinkName], changes: &mut Changes) {
-        let Some(facts) = self.quarantined.get(&offset) else { return };
+    fn release(&mut self, key: EventKey, mut late: Late, sinks: &[SinkName], changes: &mut Changes) {
+        let Some(facts) = self.quarantined.get(&key) else { return };
         (late.bytes, late.received) = (facts.bytes, facts.received);
-        let passed = |sink: &&SinkName| self.cursor(sink).is_some_and(|cursor| cursor.through >= Some(offset));
+        let passed = |sink: &&SinkName| self.cursor(sink).is_some_and(|cursor| cursor.through >= Some(key.offset));
         late.owed.extend(sinks.iter().filter(passed).cloned());
-        late.owed.extend(self.late.get(&offset).into_iter().flat_map(|known| known.owed.iter().cloned()));
+        late.owed.extend(self.late.get(&key).into_iter().flat_map(|known| known.owed.iter().cloned()));
         if late.owed.is_empty() {
             return;
         }
-        changes.push((Key::Late(offset), Some(encode(&late))));
-        changes.push((Key::Quarantined(offset), None));
-        self.late.insert(offset, late);
-        self.quarantined.remove(&offset);
+        changes.push((Key::Late(key), Some(encode(&late))));
+        changes.push((Key::Quarantined(key), None));
+        self.late.insert(key, late);
+        self.quarantined.remove(&key);
     }
 
     /// Drops the body of an event that is no longer late, or no longer quarantined, unless it is the other still.
-    fn drop_unused_body(&mut self, offset: Offset, changes: &mut Changes) {
-        if !self.late.contains_key(&offset) && !self.quarantined.contains_key(&offset) {
-            changes.push((Key::Body(offset), None));
+    fn drop_unused_body(&mut self, key: EventKey, changes: &mut Changes) {
+        if !self.late.contains_key(&key) && !self.quarantined.contains_key(&key) {
+            changes.push((Key::Body(key), None));
         }
     }
 
@@ -261,7 +312,7 @@ impl Ledger {
             version: self.version,
             cursors: self.cursors.clone(),
             paused: self.paused.clone(),
-            late_from: self.late.keys().next().copied(),
+            late_from: self.late.keys().next().map(|key| key.offset),
             late: self.late.len() as u64,
             quarantined: self.quarantined.len() as u64,
             dead_letters: self.dead_letters.len() as u64,
@@ -295,28 +346,53 @@ impl Ledger {
     }
 
     /// The events that wait for their proof, or to be delivered once more.
-    pub fn late(&self) -> &BTreeMap<Offset, Late> {
+    pub fn late(&self) -> &BTreeMap<EventKey, Late> {
         &self.late
     }
 
     /// The late events that a lane is owed.
-    pub fn owed(&self, sink: &str) -> impl Iterator<Item = (&Offset, &Late)> {
+    pub fn owed(&self, sink: &str) -> impl Iterator<Item = (&EventKey, &Late)> {
         self.late.iter().filter(move |(_, late)| late.owed.contains(sink))
     }
 
-    /// Whether a lane is owed the event at an offset.
-    pub fn owes(&self, sink: &str, offset: Offset) -> bool {
-        self.late.get(&offset).is_some_and(|late| late.owed.contains(sink))
+    /// Whether a lane is owed an event.
+    pub fn owes(&self, sink: &str, key: &EventKey) -> bool {
+        self.late.get(key).is_some_and(|late| late.owed.contains(sink))
     }
 
     /// The quarantined events.
-    pub fn quarantined(&self) -> &BTreeMap<Offset, Quarantined> {
+    pub fn quarantined(&self) -> &BTreeMap<EventKey, Quarantined> {
         &self.quarantined
     }
 
-    /// The events that sinks gave up on, by offset and sink.
-    pub fn dead_letters(&self) -> &BTreeMap<(Offset, SinkName), GivenUp> {
+    /// The quarantined events at an offset: usually one.
+    pub fn quarantined_at(&self, offset: Offset) -> impl Iterator<Item = &Quarantined> {
+        self.quarantined.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, facts)| facts)
+    }
+
+    /// The late events at an offset: usually one.
+    pub fn late_at(&self, offset: Offset) -> impl Iterator<Item = &Late> {
+        self.late.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, late)| late)
+    }
+
+    /// The events that sinks gave up on, by event and sink.
+    pub fn dead_letters(&self) -> &BTreeMap<(EventKey, SinkName), GivenUp> {
         &self.dead_letters
+    }
+
+    /// What a sink has confirmed; `None` while its cursor was chosen and not reached by delivering.
+    pub fn confirmed(&self, sink: &str) -> Option<Confirmed> {
+        self.confirmed.get(sink).copied()
+    }
+
+    /// The newest events that were read.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// How the service's history differs from what was read, until an operator accepts it.
+    pub fn contradiction(&self) -> Option<Contradiction> {
+        self.contradiction
     }
 
     /// Whether a verified event has been delivered, as far as is remembered.

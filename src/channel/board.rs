@@ -93,6 +93,7 @@ impl Board {
             oldest_undelivered_seconds: lanes.iter().map(|lane| lane.oldest_undelivered_seconds).max().flatten(),
             events_per_second: slowest.and_then(|lane| lane.events_per_second),
             seconds_left: slowest.and_then(|lane| lane.seconds_left),
+            contradiction: ledger.contradiction(),
             late: ledger.late().len(),
             quarantined: ledger.quarantined().len(),
             quarantine: Kept::of(ledger.quarantine_room(), QUARANTINE),
@@ -235,7 +236,8 @@ impl Board {
 
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
         let lane = self.lanes.get(sink);
-        let LaneStatus { error, mut reading, .. } = lane.map(|lane| lane.status.clone()).unwrap_or_default();
+        let LaneStatus { error, mut reading, refill, ahead, .. } =
+            lane.map(|lane| lane.status.clone()).unwrap_or_default();
         if let Some(reading) = &mut reading {
             self.awaiting_memory(reading);
         }
@@ -269,6 +271,8 @@ impl Board {
             queued_batches: lane.and_then(|lane| lane.waiting.as_ref()).map_or(0, Waiting::batches),
             events_per_second,
             seconds_left: events_per_second.and_then(|per_second| seconds_left(lag_events?, per_second)),
+            refill: refill.filter(|refill| cursor < Some(refill.to)),
+            ahead: ahead.filter(|ahead| cursor < Some(*ahead)),
             state,
             error,
             reading,

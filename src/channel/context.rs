@@ -92,7 +92,7 @@ impl RunContext {
 
     /// Has the late events that a lane is owed asked for, unless they are asked for already.
     pub(super) fn ask_for_owed(&self, sink: &str) {
-        let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(|(offset, _)| *offset).collect());
+        let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(|(key, _)| *key).collect());
         self.late.insert(owed);
     }
 }

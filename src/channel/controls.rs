@@ -95,7 +95,7 @@ impl Handle {
     }
 
     /// Notes that a sink has changed: it is offered events again, even if it was gone.
-    pub(super) fn sink_is_another(&self, sink: &str) {
+    pub(crate) fn sink_is_another(&self, sink: &str) {
         self.pauses.send_if_modified(|pauses| pauses.gone.remove(sink).is_some());
     }
 

@@ -22,12 +22,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::deliver::batch::{LateRecord, Outcome};
+use crate::channel::deliver::batch::{Cause, LateRecord, Outcome};
 use crate::channel::machine::Machine;
 use crate::channel::reporter::{Part, StatusReporter};
 use crate::channel::status::Activity;
 use crate::channel::verify::{PROOF_RETRY, StageContext};
-use crate::event::{Offset, RawEvent};
+use crate::event::{EventKey, RawEvent};
 use crate::ledger::{Change, Key, LATE, QUARANTINE, Room};
 use crate::retry::Retry;
 use crate::tasks::lock;
@@ -41,7 +41,7 @@ const LANE_RETRY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct LateQueue {
     machine: Arc<dyn Machine>,
-    waiting: Mutex<BTreeMap<Offset, Waiting>>,
+    waiting: Mutex<BTreeMap<EventKey, Waiting>>,
     /// Fires when events were added.
     added: Notify,
     /// Fires when an event was removed.
@@ -60,14 +60,14 @@ impl LateQueue {
     }
 
     /// Adds late events. One that waits already, and is read again for another lane, keeps its times.
-    pub(super) fn insert(&self, offsets: impl IntoIterator<Item = Offset>) {
-        self.add(offsets, |retry| retry.next_wait(None));
+    pub(super) fn insert(&self, events: impl IntoIterator<Item = EventKey>) {
+        self.add(events, |retry| retry.next_wait(None));
     }
 
-    fn add(&self, offsets: impl IntoIterator<Item = Offset>, wait: impl Fn(&mut Retry) -> Duration) {
+    fn add(&self, events: impl IntoIterator<Item = EventKey>, wait: impl Fn(&mut Retry) -> Duration) {
         let mut waiting = lock(&self.waiting);
-        for offset in offsets {
-            if let Entry::Vacant(entry) = waiting.entry(offset) {
+        for key in events {
+            if let Entry::Vacant(entry) = waiting.entry(key) {
                 let mut retry = self.machine.retry(PROOF_RETRY);
                 let due = Instant::now() + wait(&mut retry);
                 entry.insert(Waiting { retry, due });
@@ -76,23 +76,23 @@ impl LateQueue {
         }
     }
 
-    fn ask_later(&self, offset: Offset) {
-        if let Some(waiting) = lock(&self.waiting).get_mut(&offset) {
+    fn ask_later(&self, key: EventKey) {
+        if let Some(waiting) = lock(&self.waiting).get_mut(&key) {
             waiting.due = Instant::now() + waiting.retry.next_wait(None);
         }
     }
 
     /// Asks for an event again once the lanes may have room, and for those above it not before: they come in order.
-    fn wait_for_room(&self, offset: Offset) {
+    fn wait_for_room(&self, key: EventKey) {
         let mut waiting = lock(&self.waiting);
         let due = Instant::now() + LANE_RETRY;
-        waiting.entry(offset).or_insert_with(|| Waiting { retry: self.machine.retry(PROOF_RETRY), due });
-        waiting.range_mut(offset..).for_each(|(_, waiting)| waiting.due = waiting.due.max(due));
+        waiting.entry(key).or_insert_with(|| Waiting { retry: self.machine.retry(PROOF_RETRY), due });
+        waiting.range_mut(key..).for_each(|(_, waiting)| waiting.due = waiting.due.max(due));
         self.added.notify_one();
     }
 
-    fn remove(&self, offset: Offset) {
-        lock(&self.waiting).remove(&offset);
+    fn remove(&self, key: EventKey) {
+        lock(&self.waiting).remove(&key);
         self.removed.notify_waiters();
     }
 }
@@ -102,7 +102,7 @@ impl LateQueue {
 pub(super) fn is_full(shared: &RunContext) -> bool {
     shared.look(|ledger| {
         let waiting = lock(&shared.late.waiting);
-        let sizes = waiting.keys().filter_map(|offset| ledger.late().get(offset)).map(|late| late.bytes);
+        let sizes = waiting.keys().filter_map(|key| ledger.late().get(key)).map(|late| late.bytes);
         ledger.late_room().is_full(LATE) && Room { events: waiting.len() as u64, bytes: sizes.sum() }.is_full(LATE)
     })
 }
@@ -124,35 +124,35 @@ pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
     let reporter = StatusReporter::new(&shared.channel.handle, Part::Late);
     shared.late.insert(all(shared));
     loop {
-        let offset = next_due(shared).await;
+        let key = next_due(shared).await;
         let reporter = &reporter;
-        let asking = async |read_plan: Arc<ReadPlan>| (ask(shared, &read_plan, offset, reporter).await, read_plan);
+        let asking = async |read_plan: Arc<ReadPlan>| (ask(shared, &read_plan, key, reporter).await, read_plan);
         let (answer, read_plan) = shared.by_plan(asking).await;
-        take(shared, &read_plan, offset, answer?).await?;
+        take(shared, &read_plan, key, answer?).await?;
     }
 }
 
 /// The next event to ask for, when it is due.
-async fn next_due(shared: &RunContext) -> Offset {
+async fn next_due(shared: &RunContext) -> EventKey {
     let RunContext { late, owned, .. } = shared;
     loop {
         let added = late.added.notified();
-        let first = lock(&late.waiting).iter().map(|(offset, waiting)| (waiting.due, *offset)).min();
+        let first = lock(&late.waiting).iter().map(|(key, waiting)| (waiting.due, *key)).min();
         let due = async {
-            let Some((due, offset)) = first else { return std::future::pending().await };
+            let Some((due, key)) = first else { return std::future::pending().await };
             sleep_until(due).await;
-            offset
+            key
         };
         tokio::select! {
             biased;
-            offset = due => return offset,
+            key = due => return key,
             () = added => {}
             () = owned.released.notified() => late.add(all(shared), |_| Duration::ZERO),
         }
     }
 }
 
-fn all(shared: &RunContext) -> Vec<Offset> {
+fn all(shared: &RunContext) -> Vec<EventKey> {
     shared.look(|ledger| ledger.late().keys().copied().collect())
 }
 
@@ -162,8 +162,8 @@ struct Asked<'a> {
     context: StageContext<'a>,
     /// `None` where the service did not answer.
     outcome: Option<Outcome>,
-    /// The bytes that are kept told it, as of an event that an operator has released or has delivered again.
-    by_kept_bytes: bool,
+    /// Why the event comes after later ones.
+    cause: Cause,
     /// Its time was up before: without a proof it is rejected.
     is_last: bool,
 }
@@ -171,33 +171,36 @@ struct Asked<'a> {
 async fn ask<'a>(
     shared: &RunContext,
     read_plan: &ReadPlan,
-    offset: Offset,
+    key: EventKey,
     reporter: &'a StatusReporter,
 ) -> Result<Asked<'a>, ChannelError> {
     let since = SystemTime::now();
     let known = shared.look(|ledger| {
-        ledger.late().get(&offset).map(|late| (late.event_id, late.received, read_plan.is_timed_out(late.first_seen)))
+        ledger.late().get(&key).map(|late| (late.appeared, late.received, read_plan.is_timed_out(late.first_seen)))
     });
     let received = known.and_then(|(_, received, _)| received).unwrap_or_else(|| shared.channel.parts.machine.time());
     let is_last = known.is_some_and(|(.., is_last)| is_last);
     let context = StageContext { reporter, received, trace: None };
-    let asked = |outcome| Asked { since, context, outcome, by_kept_bytes: false, is_last };
-    // `None` where no lane is owed it any more.
-    let Some((event_id, ..)) = known else { return Ok(asked(None)) };
-    if let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?
-        && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id: event_id, json }, context).await?
+    let asked = |outcome| Asked { since, context, outcome, cause: Cause::Proof, is_last };
+    // No lane is owed it any more.
+    let Some((appeared, ..)) = known else { return Ok(asked(None)) };
+    let EventKey { offset, id } = key;
+    // These tell it of an event that appeared, or that an operator has released or has delivered again.
+    if let Some(json) = shared.owned.claim.body(Key::Body(key)).await?
+        && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id, json }, context).await?
     {
-        return Ok(Asked { by_kept_bytes: true, ..asked(Some(outcome)) });
+        let cause = if appeared { Cause::Appeared } else { Cause::Operator };
+        return Ok(Asked { cause, ..asked(Some(outcome)) });
     }
-    read_plan.ask_for_proof(offset, event_id, is_last, context).await.map(asked)
+    read_plan.ask_for_proof(key, is_last, context).await.map(asked)
 }
 
 /// Deals with the answer about an event.
 async fn take(
     shared: &RunContext,
     read_plan: &ReadPlan,
-    offset: Offset,
-    Asked { since, context, outcome, by_kept_bytes, is_last }: Asked<'_>,
+    key: EventKey,
+    Asked { since, context, outcome, cause, is_last }: Asked<'_>,
 ) -> Result<(), ChannelError> {
     let RunContext { late, hub, .. } = shared;
     let (settled, last_read) = match outcome {
@@ -209,37 +212,37 @@ async fn take(
         let waits_on = settled.is_none() && !is_last;
         // While the quarantine is full, the event stays late in the ledger.
         let is_kept = is_rejected && ledger.quarantine_room().is_full(QUARANTINE);
-        ledger.late().contains_key(&offset) && (waits_on || is_kept)
+        ledger.late().contains_key(&key) && (waits_on || is_kept)
     });
     if asks_later {
-        late.ask_later(offset);
+        late.ask_later(key);
         return Ok(());
     }
     // Removed first, so that a lane that passes it meanwhile, without its proof, can insert it again.
-    late.remove(offset);
-    let Some(facts) = shared.look(|ledger| ledger.late().get(&offset).cloned()) else { return Ok(()) };
+    late.remove(key);
+    let Some(facts) = shared.look(|ledger| ledger.late().get(&key).cloned()) else { return Ok(()) };
     let changes = match settled {
         Some(Outcome::Deliver(record)) => {
             let trace = shared.channel.parts.traces.begin_late(&shared.channel.identity, since);
-            trace.note(|| vec![("offset", offset.get())]);
-            if !hub.offer_late(&LateRecord { record: Arc::new(record), is_asked_for: by_kept_bytes, trace }) {
-                if by_kept_bytes { late.wait_for_room(offset) } else { late.insert([offset]) }
+            trace.note(|| vec![("offset", key.offset.get())]);
+            if !hub.offer_late(&LateRecord { record: Arc::new(record), cause, trace }) {
+                if cause == Cause::Proof { late.insert([key]) } else { late.wait_for_room(key) }
             }
             return Ok(());
         }
         Some(Outcome::Rejected(event) | Outcome::Unconfirmed(event)) => vec![Change::Quarantine(event)],
         // It has become a notice, and the configuration leaves out notices: no lane is owed it any more.
         Some(Outcome::Dropped(_) | Outcome::Pending(_)) => {
-            facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), offset }).collect()
+            facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), key }).collect()
         }
         // Its time is up. It is quarantined as it was set aside or, without those bytes, as it was last read.
         None => {
-            let Some(json) = shared.owned.claim.body(Key::Body(offset)).await?.or(last_read) else {
+            let Some(json) = shared.owned.claim.body(Key::Body(key)).await?.or(last_read) else {
                 // A damaged state has lost its body, and it has not been read since.
-                late.insert([offset]);
+                late.insert([key]);
                 return Ok(());
             };
-            let raw = RawEvent { offset, id: facts.event_id, json };
+            let raw = RawEvent { offset: key.offset, id: key.id, json };
             vec![Change::Quarantine(read_plan.proof_timeout(raw, context))]
         }
     };

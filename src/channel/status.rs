@@ -16,7 +16,7 @@ use strum::{IntoStaticStr, VariantNames};
 
 use crate::channel::pace::Progress;
 use crate::event::{ChannelId, Offset};
-use crate::ledger::{Pause, Room};
+use crate::ledger::{Contradiction, Pause, Room};
 use crate::verify::Address;
 
 /// Where so many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
@@ -67,6 +67,9 @@ pub struct ChannelStatus {
     /// The cursor that the service's newest event is below, where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_below: Option<Offset>,
+    /// How the service's history differs from what was read, until an operator accepts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contradiction: Option<Contradiction>,
     /// Answers in a row that said that there are more events, and showed none that is new.
     #[serde(default)]
     pub polls_in_vain: u32,
@@ -170,6 +173,12 @@ pub struct LaneStatus {
     /// How long it needs for what is left, at that rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<u64>,
+    /// The sink lost data, which is delivered again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refill: Option<Refill>,
+    /// The sink's own position, while it is above the cursor: an older state was restored, or a crash came before the commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<Offset>,
     /// Its condition in one word.
     pub state: LaneState,
     /// Why the sink refused the last offer.
@@ -178,6 +187,15 @@ pub struct LaneStatus {
     /// What its own reading does, while the lane is behind the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<Activity>,
+}
+
+/// Events that a sink lost and that are delivered to it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refill {
+    /// The sink's position when the loss was found: the events above it are delivered again.
+    pub above: Option<Offset>,
+    /// Up to here: the cursor when the loss was found.
+    pub to: Offset,
 }
 
 /// A lane's condition; where several apply, the last of them.

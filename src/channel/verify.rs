@@ -172,7 +172,7 @@ impl ReadPlan {
                 if is_news {
                     self.channel.metrics.verdict(Some(&event.kind), Sort::Unsigned);
                 }
-                record.map_or(Outcome::Dropped(event.raw.offset), Outcome::Deliver)
+                record.map_or(Outcome::Dropped(event.raw.event_key()), Outcome::Deliver)
             }
             Checked::Pending(raw) => self.set_aside(raw, context),
             Checked::Rejected(raw, rejection) => Outcome::Rejected(self.quarantine(raw, rejection, context)),
@@ -229,6 +229,7 @@ impl ReadPlan {
         let json = self.channel.handle.memory.copy(&raw.json);
         let first_seen = self.channel.parts.machine.now();
         let received = Some(context.received);
-        Outcome::Pending(Pending { offset: raw.offset, event_id: Some(event_id), first_seen, received, json })
+        let (offset, event_id) = (raw.offset, Some(event_id));
+        Outcome::Pending(Pending { offset, event_id, first_seen, received, appeared: false, json })
     }
 }

@@ -23,8 +23,9 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use super::committer::{self, Answer, Request, UNAVAILABLE_WAIT, Writes};
-use super::store::{Lease, Store};
-use super::{Commit, Digest, Key, Ledger, Place, Proof, Refusal, StateError};
+use super::migrate::{self, Moved};
+use super::store::{Lease, Outcome, Store};
+use super::{Changes, Commit, Digest, Key, Ledger, Place, Proof, Refusal, StateError};
 use crate::event::ChannelId;
 use crate::metrics;
 use crate::tasks::lock;
@@ -35,6 +36,9 @@ pub const PROOFS: usize = 100_000;
 
 /// The proofs that each channel remembers at least.
 pub const PROOFS_OF_A_CHANNEL: usize = 1_000;
+
+/// The bodies that one commit of a migration moves take about so many bytes.
+const MOVED_BYTES: usize = 8 << 20;
 
 /// Why a commit is not durable.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -157,8 +161,12 @@ impl Ledgers {
         channel: ChannelId,
         proofs: usize,
     ) -> Result<Option<Claimed>, StateError> {
-        let Some((lease, entries)) = self.store.claim(channel).await? else { return Ok(None) };
-        let (ledger, delivered) = Ledger::load(entries, proofs)?;
+        let Some((lease, mut entries)) = self.store.claim(channel).await? else { return Ok(None) };
+        let moves = migrate::rekey(&mut entries)?;
+        let (mut ledger, delivered) = Ledger::load(entries, proofs)?;
+        if !self.migrate(&lease, &mut ledger, moves).await? {
+            return Ok(None);
+        }
         self.claims.made.inc();
         let (releases, lost) = (self.releases.clone(), self.claims.lost.clone());
         let owner = Owner { lease: lease.clone(), releases, lost, _alone: owner };
@@ -173,12 +181,38 @@ impl Ledgers {
         Ok(Some((claim, delivered)))
     }
 
+    /// Moves entries of version 0.1 to their new keys; `false` if another process owns the channel by now. Each commit moves
+    /// whole entries, so an interrupted migration continues with the next claim.
+    async fn migrate(&self, lease: &Lease, ledger: &mut Ledger, moves: Vec<Moved>) -> Result<bool, StateError> {
+        let mut moves = moves.into_iter().peekable();
+        while moves.peek().is_some() {
+            let (mut changes, mut bytes) = (Changes::new(), 0);
+            while bytes < MOVED_BYTES
+                && let Some(moved) = moves.next()
+            {
+                let json = self.store.body(lease.channel, moved.body.0.clone()).await?;
+                bytes += json.as_ref().map_or(0, Bytes::len);
+                changes.extend(moved.changes(json));
+            }
+            let effects = ledger.effects(changes);
+            let outcomes = self.store.commit(Arc::new(vec![(lease.clone(), effects)])).await;
+            match outcomes.into_iter().next() {
+                Some(Outcome::Ok) => {}
+                Some(Outcome::Unavailable(error) | Outcome::Fatal(error)) => return Err(error),
+                Some(Outcome::Lost) | None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
     /// The ledger of a channel as it is recorded, in whichever instance it runs.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub async fn read(&self, channel: ChannelId) -> Result<Ledger, StateError> {
-        Ok(Ledger::load(self.store.entries(channel).await?, 0)?.0)
+        let mut entries = self.store.entries(channel).await?;
+        migrate::rekey(&mut entries)?;
+        Ok(Ledger::load(entries, 0)?.0)
     }
 
     /// Notes that a channel shows these proofs, and gives those that another channel showed before, as [`Store::show`] does.

@@ -6,10 +6,13 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Blocker, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, WorkflowId, encode};
+use super::entry::{
+    Blocker, Confirmed, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, WorkflowId, encode,
+};
+use super::history::{Contradiction, KnownEvent};
 use super::proof::Proof;
 use super::{Changes, Cursor, Key, SinkName};
-use crate::event::{EventId, Offset};
+use crate::event::{EventId, EventKey, Offset};
 
 /// Changes that belong together: all of them or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,12 +28,31 @@ pub enum Change {
         /// Its new position.
         to: Cursor,
     },
-    /// An operator moves a cursor, backwards too.
+    /// Chooses a cursor, backwards too: by an operator, or because the sink has lost data. What the sink had confirmed does
+    /// not count any more.
     SetCursor {
         /// The lane's sink.
         sink: SinkName,
         /// Its new position.
         to: Cursor,
+    },
+    /// A sink has confirmed its position.
+    Confirm {
+        /// The lane's sink.
+        sink: SinkName,
+        /// What it has confirmed.
+        confirmed: Confirmed,
+    },
+    /// Events were read, ascending. Those that another lane has passed are known.
+    Read(Vec<KnownEvent>),
+    /// An event has become visible below offsets that were read before.
+    Appeared(KnownEvent),
+    /// The service's history differs from what was read.
+    Contradict(Contradiction),
+    /// An operator accepts the service's history above an offset.
+    AcceptHistory {
+        /// `None`: all of it.
+        above: Option<Offset>,
     },
     /// A lane has passed an event without delivering it: it is owed the event.
     Owe {
@@ -43,24 +65,22 @@ pub enum Change {
     Settle {
         /// The lane's sink.
         sink: SinkName,
-        /// The event's place.
-        offset: Offset,
+        /// The event.
+        key: EventKey,
     },
     /// An event is rejected. One that waited for its proof waits no longer.
     Quarantine(QuarantinedEvent),
     /// An event leaves the quarantine to be delivered after all: it is owed to the lanes that have passed it.
     Release {
-        /// The event's place.
-        offset: Offset,
-        /// What it is read again by, where that should be needed.
-        event_id: Option<EventId>,
+        /// The event.
+        key: EventKey,
         /// When the wait for its proof began anew, Unix seconds.
         since: i64,
         /// The lanes that may have passed it: one whose cursor has is owed it.
         sinks: Vec<SinkName>,
     },
     /// An operator throws a quarantined event away.
-    DropQuarantined(Offset),
+    DropQuarantined(EventKey),
     /// In strict ordering, everything waits for this event now.
     Block(Blocker),
     /// An operator pauses or resumes, or a pause is over: see [`Paused::set`].
@@ -81,8 +101,8 @@ pub enum Change {
     DropDeadLetter {
         /// The lane's sink.
         sink: SinkName,
-        /// The event's place.
-        offset: Offset,
+        /// The event.
+        key: EventKey,
     },
     /// The proofs of the events that a lane has passed, ascending. Those that another lane passed before are known.
     Delivered(Vec<Proof>),
@@ -103,8 +123,17 @@ pub struct Pending {
     pub first_seen: i64,
     /// When it was first read, where that is known.
     pub received: Option<Timestamp>,
+    /// It became visible below offsets that were read before.
+    pub appeared: bool,
     /// The record as it came.
     pub json: Bytes,
+}
+
+impl Pending {
+    /// Which event it is.
+    pub fn event_key(&self) -> EventKey {
+        EventKey { offset: self.offset, id: self.event_id }
+    }
 }
 
 /// A rejected event with its bytes.

@@ -9,10 +9,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::proof::Place;
 use super::{SinkName, StateError};
-use crate::event::{ChannelId, EventId, Offset};
+use crate::event::{ChannelId, EventId, EventKey, Offset};
 
 /// How far a lane has got: everything up to here was delivered, set aside for its late proof, quarantined, or kept as a
 /// dead letter.
@@ -44,9 +45,23 @@ pub struct Late {
     pub received: Option<Timestamp>,
     /// The sinks whose lanes have passed its offset and are owed it.
     pub owed: BTreeSet<SinkName>,
+    /// It became visible below offsets that were read before. Otherwise its proof was late, or an operator asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub appeared: bool,
     /// The size of its body.
     #[serde(skip)]
     pub bytes: u64,
+}
+
+/// What a sink has confirmed of a lane. None is recorded while the cursor was chosen by `start` or by an operator, and the sink
+/// has not taken it over yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    /// The sink's own position. The cursor can be higher: events that the sink does not get move the cursor alone.
+    pub position: Option<Offset>,
+    /// The event that was written last; `None` if none was written since the cursor was chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<EventKey>,
 }
 
 /// What is known about a quarantined event.
@@ -168,19 +183,19 @@ pub enum Key {
     #[strum_discriminants(strum(serialize = "cursors"))]
     Cursor(SinkName),
     /// [`Late`].
-    Late(Offset),
+    Late(EventKey),
     /// [`Quarantined`].
     #[strum_discriminants(strum(serialize = "quarantine"))]
-    Quarantined(Offset),
+    Quarantined(EventKey),
     /// The bytes of what is late or quarantined.
     #[strum_discriminants(strum(serialize = "json"))]
-    Body(Offset),
+    Body(EventKey),
     /// [`GivenUp`].
     #[strum_discriminants(strum(serialize = "dead-letters"))]
-    DeadLetter(Offset, SinkName),
+    DeadLetter(EventKey, SinkName),
     /// The bytes of a dead letter.
     #[strum_discriminants(strum(serialize = "dead-bodies"))]
-    DeadBody(Offset, SinkName),
+    DeadBody(EventKey, SinkName),
     /// [`Blocker`].
     #[strum_discriminants(strum(serialize = "blockers"))]
     Blocker,
@@ -198,6 +213,15 @@ pub enum Key {
     /// [`Summary`](super::Summary): what a store must have beside it.
     #[strum_discriminants(strum(serialize = "summaries"))]
     Summary,
+    /// [`Confirmed`].
+    #[strum_discriminants(strum(serialize = "confirmed"))]
+    Confirmed(SinkName),
+    /// [`History`](super::History), packed.
+    #[strum_discriminants(strum(serialize = "history"))]
+    History,
+    /// [`Contradiction`](super::Contradiction).
+    #[strum_discriminants(strum(serialize = "contradictions"))]
+    Contradiction,
 }
 
 /// An entry's value as a claim is given it.
@@ -226,12 +250,19 @@ impl Key {
     /// Its bytes within the table and the channel. Numbers are big endian, so that keys sort as offsets do.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
-            Self::Cursor(sink) => sink.as_bytes().to_vec(),
-            Self::Late(offset) | Self::Quarantined(offset) | Self::Body(offset) => offset.get().to_be_bytes().to_vec(),
-            Self::DeadLetter(offset, sink) | Self::DeadBody(offset, sink) => {
-                [&offset.get().to_be_bytes()[..], sink.as_bytes()].concat()
+            Self::Cursor(sink) | Self::Confirmed(sink) => sink.as_bytes().to_vec(),
+            Self::Late(key) | Self::Quarantined(key) | Self::Body(key) => {
+                let id = key.id.as_ref().map_or(&[][..], |id| id.0.as_bytes());
+                [&key.offset.get().to_be_bytes()[..], id].concat()
             }
-            Self::Blocker | Self::Paused | Self::Version | Self::Summary => Vec::new(),
+            Self::DeadLetter(key, sink) | Self::DeadBody(key, sink) => {
+                // No sink's name has a NUL in it.
+                let id = key.id.as_ref().map_or_else(Vec::new, |id| [&[0][..], id.0.as_bytes()].concat());
+                [&key.offset.get().to_be_bytes()[..], sink.as_bytes(), &id].concat()
+            }
+            Self::Blocker | Self::Paused | Self::Version | Self::Summary | Self::History | Self::Contradiction => {
+                Vec::new()
+            }
             Self::Proofs(number) => number.to_be_bytes().to_vec(),
             Self::Workflow(id) => id.to_vec(),
         }
@@ -244,11 +275,14 @@ impl Key {
     pub fn parse(table: Table, bytes: &[u8]) -> Result<Self, StateError> {
         let key = match table {
             Table::Cursor => sink(bytes).map(Self::Cursor),
-            Table::Late => offset(bytes).map(Self::Late),
-            Table::Quarantined => offset(bytes).map(Self::Quarantined),
-            Table::Body => offset(bytes).map(Self::Body),
-            Table::DeadLetter => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadLetter(offset, sink)),
-            Table::DeadBody => offset_and_sink(bytes).map(|(offset, sink)| Self::DeadBody(offset, sink)),
+            Table::Late => event_key(bytes).map(Self::Late),
+            Table::Quarantined => event_key(bytes).map(Self::Quarantined),
+            Table::Body => event_key(bytes).map(Self::Body),
+            Table::DeadLetter => event_and_sink(bytes).map(|(key, sink)| Self::DeadLetter(key, sink)),
+            Table::DeadBody => event_and_sink(bytes).map(|(key, sink)| Self::DeadBody(key, sink)),
+            Table::Confirmed => sink(bytes).map(Self::Confirmed),
+            Table::History => bytes.is_empty().then_some(Self::History),
+            Table::Contradiction => bytes.is_empty().then_some(Self::Contradiction),
             Table::Blocker => bytes.is_empty().then_some(Self::Blocker),
             Table::Paused => bytes.is_empty().then_some(Self::Paused),
             Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
@@ -268,9 +302,37 @@ fn offset(bytes: &[u8]) -> Option<Offset> {
     bytes.try_into().ok().map(i64::from_be_bytes).and_then(Offset::new)
 }
 
-fn offset_and_sink(bytes: &[u8]) -> Option<(Offset, SinkName)> {
-    let (number, name) = bytes.split_first_chunk::<8>()?;
-    Some((offset(number)?, sink(name)?))
+fn event_id(bytes: &[u8]) -> Option<EventId> {
+    Some(EventId(Uuid::from_bytes(bytes.try_into().ok()?)))
+}
+
+/// Version 0.1 wrote no ids: such a key is replaced when the channel is claimed.
+fn event_key(bytes: &[u8]) -> Option<EventKey> {
+    let (number, id) = bytes.split_first_chunk::<8>()?;
+    let id = if id.is_empty() { None } else { Some(event_id(id)?) };
+    Some(EventKey { offset: offset(number)?, id })
+}
+
+fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {
+    let (number, rest) = bytes.split_first_chunk::<8>()?;
+    let mut parts = rest.splitn(2, |byte| *byte == 0);
+    let (name, id) = (parts.next()?, parts.next());
+    let id = if let Some(id) = id { Some(event_id(id)?) } else { None };
+    Some((EventKey { offset: offset(number)?, id }, sink(name)?))
+}
+
+impl Quarantined {
+    /// Which event it is.
+    pub fn event_key(&self) -> EventKey {
+        EventKey { offset: self.offset, id: self.event_id }
+    }
+}
+
+impl GivenUp {
+    /// Which event it is.
+    pub fn event_key(&self) -> EventKey {
+        EventKey { offset: self.offset, id: self.event_id }
+    }
 }
 
 impl Paused {

@@ -12,6 +12,16 @@ pub(super) fn offset(value: i64) -> Offset {
     Offset::new(value).unwrap()
 }
 
+/// An event without an id.
+fn nameless(value: i64) -> EventKey {
+    EventKey { offset: offset(value), id: None }
+}
+
+/// An event whose id is that number.
+fn event(value: i64, id: u128) -> EventKey {
+    EventKey { offset: offset(value), id: Some(EventId(Uuid::from_u128(id))) }
+}
+
 pub(super) fn at(value: i64) -> Cursor {
     Cursor { through: Some(offset(value)) }
 }
@@ -21,13 +31,17 @@ pub(super) fn advance(sink: &str, to: i64) -> Change {
 }
 
 fn owe(sink: &str, value: i64) -> Change {
-    let event_id = Some(EventId(Uuid::from_u128(u128::try_from(value).unwrap())));
-    let event = Pending { offset: offset(value), event_id, first_seen: 1_700_000_000, received: None, json: JSON };
+    owe_event(sink, nameless(value))
+}
+
+fn owe_event(sink: &str, EventKey { offset, id: event_id }: EventKey) -> Change {
+    let (first_seen, received) = (1_700_000_000, None);
+    let event = Pending { offset, event_id, first_seen, received, appeared: false, json: JSON };
     Change::Owe { sink: sink.into(), event }
 }
 
 fn settle(sink: &str, value: i64) -> Change {
-    Change::Settle { sink: sink.into(), offset: offset(value) }
+    Change::Settle { sink: sink.into(), key: nameless(value) }
 }
 
 fn quarantine(value: i64, json: &'static [u8]) -> Change {
@@ -48,7 +62,7 @@ fn quarantine(value: i64, json: &'static [u8]) -> Change {
 
 fn release(value: i64) -> Change {
     let sinks = ["a", "b"].map(SinkName::from).into();
-    Change::Release { offset: offset(value), event_id: None, since: 1_700_000_000, sinks }
+    Change::Release { key: nameless(value), since: 1_700_000_000, sinks }
 }
 
 fn give_up(sink: &str, value: i64) -> Change {
@@ -111,7 +125,7 @@ impl Kept {
     }
 
     fn body(&self, value: i64) -> Option<&Bytes> {
-        self.store.get(&Key::Body(offset(value)))
+        self.store.get(&Key::Body(nameless(value)))
     }
 }
 
@@ -122,7 +136,7 @@ fn a_late_event_is_owed_to_each_lane_that_passed_it_until_each_has_it() {
         kept.commit([owe(sink, 3), advance(sink, 3)]).unwrap();
     }
     kept.commit([settle("a", 3)]).unwrap();
-    assert!(!kept.ledger.owes("a", offset(3)) && kept.ledger.owes("b", offset(3)));
+    assert!(!kept.ledger.owes("a", &nameless(3)) && kept.ledger.owes("b", &nameless(3)));
     assert_eq!(kept.ledger.summary().late_from, Some(offset(3)));
 
     kept.commit([settle("b", 3)]).unwrap();
@@ -135,7 +149,7 @@ fn the_bytes_of_a_late_event_are_written_once_however_many_lanes_pass_it() {
     let mut kept = Kept::new();
     kept.commit([owe("a", 3), advance("a", 3)]).unwrap();
     let second = kept.commit([owe("b", 3), advance("b", 3)]).unwrap();
-    assert!(!second.contains(&Key::Body(offset(3))), "{second:?}");
+    assert!(!second.contains(&Key::Body(nameless(3))), "{second:?}");
 }
 
 #[test]
@@ -182,7 +196,7 @@ fn a_released_event_is_owed_to_the_lanes_that_passed_it_and_keeps_its_bytes() {
     kept.commit([quarantine(3, b"{1}"), advance("a", 3), advance("b", 2)]).unwrap();
     kept.commit([release(3)]).unwrap();
     assert!(kept.ledger.quarantined().is_empty());
-    assert!(kept.ledger.owes("a", offset(3)) && !kept.ledger.owes("b", offset(3)));
+    assert!(kept.ledger.owes("a", &nameless(3)) && !kept.ledger.owes("b", &nameless(3)));
     assert_eq!(kept.body(3).unwrap(), "{1}");
     kept.commit([settle("a", 3)]).unwrap();
     assert_eq!(kept.body(3), None);
@@ -193,7 +207,7 @@ fn an_event_that_no_lane_has_passed_does_not_leave_the_quarantine() {
     let mut kept = Kept::new();
     kept.commit([quarantine(3, b"{1}"), advance("a", 2)]).unwrap();
     kept.commit([release(3)]).unwrap();
-    assert!(kept.ledger.quarantined().contains_key(&offset(3)));
+    assert!(kept.ledger.quarantined().contains_key(&nameless(3)));
 }
 
 #[test]
@@ -204,7 +218,7 @@ fn a_dropped_event_takes_its_bytes_with_it_unless_a_lane_is_owed_them() {
         if owed {
             kept.commit([owe("b", 3), advance("b", 3)]).unwrap();
         }
-        kept.commit([Change::DropQuarantined(offset(3))]).unwrap();
+        kept.commit([Change::DropQuarantined(nameless(3))]).unwrap();
         assert!(kept.ledger.quarantined().is_empty());
         assert_eq!(kept.body(3).is_some(), owed);
     }
@@ -220,7 +234,7 @@ fn what_is_kept_is_counted_through_all_that_changes_it() {
     kept.commit([advance("a", 3), release(3)]).unwrap();
     assert_eq!(kept.ledger.quarantine_room(), Room { events: 1, bytes: 5 });
     assert_eq!(kept.ledger.late_room(), Room { events: 1, bytes: 3 });
-    kept.commit([Change::DropQuarantined(offset(4)), settle("a", 3)]).unwrap();
+    kept.commit([Change::DropQuarantined(nameless(4)), settle("a", 3)]).unwrap();
     assert_eq!((kept.ledger.quarantine_room(), kept.ledger.late_room()), (Room::default(), Room::default()));
 }
 
@@ -230,7 +244,7 @@ fn a_dead_letter_is_one_of_its_sink_and_its_bytes_go_with_it() {
     kept.commit([give_up("a", 3), give_up("b", 3)]).unwrap();
     kept.commit([give_up("a", 3)]).unwrap();
     assert_eq!(kept.ledger.dead_letter_room(), Room { events: 2, bytes: 4 });
-    kept.commit([Change::DropDeadLetter { sink: "a".into(), offset: offset(3) }]).unwrap();
+    kept.commit([Change::DropDeadLetter { sink: "a".into(), key: nameless(3) }]).unwrap();
     assert_eq!(kept.ledger.dead_letter_room(), Room { events: 1, bytes: 2 });
 }
 
@@ -266,11 +280,17 @@ fn every_key_is_found_again_by_its_bytes() {
     let sink = || SinkName::from("hook");
     for key in [
         Key::Cursor(sink()),
-        Key::Late(offset(1)),
-        Key::Quarantined(offset(2)),
-        Key::Body(offset(3)),
-        Key::DeadLetter(offset(4), sink()),
-        Key::DeadBody(offset(5), sink()),
+        Key::Late(event(1, 9)),
+        Key::Late(nameless(1)),
+        Key::Quarantined(event(2, 9)),
+        Key::Body(event(3, 9)),
+        Key::Body(nameless(3)),
+        Key::DeadLetter(event(4, 0), sink()),
+        Key::DeadLetter(nameless(4), sink()),
+        Key::DeadBody(event(5, 9 << 64), sink()),
+        Key::Confirmed(sink()),
+        Key::History,
+        Key::Contradiction,
         Key::Blocker,
         Key::Proofs(7),
         Key::Version,
@@ -280,4 +300,92 @@ fn every_key_is_found_again_by_its_bytes() {
     }
     assert!(Key::parse(Table::Late, &[0xff; 8]).is_err(), "a negative offset");
     assert!(Key::parse(Table::Blocker, &[1]).is_err());
+}
+
+#[test]
+fn two_events_at_one_offset_are_both_pending_quarantined_and_dead_letters() {
+    let mut kept = Kept::new();
+    let [first, second] = [event(3, 1), event(3, 2)];
+    kept.commit([owe_event("a", first), advance("a", 3)]).unwrap();
+    kept.commit([owe_event("a", second)]).unwrap();
+    assert_eq!(kept.ledger.late().len(), 2);
+    kept.commit([Change::Settle { sink: "a".into(), key: first }]).unwrap();
+    assert!(!kept.ledger.owes("a", &first) && kept.ledger.owes("a", &second));
+    assert!(kept.store.contains_key(&Key::Body(second)) && !kept.store.contains_key(&Key::Body(first)));
+
+    for key in [first, second] {
+        let Change::Quarantine(QuarantinedEvent { facts, json }) = quarantine(3, b"{}") else { unreachable!() };
+        let facts = Quarantined { event_id: key.id, ..facts };
+        kept.commit([Change::Quarantine(QuarantinedEvent { facts, json })]).unwrap();
+        let Change::GiveUp { sink, letter } = give_up("a", 3) else { unreachable!() };
+        let facts = GivenUp { event_id: key.id, ..letter.facts };
+        kept.commit([Change::GiveUp { sink, letter: DeadLetter { facts, ..letter } }]).unwrap();
+    }
+    assert_eq!((kept.ledger.quarantined().len(), kept.ledger.dead_letters().len()), (2, 2));
+    kept.commit([Change::DropQuarantined(first), Change::DropDeadLetter { sink: "a".into(), key: first }]).unwrap();
+    assert!(kept.ledger.quarantined().keys().eq([&second]));
+    assert!(kept.ledger.dead_letters().keys().map(|(key, _)| key).eq([&second]));
+}
+
+#[test]
+fn a_chosen_cursor_is_confirmed_by_no_sink() {
+    let mut kept = Kept::new();
+    let confirmed = Confirmed { position: Some(offset(5)), last: Some(event(4, 1)) };
+    kept.commit([advance("a", 5), Change::Confirm { sink: "a".into(), confirmed }]).unwrap();
+    assert_eq!(kept.ledger.confirmed("a"), Some(confirmed));
+    kept.commit([Change::SetCursor { sink: "a".into(), to: at(2) }]).unwrap();
+    assert_eq!(kept.ledger.confirmed("a"), None);
+}
+
+#[test]
+fn the_first_lane_that_passes_events_adds_them_to_the_history() {
+    let mut kept = Kept::new();
+    let known = |value, id| KnownEvent { key: event(value, id), previous: None, digest: None };
+    kept.commit([Change::Read(vec![known(1, 1), known(2, 1)]), advance("a", 2)]).unwrap();
+    kept.commit([Change::Read(vec![known(1, 2), known(2, 2)]), advance("b", 2)]).unwrap();
+    assert!(kept.ledger.history().events().copied().eq([known(1, 1), known(2, 1)]));
+
+    let (agrees_through, since) = (Some(offset(1)), 7);
+    let contradiction = Contradiction { offset: offset(2), known: None, found: None, agrees_through, since };
+    kept.commit([Change::Contradict(contradiction)]).unwrap();
+    assert_eq!(kept.ledger.contradiction(), Some(contradiction));
+    kept.commit([Change::AcceptHistory { above: agrees_through }]).unwrap();
+    assert!(kept.ledger.history().events().copied().eq([known(1, 1)]));
+    assert_eq!(kept.ledger.contradiction(), None);
+}
+
+#[test]
+fn keys_of_version_0_1_get_the_ids_of_their_events() {
+    let mut kept = Kept::new();
+    for key in [event(3, 1), event(4, 1)] {
+        kept.commit([owe_event("a", key)]).unwrap();
+    }
+    let Change::GiveUp { sink, letter } = give_up("a", 3) else { unreachable!() };
+    let facts = GivenUp { event_id: event(3, 1).id, ..letter.facts };
+    kept.commit([Change::GiveUp { sink, letter: DeadLetter { facts, ..letter } }]).unwrap();
+    kept.commit([quarantine(5, b"{}"), advance("a", 5)]).unwrap();
+    let old = |key: &Key| match key.clone() {
+        Key::Late(event) => Key::Late(nameless(event.offset.get())),
+        Key::Body(event) => Key::Body(nameless(event.offset.get())),
+        Key::DeadLetter(event, sink) => Key::DeadLetter(nameless(event.offset.get()), sink),
+        Key::DeadBody(event, sink) => Key::DeadBody(nameless(event.offset.get()), sink),
+        other => other,
+    };
+    let entries = |store: &BTreeMap<Key, Bytes>| {
+        store.iter().map(|(key, value)| (key.clone(), Value::of(key, value))).collect::<Entries>()
+    };
+    let mut store: BTreeMap<Key, Bytes> = kept.store.iter().map(|(key, value)| (old(key), value.clone())).collect();
+    let mut loaded = entries(&store);
+    let moves = migrate::rekey(&mut loaded).unwrap();
+    assert_eq!(loaded, entries(&kept.store));
+    for moved in moves {
+        let json = store.get(&moved.body.0).cloned();
+        for (key, value) in moved.changes(json) {
+            match value {
+                Some(value) => store.insert(key, value),
+                None => store.remove(&key),
+            };
+        }
+    }
+    assert_eq!(store, kept.store);
 }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::api::Filter;
 use crate::channel::{LateDelivery, Sample};
-use crate::event::{ChannelId, Offset};
+use crate::event::{ChannelId, EventId, Offset};
 use crate::ledger::store::shared::InstanceId;
 use crate::ledger::{Cursor, GivenUp, Late, Quarantined};
 use crate::record::Readable;
@@ -86,6 +86,10 @@ pub struct ShowQuarantined {
     pub channel: String,
     /// The event's offset.
     pub offset: Offset,
+    /// The event's id, if several events have this offset.
+    #[arg(long)]
+    #[serde(default)]
+    pub event_id: Option<EventId>,
 }
 
 /// Verify quarantined events again with the signers of now, and deliver what holds.
@@ -146,6 +150,10 @@ pub struct ShowDeadLetter {
     pub channel: String,
     /// The event's offset.
     pub offset: Offset,
+    /// The event's id, if several events have this offset.
+    #[arg(long)]
+    #[serde(default)]
+    pub event_id: Option<EventId>,
     /// The sink that gave it up.
     #[arg(long)]
     pub sink: String,

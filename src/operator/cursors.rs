@@ -42,7 +42,13 @@ impl Operations {
             ))
         })?;
         let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to };
-        owned.claim.commit(Commit(moves.iter().map(set).collect())).await?;
+        let changes = moves.iter().map(set).chain([Change::AcceptHistory { above: to.through }]);
+        owned.claim.commit(Commit(changes.collect())).await?;
+        self.recent.forget_above(channel.id, to.through);
+        for CursorMove { sink, .. } in &moves {
+            // A sink without a position waits for this.
+            self.handles.of(channel.id).sink_is_another(sink);
+        }
         for CursorMove { sink, from, .. } in &moves {
             let [from, to] = [*from, to].map(|cursor| cursor.through.map(Offset::get));
             warn!(target: ALWAYS, channel = %name, %sink, from, to, "cursor set by an operator");

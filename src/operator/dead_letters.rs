@@ -27,14 +27,22 @@ impl Operations {
         let (channel, offset) = (self.find(&request.channel)?, request.offset);
         let sink = SinkName::from(&*request.sink);
         let ledger = self.ledger(&channel).await?;
-        let facts = look(&ledger, |ledger| ledger.dead_letters().get(&(offset, sink.clone())).cloned());
-        let body = self.ledgers.store.body(channel.id, Key::DeadBody(offset, sink.clone())).await?;
-        let (Some(facts), Some(body)) = (facts, body) else {
-            let name = &channel.name;
-            return Err(Refusal::Usage(format!(
-                "sink {sink} of channel {name} has no dead letter {offset}: see `dead-letters list`"
-            )));
+        let is_meant = |facts: &&GivenUp| {
+            facts.offset == offset && (request.event_id.is_none() || request.event_id == facts.event_id)
         };
+        let facts = look(&ledger, |ledger| {
+            let letters = ledger.dead_letters().iter().filter(|((_, of), _)| *of == sink);
+            letters.map(|(_, facts)| facts).find(is_meant).cloned()
+        });
+        let missing = || {
+            let name = &channel.name;
+            Refusal::Usage(format!(
+                "sink {sink} of channel {name} has no dead letter {offset}: see `dead-letters list`"
+            ))
+        };
+        let facts = facts.ok_or_else(missing)?;
+        let body = self.ledgers.store.body(channel.id, Key::DeadBody(facts.event_key(), sink.clone())).await?;
+        let body = body.ok_or_else(missing)?;
         let event = RawValue::from_string(String::from_utf8_lossy(&body).into_owned());
         let event = event.or_else(|_| to_raw_value(&String::from_utf8_lossy(&body))).expect("a text is JSON");
         let entry = Entry::of(&channel, DeadLetter { sink: sink.to_string(), facts });
@@ -45,9 +53,10 @@ impl Operations {
         let which = &request.which;
         let (channel, sink) = (self.find(&which.channel)?, SinkName::from(&*which.sink));
         let owned = self.owned(&channel).await?;
-        let offsets: Vec<_> = which.of(&owned.claim.ledger()).iter().map(|facts| facts.offset).collect();
-        let drop = |offset: &Offset| Change::DropDeadLetter { sink: sink.clone(), offset: *offset };
-        owned.claim.commit(Commit(offsets.iter().map(drop).collect())).await?;
+        let letters = which.of(&owned.claim.ledger());
+        let offsets: Vec<_> = letters.iter().map(|facts| facts.offset).collect();
+        let drop = |facts: &GivenUp| Change::DropDeadLetter { sink: sink.clone(), key: facts.event_key() };
+        owned.claim.commit(Commit(letters.iter().map(drop).collect())).await?;
         let (events, first, last) = summary(&offsets);
         warn!(target: ALWAYS, channel = %channel.name, %sink, events, first, last, "dead letters dropped by an operator");
         Ok(offsets)

@@ -13,12 +13,12 @@ impl Operations {
         let delivered_late = self.handles.of(channel.id).board().late.of(*offset).cloned().collect();
         Ok(look(&ledger, |ledger| Journey {
             delivered_late,
-            late: ledger.late().get(offset).cloned(),
-            quarantined: ledger.quarantined().get(offset).cloned(),
+            late: ledger.late_at(*offset).next().cloned(),
+            quarantined: ledger.quarantined_at(*offset).next().cloned(),
             dead_letters: ledger
                 .dead_letters()
                 .iter()
-                .filter(|((at, _), _)| at == offset)
+                .filter(|((key, _), _)| key.offset == *offset)
                 .map(|((_, sink), facts)| DeadLetter { sink: sink.to_string(), facts: facts.clone() })
                 .collect(),
         }))

@@ -19,9 +19,11 @@ impl Operations {
     pub(super) async fn show_quarantined(&self, request: &ShowQuarantined) -> Result<QuarantinedEvent, Refusal> {
         let (channel, offset) = (self.find(&request.channel)?, request.offset);
         let ledger = self.ledger(&channel).await?;
-        let facts = look(&ledger, |ledger| ledger.quarantined().get(&offset).cloned());
-        let body = self.ledgers.store.body(channel.id, Key::Body(offset)).await?;
-        let (Some(facts), Some(body)) = (facts, body) else { return Err(not_quarantined(&channel, offset)) };
+        let is_meant = |facts: &&Quarantined| request.event_id.is_none() || request.event_id == facts.event_id;
+        let facts = look(&ledger, |ledger| ledger.quarantined_at(offset).find(is_meant).cloned());
+        let facts = facts.ok_or_else(|| not_quarantined(&channel, offset))?;
+        let body = self.ledgers.store.body(channel.id, Key::Body(facts.event_key())).await?;
+        let body = body.ok_or_else(|| not_quarantined(&channel, offset))?;
         let text = std::str::from_utf8(&body).ok().map(str::to_owned);
         Ok(QuarantinedEvent { entry: Entry::of(&channel, facts), text, bytes_base64: STANDARD.encode(&body) })
     }
@@ -30,26 +32,26 @@ impl Operations {
     pub(super) async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
         let channel = self.find(&request.channel)?;
         let owned = self.owned(&channel).await?;
-        let offsets = if request.reason.is_none() && !request.all {
-            request.offsets.clone()
-        } else {
+        let chosen: Vec<Quarantined> = {
             let ledger = owned.claim.ledger();
-            let is_meant = |facts: &&Quarantined| request.reason.as_ref().is_none_or(|reason| facts.reason == *reason);
-            ledger.quarantined().values().filter(is_meant).map(|facts| facts.offset).collect()
+            if request.reason.is_none() && !request.all {
+                let missing = request.offsets.iter().find(|offset| ledger.quarantined_at(**offset).next().is_none());
+                if let Some(offset) = missing {
+                    return Err(not_quarantined(&channel, *offset));
+                }
+                request.offsets.iter().flat_map(|offset| ledger.quarantined_at(*offset)).cloned().collect()
+            } else {
+                let is_meant =
+                    |facts: &&Quarantined| request.reason.as_ref().is_none_or(|reason| facts.reason == *reason);
+                ledger.quarantined().values().filter(is_meant).cloned().collect()
+            }
         };
-        let reasons: Vec<_> = {
-            let ledger = owned.claim.ledger();
-            let reason = |offset: &Offset| {
-                let facts = ledger.quarantined().get(offset);
-                facts.map(|facts| facts.reason.clone()).ok_or_else(|| not_quarantined(&channel, *offset))
-            };
-            offsets.iter().map(reason).collect::<Result<_, _>>()?
-        };
-        owned.claim.commit(Commit(offsets.iter().copied().map(Change::DropQuarantined).collect())).await?;
-        for (offset, reason) in offsets.iter().zip(reasons) {
+        let drop = |facts: &Quarantined| Change::DropQuarantined(facts.event_key());
+        owned.claim.commit(Commit(chosen.iter().map(drop).collect())).await?;
+        for Quarantined { offset, reason, .. } in &chosen {
             warn!(target: ALWAYS, channel = %channel.name, offset = offset.get(), reason, "quarantined event dropped by an operator");
         }
-        Ok(offsets)
+        Ok(chosen.iter().map(|facts| facts.offset).collect())
     }
 }
 

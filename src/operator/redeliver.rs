@@ -27,10 +27,11 @@ impl Operations {
             let mut changes = Vec::with_capacity(2 * chunk.len());
             for facts in chunk {
                 let (offset, event_id, received) = (facts.offset, facts.event_id, facts.received);
-                let Some(json) = owned.claim.body(Key::DeadBody(offset, sink.clone())).await? else { continue };
-                let event = Pending { offset, event_id, first_seen, received, json };
+                let key = facts.event_key();
+                let Some(json) = owned.claim.body(Key::DeadBody(key, sink.clone())).await? else { continue };
+                let event = Pending { offset, event_id, first_seen, received, appeared: false, json };
                 changes.push(Change::Owe { sink: sink.clone(), event });
-                changes.push(Change::DropDeadLetter { sink: sink.clone(), offset });
+                changes.push(Change::DropDeadLetter { sink: sink.clone(), key });
                 redelivered.push(offset);
             }
             owned.claim.commit(Commit(changes)).await?;
@@ -57,7 +58,7 @@ impl Operations {
                 )));
             }
             offsets.push(offset);
-            let event = Pending { offset, event_id, first_seen, received: None, json };
+            let event = Pending { offset, event_id, first_seen, received: None, appeared: false, json };
             changes.push(Change::Owe { sink: sink.clone(), event });
         }
         owned.claim.commit(Commit(changes)).await?;

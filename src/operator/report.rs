@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::belonging::{self, Shared};
 use super::instances::{InstanceStatus, instances};
 use super::{ConfiguredChannel, Operations, Refusal, look};
-use crate::channel::{Activity, ChannelStatus, Kept, LaneState, NONE_VERIFIED, POLLS_IN_VAIN, what_to_check};
+use crate::channel::{
+    Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Refill, what_to_check,
+};
 use crate::cluster::Seen;
-use crate::ledger::Lost;
 use crate::ledger::store::shared::Ownership;
+use crate::ledger::{Contradiction, Cursor, Lost};
 use crate::record::ChannelRef;
 use crate::version;
 
@@ -146,10 +148,25 @@ fn reasons(report: &Report) -> Vec<String> {
                 (_, Some(reading)) => of_activity(reading),
                 _ => None,
             };
-            reasons.extend(what.map(|what| format!("channel {name}, sink {}: {what}", lane.sink)));
+            let of_sink = what.into_iter().chain(of_position(lane));
+            reasons.extend(of_sink.map(|what| format!("channel {name}, sink {}: {what}", lane.sink)));
         }
     }
     reasons
+}
+
+/// How a sink's own position differs from the recorded one.
+fn of_position(lane: &LaneStatus) -> Option<String> {
+    if let Some(Refill { above, to }) = lane.refill {
+        let above = Cursor { through: above };
+        return Some(format!("it lost data: the events above {above} up to offset {to} are delivered again"));
+    }
+    let ahead = lane.ahead?;
+    let cursor = Cursor { through: lane.cursor };
+    Some(format!(
+        "it holds events up to offset {ahead} and the state knows of {cursor}: the state is older; the events that the sink has \
+         are skipped"
+    ))
 }
 
 fn of_channel(channel: &ChannelStatus) -> Vec<String> {
@@ -167,6 +184,15 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
         reasons.push(format!(
             "the service's newest event is below the cursor {cursor}: it may have gone back in time; look at what it shows, then \
              pause the channel and run `channeld cursor set`"
+        ));
+    }
+    if let Some(Contradiction { offset, agrees_through, .. }) = channel.contradiction {
+        let through = agrees_through.map_or_else(|| "earliest".to_owned(), |offset| offset.to_string());
+        let name = &channel.channel;
+        reasons.push(format!(
+            "the service has another event at offset {offset} than the one that was read: it was probably restored from a \
+             backup; new events are quarantined; to accept its history and read again from where it agrees: `channeld pause \
+             {name}`, `channeld cursor set {name} --to {through} --yes`, `channeld resume {name}`"
         ));
     }
     reasons.extend(channel.shared_proofs.iter().map(|shared| belonging::reason(&channel.channel, shared)));

@@ -39,9 +39,10 @@ impl RetryQuarantined {
     fn choose(&self, ledger: &Ledger) -> (Vec<Retried>, Vec<Quarantined>) {
         let mut not_verified = Vec::new();
         for offset in &self.offsets {
-            let fate = match ledger.quarantined().get(offset) {
+            let mut facts = ledger.quarantined_at(*offset);
+            let fate = match facts.next() {
                 None => Fate::NotThere,
-                Some(facts) if self.takes(facts) => continue,
+                Some(first) if self.takes(first) || facts.any(|facts| self.takes(facts)) => continue,
                 Some(Quarantined { reason, detail, .. }) => Fate::Kept {
                     reason: reason.clone(),
                     detail: format!("{detail}: left alone, because its reason was not named (--reason {reason})"),
@@ -69,7 +70,7 @@ async fn retry(
 ) -> Result<Vec<Retried>, Refusal> {
     let mut with_bodies = Vec::with_capacity(chunk.len());
     for facts in chunk {
-        with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.offset)).await?));
+        with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.event_key())).await?));
     }
     let (known_here, recent, others) = (known.clone(), recent.clone(), others.clone());
     let verifying = move || {
@@ -79,14 +80,14 @@ async fn retry(
     let fates = tokio::task::spawn_blocking(verifying).await.map_err(|panic| Refusal::Failed(panic.to_string()))?;
     let since = jiff::Timestamp::now().as_second();
     let release = |(facts, fate): (&Quarantined, &Fate)| {
-        let (offset, event_id, sinks) = (facts.offset, facts.event_id, known.sinks.clone());
-        fate.leaves().then_some(Change::Release { offset, event_id, since, sinks })
+        let (key, sinks) = (facts.event_key(), known.sinks.clone());
+        fate.leaves().then_some(Change::Release { key, since, sinks })
     };
     owned.claim.commit(Commit(chunk.iter().zip(&fates).filter_map(release).collect())).await?;
     owned.released.notify_one();
     let ledger = owned.claim.ledger();
-    let retried = chunk.iter().zip(fates).map(|(Quarantined { offset, .. }, fate)| {
-        let not_passed = fate.leaves() && ledger.quarantined().contains_key(offset);
+    let retried = chunk.iter().zip(fates).map(|(facts @ Quarantined { offset, .. }, fate)| {
+        let not_passed = fate.leaves() && ledger.quarantined().contains_key(&facts.event_key());
         let fate = if not_passed { Fate::ReadInOrder } else { fate };
         info!(channel = %known.channel.name, offset = offset.get(), fate = <&str>::from(&fate), "quarantined event verified again");
         Retried { offset: *offset, fate }

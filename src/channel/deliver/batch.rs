@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::channel::settings::{Ordering, Settings};
-use crate::event::Offset;
-use crate::ledger::{Pending, QuarantinedEvent};
+use crate::channel::verify::recent::digest_of;
+use crate::event::{EventKey, Offset};
+use crate::ledger::{Digest, HISTORY, KnownEvent, Pending, QuarantinedEvent};
 use crate::record::Record;
 use crate::telemetry::trace::Trace;
 
@@ -16,7 +17,7 @@ pub(crate) enum Outcome {
     /// It goes to the sinks.
     Deliver(Record),
     /// The configuration leaves out notices, and it is one.
-    Dropped(Offset),
+    Dropped(EventKey),
     /// It is set aside until its proof comes.
     Pending(Pending),
     /// It is quarantined.
@@ -41,9 +42,19 @@ pub(crate) enum Work {
 #[derive(Clone, Debug)]
 pub(crate) struct LateRecord {
     pub(crate) record: Arc<Record>,
-    /// An operator has released it, or has it delivered again. Otherwise its proof came late.
-    pub(crate) is_asked_for: bool,
+    pub(crate) cause: Cause,
     pub(crate) trace: Trace,
+}
+
+/// Why an event comes after later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Its proof came late.
+    Proof,
+    /// It became visible after events with higher offsets.
+    Appeared,
+    /// An operator has released it, or has it delivered again.
+    Operator,
 }
 
 /// A range, with everything that its record needs.
@@ -55,6 +66,8 @@ pub(crate) struct Batch {
     pub(crate) pending: Vec<Pending>,
     /// To be quarantined.
     pub(crate) rejected: Vec<QuarantinedEvent>,
+    /// The newest of its events, as far as they are remembered.
+    pub(crate) known: Vec<KnownEvent>,
     /// The last offset of the range, whatever became of it.
     pub(crate) through: Offset,
     /// The last offset and the trace of each part: of one, or of those that were joined.
@@ -75,8 +88,13 @@ pub(crate) struct Sorted {
 }
 
 impl Batch {
-    /// Sorts an ascending range.
-    pub(crate) fn sort(settings: &Settings, trace: &Trace, outcomes: Vec<Outcome>) -> Sorted {
+    /// Sorts an ascending range that begins above `previous`.
+    pub(crate) fn sort(
+        settings: &Settings,
+        trace: &Trace,
+        mut previous: Option<Offset>,
+        outcomes: Vec<Outcome>,
+    ) -> Sorted {
         let (mut batch, mut unconfirmed): (Option<Self>, _) = (None, Vec::new());
         let mut outcomes = outcomes.into_iter();
         while let Some(outcome) = outcomes.next() {
@@ -88,7 +106,9 @@ impl Batch {
                 placed => {
                     let batch = batch.get_or_insert_with(|| Self::through(placed.offset(), trace.clone()));
                     batch.rejected.append(&mut unconfirmed);
-                    batch.push(placed);
+                    let offset = placed.offset();
+                    batch.push(placed, previous);
+                    previous = Some(offset);
                 }
             }
         }
@@ -101,6 +121,8 @@ impl Batch {
         self.pending.extend_from_slice(&next.pending);
         self.rejected.extend_from_slice(&next.rejected);
         self.parts.extend_from_slice(&next.parts);
+        self.known.extend_from_slice(&next.known);
+        self.known.drain(..self.known.len().saturating_sub(HISTORY));
         self.through = next.through;
     }
 
@@ -122,11 +144,17 @@ impl Batch {
     }
 
     fn through(through: Offset, trace: Trace) -> Self {
-        let (records, pending, rejected) = (Vec::new(), Vec::new(), Vec::new());
-        Self { records, pending, rejected, through, parts: vec![(through, trace)] }
+        let (records, pending, rejected, known) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { records, pending, rejected, known, through, parts: vec![(through, trace)] }
     }
 
-    fn push(&mut self, outcome: Outcome) {
+    fn push(&mut self, outcome: Outcome, previous: Option<Offset>) {
+        if let Some((key, digest)) = outcome.known() {
+            if self.known.len() >= 2 * HISTORY {
+                self.known.drain(..HISTORY);
+            }
+            self.known.push(KnownEvent { key, previous, digest });
+        }
         self.through = outcome.offset();
         // A range that is being sorted is one part.
         self.parts[0].0 = self.through;
@@ -145,10 +173,20 @@ impl Outcome {
         matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
     }
 
+    /// Which event it is, and what proves it; `None` if the service's history is not compared with it.
+    fn known(&self) -> Option<(EventKey, Option<Digest>)> {
+        match self {
+            Self::Deliver(record) => Some((record.event_key(), record.digest.as_ref().map(digest_of))),
+            Self::Dropped(key) => Some((*key, None)),
+            Self::Pending(pending) => Some((pending.event_key(), None)),
+            Self::Rejected(_) | Self::Unconfirmed(_) => None,
+        }
+    }
+
     pub(crate) fn offset(&self) -> Offset {
         match self {
             Self::Deliver(record) => record.offset,
-            Self::Dropped(offset) => *offset,
+            Self::Dropped(key) => key.offset,
             Self::Pending(pending) => pending.offset,
             Self::Rejected(event) | Self::Unconfirmed(event) => event.facts.offset,
         }

@@ -150,6 +150,13 @@ impl Hub {
         true
     }
 
+    /// Detaches a lane whose cursor was moved back: what is in its queue comes after events that it reads for itself.
+    pub(crate) fn detach(&self, sink: &Arc<str>) {
+        if let Some(lane) = lock(&self.inner).lanes.get_mut(sink) {
+            lane.attached = false;
+        }
+    }
+
     /// Ends the feeds: each lane ends when its queue is empty.
     pub(crate) fn close(&self) {
         lock(&self.inner).lanes.clear();
@@ -175,6 +182,11 @@ impl LaneInput {
             Err(TryRecvError::Empty) if detached => Some(Work::CatchUp),
             Err(_) => self.recv().await,
         }
+    }
+
+    /// Throws away the queue of a lane that is detached.
+    pub(super) fn discard(&mut self) {
+        while self.try_recv().is_ok() {}
     }
 
     /// Takes work from the queue, once there is any.

@@ -8,6 +8,8 @@
 //! * **Taken, filtered or kept.** The cursor passes an event that the sink has taken, that its filter leaves out, or that
 //!   becomes a dead letter in the same commit.
 //! * **Only with the lease.** No delivery begins once it is lost.
+//! * **The sink's own position counts.** It is compared with the recorded one before the first delivery and after each failed
+//!   one, and the sink compares it with every delivery. See `position`.
 //!
 //! # Cancellation
 //!
@@ -26,16 +28,17 @@ use crate::channel::context::RunContext;
 use crate::channel::deliver::batch::Batch;
 use crate::channel::deliver::upcoming::{Next, Prepared, Upcoming};
 use crate::channel::settings::Outlet;
-use crate::event::{EventKey, Offset};
-use crate::ledger::{Cursor, Late};
+use crate::event::Offset;
+use crate::ledger::{Confirmed, Cursor};
 use crate::record::Message;
 use crate::retry::Retry;
-use crate::sink::{Delivery, LaneRef, Recorded, SinkError, Undelivered};
+use crate::sink::{Delivery, LaneRef, SinkError, Undelivered};
 use crate::telemetry::Chain;
 use crate::telemetry::trace::{Part, Trace, TraceId};
 
 mod catch_up;
 mod late;
+mod position;
 mod record;
 mod refusal;
 
@@ -47,6 +50,10 @@ pub(crate) struct Lane {
     outlet: Outlet,
     /// The recorded cursor.
     through: Option<Offset>,
+    /// What the sink has confirmed; `None` for a sink that keeps no positions, and before it was asked.
+    confirmed: Option<Confirmed>,
+    /// Whether the sink's position is `confirmed`. A failed delivery may have moved it.
+    is_sure: bool,
     retry: Retry,
     give_up: GiveUpTimer,
     /// The events that the sink held above the cursor when the lane began. They are offered again, and the sink skips them.
@@ -57,8 +64,21 @@ pub(crate) struct Lane {
     delivery: Part,
 }
 
-/// Why a lane goes on no more: an error, or `None` where it was told to stop.
-type Halt = Option<ChannelError>;
+/// Why a lane stops what it does.
+pub(super) enum Halt {
+    /// It was told to stop.
+    Stopped,
+    /// The cursor was moved back, because the sink has lost data: the lane reads from there.
+    MovedBack,
+    /// The lane ends.
+    Failed(ChannelError),
+}
+
+impl From<ChannelError> for Halt {
+    fn from(error: ChannelError) -> Self {
+        Self::Failed(error)
+    }
+}
 
 impl Lane {
     /// The lane of an outlet from its cursor on, and what comes next on it.
@@ -74,6 +94,8 @@ impl Lane {
             shared,
             outlet,
             through,
+            confirmed: None,
+            is_sure: false,
             held: BTreeSet::new(),
             trace: None,
             delivery: Part::default(),
@@ -83,45 +105,33 @@ impl Lane {
 
     /// Delivers until the feed ends or `stop` fires.
     pub(crate) async fn run(mut self, upcoming: Upcoming, stop: CancellationToken) -> Result<(), ChannelError> {
-        self.work(upcoming, &stop).await.or_else(|halt| halt.map_or(Ok(()), Err))
+        match self.work(upcoming, &stop).await {
+            Ok(()) | Err(Halt::Stopped | Halt::MovedBack) => Ok(()),
+            Err(Halt::Failed(error)) => Err(error),
+        }
     }
 
     async fn work(&mut self, mut upcoming: Upcoming, stop: &CancellationToken) -> Result<(), Halt> {
-        self.resume(stop).await?;
+        let mut done = self.begin(stop).await;
         loop {
+            if let Err(Halt::MovedBack) = done {
+                upcoming.discard();
+                done = self.catch_up(stop).await;
+                continue;
+            }
+            done?;
             let next = tokio::select! {
                 biased;
-                () = stop.cancelled() => return Err(None),
+                () = stop.cancelled() => return Err(Halt::Stopped),
                 next = upcoming.next() => next,
             };
-            match next {
-                Some(Next::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await?,
-                Some(Next::Late(late)) => upcoming.during(self.late(&late, stop)).await?,
-                Some(Next::CatchUp) => self.catch_up(stop).await?,
+            done = match next {
+                Some(Next::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await,
+                Some(Next::Late(late)) => upcoming.during(self.late(&late, stop)).await,
+                Some(Next::CatchUp) => self.catch_up(stop).await,
                 None => return Ok(()),
-            }
+            };
         }
-    }
-
-    /// Asks the sink what it holds beyond the recorded cursor.
-    async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
-        let pending = |(offset, late): (&Offset, &Late)| EventKey { offset: *offset, id: late.event_id };
-        let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(pending).collect());
-        let epoch = self.shared.owned.claim.lease.epoch;
-        let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed: None };
-        let held = loop {
-            match self.outlet.sink.resume(&recorded).await {
-                Ok(resumed) => break resumed.held,
-                Err(error) => self.refused(error, stop).await?,
-            }
-        };
-        self.accepted();
-        // Settled before anything new is delivered: a sink looks back only as far as the record goes.
-        for key in held.intersection(&recorded.owed) {
-            self.settle(key.offset, None, None).await?;
-        }
-        self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
-        Ok(())
     }
 
     /// Delivers and records a batch.
@@ -131,7 +141,7 @@ impl Lane {
         waiting.retain(|message| !self.has_passed(message.offset()));
         self.delivery = waiting.first().map(|first| self.begin_delivery(batch, first.offset())).unwrap_or_default();
         while !waiting.is_empty() {
-            self.paced(stop).await?;
+            self.ready(stop).await?;
             let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
             self.trace = offered.first().map(|message| of_trace(batch.trace_at(message.offset())));
             let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
@@ -144,7 +154,7 @@ impl Lane {
                 self.accepted();
                 self.record(batch, last, None).await?;
                 if stop.is_cancelled() {
-                    return Err(None);
+                    return Err(Halt::Stopped);
                 }
                 continue;
             };
@@ -170,12 +180,13 @@ impl Lane {
     }
 
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
-    async fn offer(&self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
+    async fn offer(&mut self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time);
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
         let began = std::time::Instant::now();
         let epoch = self.shared.owned.claim.lease.epoch;
-        let delivery = Delivery { lane: &self.identity, epoch, after: None, through, messages };
+        let after = self.confirmed.and_then(|confirmed| confirmed.position);
+        let delivery = Delivery { lane: &self.identity, epoch, after, through, messages };
         let answer = self.delivery.around(self.deliver(&delivery)).await;
         let (took, no_more) = (began.elapsed(), BTreeSet::new());
         let (first, beyond, error) = match &answer {
@@ -198,6 +209,7 @@ impl Lane {
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));
         self.delivery.attempt(messages.len(), taken, error.as_ref().map(|error| error as &dyn Display));
+        self.note_answer(messages, through, &answer);
         answer
     }
 

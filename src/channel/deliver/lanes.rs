@@ -62,7 +62,7 @@ impl Lanes {
         self.shared.channel.handle.sink_is_another(&outlet.name);
         let shared = self.shared.clone();
         self.tasks.spawn(outlet.clone(), self.plan.settings.grace, async move |leave| {
-            let position = start::position(&shared, &outlet.name);
+            let position = start::position(&shared, &outlet);
             let Some(position) = leave.run_until_cancelled(position).await.transpose()? else { return Ok(()) };
             // Late events that were proved while there was no lane went to other lanes only.
             shared.ask_for_owed(&outlet.name);

@@ -134,6 +134,13 @@ impl Upcoming {
         }
     }
 
+    /// Throws away what is ready and what is queued, for a lane whose cursor was moved back: it reads for itself.
+    pub(super) fn discard(&mut self) {
+        self.input.discard();
+        (self.batch, self.behind, self.began_at) = (None, None, None);
+        self.ready.store(0, Ordering::Relaxed);
+    }
+
     fn take(&mut self, work: Work) {
         match work {
             Work::Batch(next) => {

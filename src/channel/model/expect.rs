@@ -1,7 +1,7 @@
 //! What the model says: of each event what may become of it, and of each run what must be left behind.
 
 use crate::channel::deliver::upcoming::MAX_JOINED;
-use crate::event::Offset;
+use crate::event::{EventKey, Offset};
 use crate::ledger::Ledger;
 use crate::ledger::tests::memory::Disk;
 
@@ -36,6 +36,10 @@ enum Placed {
     Perhaps,
 }
 
+fn is_quarantined(ledger: &Ledger, offset: Offset) -> bool {
+    ledger.quarantined_at(offset).next().is_some()
+}
+
 /// The ledger as it is on disk.
 fn read(disk: &Disk) -> Ledger {
     Ledger::load(disk.entries(pool::channel()), usize::MAX).unwrap().0
@@ -52,11 +56,10 @@ impl World {
         let ledger = read(disk);
         let there = |at: &usize| match self.fate(&inner, *at) {
             Fate::Dropped => true,
-            Fate::Quarantined(_) | Fate::Rejected => ledger.quarantined().contains_key(&self.offsets[*at]),
+            Fate::Quarantined(_) | Fate::Rejected => is_quarantined(&ledger, self.offsets[*at]),
             Fate::Delivered | Fate::Either => {
                 let offset = &self.offsets[*at];
-                ledger.quarantined().contains_key(offset)
-                    || inner.lanes.iter().all(|lane| lane.times.contains_key(offset))
+                is_quarantined(&ledger, *offset) || inner.lanes.iter().all(|lane| lane.times.contains_key(offset))
             }
         };
         inner.published == self.offsets.len()
@@ -72,7 +75,7 @@ impl World {
         if !ledger.late().is_empty() {
             return Err(format!("still waiting for proofs: {:?}", ledger.late()));
         }
-        for (offset, facts) in ledger.quarantined() {
+        for (EventKey { offset, .. }, facts) in ledger.quarantined() {
             let found = self.offsets.binary_search(offset);
             let fate = found.map(|at| self.fate(&inner, at));
             match fate {
@@ -84,7 +87,7 @@ impl World {
         }
         for at in self.readable() {
             let (offset, fate) = (self.offsets[at], self.fate(&inner, at));
-            let quarantined = ledger.quarantined().contains_key(&offset);
+            let quarantined = is_quarantined(&ledger, offset);
             if matches!(fate, Fate::Quarantined(_) | Fate::Rejected) && !quarantined {
                 return Err(format!("offset {offset} is not in the quarantine: {fate:?}"));
             }
@@ -110,12 +113,13 @@ impl World {
         let ledger = read(disk);
         for number in 0..inner.lanes.len() {
             let (sink, through) = (sink_name(number), through(&ledger, number));
-            let is_recorded = |offset: &Offset| Some(*offset) <= through && !ledger.owes(&sink, *offset);
+            let is_recorded =
+                |offset: &Offset| Some(*offset) <= through && !ledger.owed(&sink).any(|(key, _)| key.offset == *offset);
             let lane = &inner.lanes[number];
             for at in self.readable() {
                 let offset = self.offsets[at];
                 let dropped = self.fate(&inner, at) == Fate::Dropped;
-                let kept = lane.times.contains_key(&offset) || ledger.quarantined().contains_key(&offset) || dropped;
+                let kept = lane.times.contains_key(&offset) || is_quarantined(&ledger, offset) || dropped;
                 if is_recorded(&offset) && !kept {
                     return Err(format!("offset {offset} is lost to sink {number}: its cursor is at {through:?}"));
                 }

@@ -133,9 +133,10 @@ impl Intake {
 
     /// In strict ordering, waits for the proof of an event. Nothing after the event is handed on meanwhile.
     async fn hold(&self, pending: Pending) -> Result<Outcome, ChannelError> {
-        let Pending { offset, event_id, mut first_seen, received, json } = pending;
+        let key = pending.event_key();
+        let Pending { offset, mut first_seen, received, json, .. } = pending;
         let (quarantined, blocker) =
-            self.shared.look(|ledger| (ledger.quarantined().get(&offset).cloned(), ledger.blocker()));
+            self.shared.look(|ledger| (ledger.quarantined().get(&key).cloned(), ledger.blocker()));
         if let Some(facts) = quarantined.filter(|facts| facts.reason == PROOF_TIMEOUT) {
             // Another intake has waited for it already.
             return Ok(Outcome::Rejected(QuarantinedEvent { facts, json }));
@@ -156,9 +157,9 @@ impl Intake {
                 sleep(retry.next_wait(None)).await;
             }
             let is_last = read_plan.is_timed_out(first_seen);
-            match read_plan.ask_for_proof(offset, event_id, is_last, context).await? {
+            match read_plan.ask_for_proof(key, is_last, context).await? {
                 None | Some(Outcome::Pending(_)) if is_last => {
-                    let raw = RawEvent { offset, id: event_id, json };
+                    let raw = RawEvent { offset, id: key.id, json };
                     return Ok(Outcome::Rejected(read_plan.proof_timeout(raw, context)));
                 }
                 None | Some(Outcome::Pending(_)) => {}
@@ -198,7 +199,7 @@ impl Intake {
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
         let trace = self.trace.take().expect("the trace is kept while outcomes wait");
         let Sorted { mut batch, mut unconfirmed, held, rest } =
-            Batch::sort(&self.read_plan.settings, &trace, std::mem::take(&mut self.waiting));
+            Batch::sort(&self.read_plan.settings, &trace, self.position, std::mem::take(&mut self.waiting));
         (self.held, self.waiting) = (held, rest);
         let top = unconfirmed.last().map(|event| event.facts.offset);
         if let Some(top) = top.filter(|top| batch.is_none() && Some(*top) <= self.shown_above) {

@@ -11,7 +11,7 @@ use crate::channel::context::ReadPlan;
 use crate::channel::deliver::batch::Outcome;
 use crate::channel::trouble::Trouble;
 use crate::channel::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext};
-use crate::event::{EventId, Offset, RawEvent};
+use crate::event::{EventId, EventKey, Offset, RawEvent};
 use crate::ledger::QuarantinedEvent;
 use crate::retry::RetryPolicy;
 use crate::telemetry::Chain;
@@ -77,12 +77,11 @@ impl ReadPlan {
     /// answer, or gives another event.
     pub(crate) async fn ask_for_proof(
         &self,
-        offset: Offset,
-        event_id: Option<EventId>,
+        EventKey { offset, id }: EventKey,
         is_last: bool,
         context: StageContext<'_>,
     ) -> Result<Option<Outcome>, ChannelError> {
-        let Some(event_id) = event_id else { return Ok(None) };
+        let Some(event_id) = id else { return Ok(None) };
         let again = if is_last {
             self.until_answered(offset, event_id, context).await
         } else {
@@ -109,8 +108,14 @@ impl ReadPlan {
             Checked::Rejected(raw, _) if raw.id.is_some() => None,
             checked => {
                 self.show(slice::from_ref(&checked)).await;
-                if let Checked::Verified(raw, proof, record) = &checked {
-                    self.claim(raw, proof, record);
+                let (channel, recent) = (self.settings.channel.id, &self.channel.parts.recent);
+                match &checked {
+                    Checked::Verified(raw, proof, record) => {
+                        self.claim(raw, proof, record);
+                        recent.accept_verified(channel, raw, proof);
+                    }
+                    Checked::Unsigned(unsigned, _) => recent.accept_notice(channel, unsigned),
+                    _ => {}
                 }
                 Some(self.settle_finally(checked, context))
             }

@@ -24,6 +24,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -199,6 +200,26 @@ impl RecentEvents {
         self.lock().share(print_of(&proof.digest.0), place(channel, event));
     }
 
+    /// Remembers a verified event beside another one at its offset: an operator has decided that this one is right.
+    pub(in crate::channel) fn accept_verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
+        let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
+        self.lock().channels.entry(channel).or_default().accept(event.offset, content);
+    }
+
+    /// Remembers a notice beside another event at its offset: an operator has decided that this one is right.
+    pub(in crate::channel) fn accept_notice(&self, channel: ChannelId, notice: &Unsigned) {
+        let event = notice.event();
+        let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
+        self.lock().channels.entry(channel).or_default().accept(event.raw.offset, content);
+    }
+
+    /// Forgets the contents above an offset: an operator has accepted the service's history.
+    pub(crate) fn forget_above(&self, channel: ChannelId, offset: Option<Offset>) {
+        if let Some(recent) = self.lock().channels.get_mut(&channel) {
+            recent.contents.retain(|(known, _)| Some(*known) <= offset);
+        }
+    }
+
     /// Admits and remembers a notice, or gives an alarm.
     pub(in crate::channel) fn notice(&self, channel: ChannelId, notice: &Unsigned) -> Result<Admitted, Alarm> {
         let event = notice.event();
@@ -304,23 +325,43 @@ impl Index {
 }
 
 impl Recent {
-    /// Whether there was other content than that at an offset.
+    /// Where the contents of an offset are: none, one, or several if an operator has accepted them.
+    fn at(&self, offset: Offset) -> Range<usize> {
+        let begin = self.contents.partition_point(|(known, _)| *known < offset);
+        let count = self.contents.range(begin..).take_while(|(known, _)| *known == offset).count();
+        begin..begin + count
+    }
+
+    /// The content of an offset that can have become this one.
+    fn known(&mut self, offset: Offset, content: Content) -> Option<&mut Content> {
+        let at = self.at(offset);
+        self.contents.range_mut(at).map(|(_, known)| known).find(|known| known.may_become(content))
+    }
+
+    /// Whether there was only other content than that at an offset.
     fn contradicts(&self, offset: Offset, content: Content) -> bool {
-        let known = self.contents.binary_search_by_key(&offset, |(offset, _)| *offset);
-        known.is_ok_and(|at| !self.contents[at].1.may_become(content))
+        let at = self.at(offset);
+        !at.is_empty() && !self.contents.range(at).any(|(_, known)| known.may_become(content))
     }
 
     /// Remembers the content of an offset, and gives what was known of it. Refuses other content than that.
     fn remember(&mut self, offset: Offset, content: Content) -> Result<Option<Content>, ()> {
-        match self.contents.binary_search_by_key(&offset, |(offset, _)| *offset) {
-            Err(at) => {
-                self.contents.insert(at, (offset, content));
-                Ok(None)
-            }
-            Ok(at) if self.contents[at].1.may_become(content) => {
-                Ok(Some(std::mem::replace(&mut self.contents[at].1, content)))
-            }
-            Ok(_) => Err(()),
+        if let Some(known) = self.known(offset, content) {
+            return Ok(Some(std::mem::replace(known, content)));
+        }
+        let at = self.at(offset);
+        if !at.is_empty() {
+            return Err(());
+        }
+        self.contents.insert(at.start, (offset, content));
+        Ok(None)
+    }
+
+    /// Remembers the content of an offset beside what is known of it.
+    fn accept(&mut self, offset: Offset, content: Content) {
+        if self.remember(offset, content).is_err() {
+            let at = self.at(offset);
+            self.contents.insert(at.end, (offset, content));
         }
     }
 }

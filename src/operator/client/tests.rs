@@ -6,7 +6,7 @@ use crate::operator::api::{ListDeadLetters, ShowDeadLetter};
 fn members_stand_in_the_query_and_what_they_say_cannot_lead_elsewhere() {
     let (channel, sink) = ("../a b".to_owned(), "{offset}?".to_owned());
     let offset = Offset::new(7).unwrap();
-    let show = ShowDeadLetter { channel: channel.clone(), sink: sink.clone(), offset };
+    let show = ShowDeadLetter { channel: channel.clone(), sink: sink.clone(), offset, event_id: None };
     assert_eq!(uri(&show), "/dead-letters/event?channel=..%2Fa+b&offset=7&sink=%7Boffset%7D%3F");
     let list = ListDeadLetters { channel: Some(channel), sink: Some(sink) };
     assert_eq!(uri(&list), "/dead-letters?channel=..%2Fa+b&sink=%7Boffset%7D%3F");

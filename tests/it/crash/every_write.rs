@@ -152,7 +152,11 @@ impl Rig {
         let posted = offsets(&self.receiver.delivered());
         assert_eq!(posted.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), expected, "{what}");
         let ledger = self.setup.ledger(self.simulator.announcement().channels[0]).await;
-        assert_eq!(ledger.quarantined().keys().map(|offset| offset.get()).collect::<Vec<_>>(), [self.forged], "{what}");
+        assert_eq!(
+            ledger.quarantined().keys().map(|key| key.offset.get()).collect::<Vec<_>>(),
+            [self.forged],
+            "{what}"
+        );
         let repeats = posted.len() - expected.len();
         assert!(repeats <= IN_HAND, "{what}: {repeats} repeats are more than a batch: {posted:?}");
         repeats

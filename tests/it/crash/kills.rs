@@ -215,7 +215,7 @@ async fn killed_again_and_again_under_load_it_loses_nothing_and_repeats_no_more_
     in_the_file(&rig.setup, &expected, &late);
     let repeats = in_the_webhook(&rig.receiver, &expected, &lives);
     let ledger = rig.setup.ledger(rig.simulator.announcement().channels[0]).await;
-    let quarantined: Vec<_> = ledger.quarantined().keys().map(|offset| offset.get()).collect();
+    let quarantined: Vec<_> = ledger.quarantined().keys().map(|key| key.offset.get()).collect();
     assert_eq!(quarantined, of(&truth, Honesty::Forged).collect::<Vec<_>>(), "the forged ones, no other");
     println!("killed at (lines, posts): {at:?}");
     println!(

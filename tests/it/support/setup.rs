@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use channeld::event::{ChannelId, Offset};
+use channeld::event::{ChannelId, EventKey, Offset};
 use channeld::ledger::store::Sled;
 use channeld::ledger::{Commit, Key, Ledger, Ledgers, Quarantined};
 use channeld::simulator::Simulator;
@@ -205,14 +205,17 @@ impl Setup {
     /// The bytes of an event that waits or is quarantined, once no daemon has the state open.
     pub(crate) async fn body(&self, channel: ChannelId, offset: Offset) -> Option<Vec<u8>> {
         let ledgers = self.ledgers().await;
-        let body = ledgers.store.body(channel, Key::Body(offset)).await.unwrap();
+        let ledger = ledgers.read(channel).await.unwrap();
+        let ids = ledger.late_at(offset).map(|late| late.event_id);
+        let id = ids.chain(ledger.quarantined_at(offset).map(|facts| facts.event_id)).next().flatten();
+        let body = ledgers.store.body(channel, Key::Body(EventKey { offset, id })).await.unwrap();
         ledgers.close().await;
         body.map(|body| body.to_vec())
     }
 
     /// What is known of a quarantined event, once no daemon has the state open.
     pub(crate) async fn quarantined(&self, channel: ChannelId, offset: Offset) -> Quarantined {
-        self.ledger(channel).await.quarantined()[&offset].clone()
+        self.ledger(channel).await.quarantined_at(offset).next().unwrap().clone()
     }
 
     /// Changes a channel's ledger, once no daemon has it open.

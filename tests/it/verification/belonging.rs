@@ -22,7 +22,7 @@ pub(super) fn workflows(simulator: &Simulator, channel: usize) -> Vec<String> {
 /// The offsets and reasons of what a channel has in its quarantine.
 pub(super) async fn quarantined(setup: &Setup, simulator: &Simulator, channel: usize) -> Vec<(i64, String)> {
     let ledger = setup.ledger(simulator.announcement().channels[channel]).await;
-    ledger.quarantined().iter().map(|(offset, facts)| (offset.get(), facts.reason.clone())).collect()
+    ledger.quarantined().iter().map(|(key, facts)| (key.offset.get(), facts.reason.clone())).collect()
 }
 
 pub(super) async fn until_lines(daemon: &mut Daemon, lines: usize, setup: &Setup) {

@@ -20,7 +20,7 @@ async fn service(channels: usize) -> Simulator {
 async fn quarantined(setup: &Setup, simulator: &Simulator, channel: usize) -> Vec<(i64, String, String)> {
     let ledger = setup.ledger(simulator.announcement().channels[channel]).await;
     let kept = ledger.quarantined().iter();
-    kept.map(|(offset, facts)| (offset.get(), facts.reason.clone(), facts.detail.clone())).collect()
+    kept.map(|(key, facts)| (key.offset.get(), facts.reason.clone(), facts.detail.clone())).collect()
 }
 
 /// What the quarantine says of an event whose proof was let through elsewhere.

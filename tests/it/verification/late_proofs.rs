@@ -119,7 +119,7 @@ async fn a_proof_that_does_not_come_in_time_costs_only_its_own_event() {
         let kept = ledger.quarantined();
         let place = Offset::new(2).unwrap();
         assert_eq!(
-            kept.iter().map(|(at, facts)| (*at, &*facts.reason)).collect::<Vec<_>>(),
+            kept.iter().map(|(at, facts)| (at.offset, &*facts.reason)).collect::<Vec<_>>(),
             [(place, "proof-timeout")]
         );
         assert_eq!(setup.body(channel, place).await.unwrap(), records(&simulator, 0).await[&2].as_bytes());

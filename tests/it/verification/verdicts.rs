@@ -46,7 +46,7 @@ async fn what_is_forged_or_malformed_never_arrives_and_is_quarantined_with_its_b
     let channel = simulator.announcement().channels[0];
     let ledger = setup.ledger(channel).await;
     let kept = ledger.quarantined();
-    let kept: Vec<_> = kept.iter().map(|(offset, facts)| (offset.get(), facts.reason.as_str())).collect();
+    let kept: Vec<_> = kept.iter().map(|(key, facts)| (key.offset.get(), facts.reason.as_str())).collect();
     assert_eq!(kept, spoilt);
     for (offset, reason) in spoilt {
         let kept = setup.body(channel, Offset::new(offset).unwrap()).await.unwrap();

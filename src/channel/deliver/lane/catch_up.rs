@@ -26,7 +26,7 @@ impl Lane {
                 };
                 let batch = tokio::select! {
                     biased;
-                    () = stop.cancelled() => return Err(None),
+                    () = stop.cancelled() => return Err(Halt::Stopped),
                     batch = reading => batch?,
                     () = read_plan.over.cancelled() => continue 'plan,
                 };
@@ -34,7 +34,10 @@ impl Lane {
                     Some(batch) => {
                         let mut prepared = Prepared::of(Arc::new(batch));
                         prepared.shape(&self.outlet, self.through).await;
-                        intake.during(self.batch(prepared, stop)).await?;
+                        match intake.during(self.batch(prepared, stop)).await {
+                            Err(Halt::MovedBack) => continue 'plan,
+                            done => done?,
+                        }
                     }
                     None => drop(stop.run_until_cancelled(sleep(read_plan.settings.idle_wait)).await),
                 }

@@ -6,8 +6,8 @@ use crate::channel::ChannelError;
 use crate::channel::deliver::batch::Batch;
 use crate::channel::deliver::lane::Lane;
 use crate::channel::verify::recent::digest_of;
-use crate::event::Offset;
-use crate::ledger::{Change, Cursor, DeadLetter, Proof};
+use crate::event::{EventKey, Offset};
+use crate::ledger::{Change, Cursor, DeadLetter, Pending, Proof};
 use crate::record::Record;
 
 impl Lane {
@@ -42,44 +42,56 @@ impl Lane {
         Ok(())
     }
     /// The changes that record a batch up to `through`, and the events that the lane is owed from then on.
-    fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> (Vec<Change>, Vec<Offset>) {
+    fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> (Vec<Change>, Vec<EventKey>) {
         let sink = &self.identity.sink;
         let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
         let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
         let rejected = batch.rejected.iter().filter(|event| new(event.facts.offset));
         let records = || batch.records.iter().filter(|record| new(record.offset));
         // Owed above the cursor: the lane had passed these before an operator put the cursor back.
-        let repaid: Vec<Offset> = self.shared.look(|ledger| {
+        let repaid: Vec<EventKey> = self.shared.look(|ledger| {
             if ledger.late().is_empty() {
                 return Vec::new();
             }
-            records().map(|record| record.offset).filter(|offset| ledger.owes(sink, *offset)).collect()
+            records().map(|record| record.event_key()).filter(|key| ledger.owes(sink, key)).collect()
+        });
+        // Quarantined before the service's history was accepted.
+        let accepted: Vec<EventKey> = self.shared.look(|ledger| {
+            if ledger.quarantined().is_empty() {
+                return Vec::new();
+            }
+            let quarantined = |key: &EventKey| ledger.quarantined().contains_key(key);
+            records().map(|record| record.event_key()).filter(quarantined).collect()
         });
         let owe = |event| Change::Owe { sink: sink.clone(), event };
-        let settle = |offset| Change::Settle { sink: sink.clone(), offset };
+        let settle = |key| Change::Settle { sink: sink.clone(), key };
         let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
         let delivered = records().filter_map(|record| proof(record)).collect();
         let changes = pending().cloned().map(owe).chain(repaid.into_iter().map(settle));
+        let changes = changes.chain(accepted.into_iter().map(Change::DropQuarantined));
+        let known = batch.known.iter().filter(|event| new(event.key.offset)).copied().collect();
         let changes = changes.chain(rejected.cloned().map(Change::Quarantine)).chain(given_up);
         let advance = Change::Advance { sink: sink.clone(), to: Cursor { through: Some(through) } };
         let (recent, channel) = (&self.shared.channel.parts.recent, self.identity.channel.id);
         let workflows = self.shared.look(|ledger| recent.workflows.unrecorded(channel, ledger));
-        let changes = changes.chain(workflows).chain([Change::Delivered(delivered), advance]).collect();
-        (changes, pending().map(|pending| pending.offset).collect())
+        let changes = changes.chain(workflows).chain([Change::Read(known), Change::Delivered(delivered), advance]);
+        let changes = changes.chain(self.confirm()).collect();
+        (changes, pending().map(Pending::event_key).collect())
     }
 
     /// Records that the lane is no longer owed a late event: the sink took it or, with a dead letter, the lane gave it up.
     pub(super) async fn settle(
         &mut self,
-        offset: Offset,
+        key: EventKey,
         record: Option<&Record>,
         letter: Option<DeadLetter>,
     ) -> Result<(), ChannelError> {
         let sink = &self.identity.sink;
         let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
         let proved = record.and_then(proof).map(Change::DeliveredLate);
-        let settled = Change::Settle { sink: sink.clone(), offset };
-        self.shared.commit([settled].into_iter().chain(given_up).chain(proved).collect()).await?;
+        let settled = Change::Settle { sink: sink.clone(), key };
+        let changes = [settled].into_iter().chain(given_up).chain(proved).chain(self.confirm());
+        self.shared.commit(changes.collect()).await?;
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, None);
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::channel::ChannelError;
 use crate::channel::deliver::lane::{Halt, Lane};
 use crate::channel::status::Problem;
 use crate::channel::trouble::MANY_TIMES;
+use crate::event::EventKey;
 use crate::ledger::{DEAD_LETTERS, DeadLetter, GivenUp};
 use crate::record::Message;
 use crate::sink::SinkError;
@@ -22,10 +23,10 @@ impl Lane {
     /// Reports a refusal, once and not each time, and waits.
     pub(super) async fn refused(&mut self, error: SinkError, stop: &CancellationToken) -> Result<(), Halt> {
         let retry_after = match &error {
-            SinkError::Closed => return Err(Some(ChannelError::SinkClosed { sink: self.outlet.name.clone() })),
+            SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.outlet.name.clone() }.into()),
             SinkError::Overtaken(message) => {
                 error!(channel = %self.identity.channel.name, sink = %self.identity.sink, reason = message, "another instance delivers to this sink: this one stops");
-                return Err(Some(ChannelError::Lost));
+                return Err(ChannelError::Lost.into());
             }
             SinkError::Refused { retry_after, .. } => *retry_after,
             SinkError::Gone { .. }
@@ -57,7 +58,7 @@ impl Lane {
     pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
         let lost = self.shared.owned.claim.lease.is_lost();
-        if goes_on && !lost { Ok(()) } else { Err(None) }
+        if goes_on && !lost { Ok(()) } else { Err(Halt::Stopped) }
     }
 
     /// The dead letter of an event that was refused for too long. While there is no room for one, the event is offered on.
@@ -125,8 +126,9 @@ impl GiveUpTimer {
     pub(super) fn ends_with(&mut self, event: &Message, error: &SinkError, now: i64) -> Option<DeadLetter> {
         let SinkError::Refused { .. } = error else { return None };
         let limit = self.gives_up_after?;
-        let (offset, event_id, received) = (event.offset(), event.record().event_id, event.record().received);
-        let earlier = self.refused.as_ref().filter(|refused| refused.offset == offset);
+        let (key, received) = (event.event_key(), event.record().received);
+        let EventKey { offset, id: event_id } = key;
+        let earlier = self.refused.as_ref().filter(|refused| refused.event_key() == key);
         let (since, attempts) = earlier.map_or((now, 0), |refused| (refused.since, refused.attempts));
         let (reason, attempts) = (Chain(error).to_string(), attempts.saturating_add(1));
         let facts = GivenUp { offset, event_id, reason, attempts, since, at: now, received, bytes: 0 };

@@ -33,7 +33,7 @@ pub(in crate::cli::console) async fn quarantined(
     let Some(offset) = Offset::new(offset) else {
         return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "There is no such offset.").await;
     };
-    let shown = state.link.ask(&ShowQuarantined { channel, offset }).await;
+    let shown = state.link.ask(&ShowQuarantined { channel, offset, event_id: None }).await;
     let QuarantinedEvent { entry, bytes_base64, .. } = match shown {
         Ok(shown) => shown,
         Err(why) => return page::problem(&state, &visitor, StatusCode::NOT_FOUND, &why).await,
@@ -92,7 +92,7 @@ pub(in crate::cli::console) async fn dead_letter(
     let Some(offset) = Offset::new(offset) else {
         return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "There is no such offset.").await;
     };
-    let shown = state.link.ask(&ShowDeadLetter { channel, offset, sink: sink.clone() }).await;
+    let shown = state.link.ask(&ShowDeadLetter { channel, offset, event_id: None, sink: sink.clone() }).await;
     let DeadLetterEvent { entry, event } = match shown {
         Ok(shown) => shown,
         Err(why) => return page::problem(&state, &visitor, StatusCode::NOT_FOUND, &why).await,

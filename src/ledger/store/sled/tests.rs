@@ -6,6 +6,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
+use crate::event::EventKey;
 use crate::ledger::tests::{advance, at, offset};
 use crate::ledger::{
     Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pause, Pending, Quarantined, QuarantinedEvent,
@@ -15,12 +16,18 @@ use crate::ledger::{
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
 const OTHER: ChannelId = ChannelId(Uuid::from_u128(8));
 
+/// An event without an id.
+fn event(value: i64) -> EventKey {
+    EventKey { offset: offset(value), id: None }
+}
+
 fn owe(sink: &str, value: i64) -> Change {
     let event = Pending {
         offset: offset(value),
         event_id: None,
         first_seen: 1,
         received: None,
+        appeared: false,
         json: Bytes::from_static(b"{}"),
     };
     Change::Owe { sink: sink.into(), event }
@@ -119,9 +126,9 @@ async fn a_commit_is_there_after_a_restart_as_a_whole() {
     let ledgers = fixture.open().await;
     let claim = claim(&ledgers, CHANNEL).await;
     assert_eq!(claim.ledger().cursor("a"), Some(at(5)));
-    assert!(claim.ledger().owed("a").map(|(offset, _)| *offset).eq([offset(3)]));
-    assert_eq!(claim.ledger().quarantined()[&offset(4)].reason, "malformed");
-    assert_eq!(claim.body(Key::Body(offset(4))).await.unwrap().unwrap(), &b"\xff{"[..]);
+    assert!(claim.ledger().owed("a").map(|(key, _)| *key).eq([event(3)]));
+    assert_eq!(claim.ledger().quarantined()[&event(4)].reason, "malformed");
+    assert_eq!(claim.body(Key::Body(event(4))).await.unwrap().unwrap(), &b"\xff{"[..]);
     assert_eq!(claim.ledger().cursor("b"), None);
     assert_eq!(ledgers.store.channels().await.unwrap(), [CHANNEL].into());
 }
@@ -223,7 +230,7 @@ async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_
         let lost = ledgers.store.lost().unwrap_or_default();
         assert_eq!(ledger.quarantined().len() as u64 + lost.quarantined, 20, "byte {place}");
         assert_eq!(ledger.dead_letters().len() as u64 + lost.dead_letters, 20, "byte {place}");
-        let owed = ledger.owes("a", offset(50)) || ledger.cursor("a") < Some(at(50));
+        let owed = ledger.owes("a", &event(50)) || ledger.cursor("a") < Some(at(50));
         assert!(owed && ledger.cursor("a").is_some(), "byte {place}: {:?}", ledger.cursor("a"));
         ledgers.close().await;
         if ledgers_lost(&lost) {
@@ -274,7 +281,7 @@ async fn where_the_database_is_newer_than_the_mirror_what_is_missing_of_it_is_no
     for mirror in [Some(older), None] {
         let fixture = fixture.as_after_the_process();
         let database = Database::open(&fixture.path("sled")).unwrap();
-        let changes = [Key::Quarantined(offset(1)), Key::Late(offset(4))].map(|key| (key, None)).into();
+        let changes = [Key::Quarantined(event(1)), Key::Late(event(4))].map(|key| (key, None)).into();
         database.apply(&[(Lease::for_ever(CHANNEL), Effects { changes, summary: Summary::default() })]).unwrap();
         drop(database);
         fs::remove_file(fixture.path("cursors.json")).unwrap();
@@ -316,7 +323,7 @@ async fn where_the_newest_commits_are_missing_no_late_event_is_lost() {
     let fixture = Fixture::new();
     fixture.commit([owe("a", 3), advance("a", 5)]).await;
     let older = fs::read(fixture.path("sled/db")).unwrap();
-    let settle = Change::Settle { sink: "a".into(), offset: offset(3) };
+    let settle = Change::Settle { sink: "a".into(), key: event(3) };
     fixture.commit([settle, owe("a", 7), advance("a", 8)]).await;
     fs::write(fixture.path("sled/db"), older).unwrap();
 
@@ -362,18 +369,18 @@ async fn a_large_event_is_a_file_as_long_as_it_is_kept() {
     assert_eq!(fixture.bodies().len(), 2);
     let ledgers = fixture.open().await;
     for (value, body) in [(1, large), (2, large), (3, small)] {
-        assert_eq!(ledgers.store.body(CHANNEL, Key::Body(offset(value))).await.unwrap().unwrap(), body);
+        assert_eq!(ledgers.store.body(CHANNEL, Key::Body(event(value))).await.unwrap().unwrap(), body);
     }
     assert_eq!(claim(&ledgers, CHANNEL).await.ledger().quarantine_room().bytes, 2 * (3 << 20) + 2);
     ledgers.close().await;
 
-    fixture.commit([Change::DropQuarantined(offset(1))]).await;
+    fixture.commit([Change::DropQuarantined(event(1))]).await;
     assert_eq!(fixture.bodies().len(), 1);
-    fixture.commit([Change::DropQuarantined(offset(2)), quarantine(2, small)]).await;
+    fixture.commit([Change::DropQuarantined(event(2)), quarantine(2, small)]).await;
     assert_eq!(fixture.bodies().len(), 0);
-    fixture.commit([Change::DropQuarantined(offset(2)), quarantine(2, large)]).await;
+    fixture.commit([Change::DropQuarantined(event(2)), quarantine(2, large)]).await;
     let ledgers = fixture.open().await;
-    assert_eq!(ledgers.store.body(CHANNEL, Key::Body(offset(2))).await.unwrap().unwrap(), large);
+    assert_eq!(ledgers.store.body(CHANNEL, Key::Body(event(2))).await.unwrap().unwrap(), large);
 }
 
 #[tokio::test]
@@ -395,7 +402,7 @@ async fn a_large_event_whose_file_is_damaged_is_counted_as_lost() {
         let ledgers = fixture.open().await;
         assert_eq!(ledgers.store.lost().unwrap().quarantined, 1);
         let claim = claim(&ledgers, CHANNEL).await;
-        assert!(claim.ledger().quarantined().keys().eq([&offset(2)]));
+        assert!(claim.ledger().quarantined().keys().eq([&event(2)]));
     }
 }
 

@@ -1,0 +1,174 @@
+//! Comparing the sink's own position with the recorded one.
+//!
+//! A sink can be restored from a backup, replaced or emptied, and nothing tells the daemon. A lane therefore never believes its
+//! cursor alone.
+//!
+//! | the sink's position | what happened | what the lane does |
+//! |---|---|---|
+//! | as confirmed | nothing | it continues |
+//! | higher | a crash before the commit, or an older state was restored | it offers the events again; the sink skips them by identity |
+//! | lower | the sink has lost data | it moves its cursor back and delivers again |
+//! | missing | the table or stream was dropped or purged | it waits for an operator: deliver again, or accept |
+//!
+//! # Cancellation
+//!
+//! `stop` is observed while waiting. What was committed is found by the next run.
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::channel::deliver::lane::{Halt, Lane};
+use crate::channel::status::{Problem, Refill};
+use crate::event::{EventKey, Offset};
+use crate::ledger::{self, Change, Cursor};
+use crate::record::Message;
+use crate::sink::{self, Position, Recorded, Resumed, Undelivered};
+
+/// The kind of the problem of a lane whose sink has no position.
+const MISSING: &str = "position_missing";
+
+impl Lane {
+    /// Takes the lane over at its sink.
+    pub(super) async fn begin(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+        let resumed = self.resume(stop).await;
+        self.accepted();
+        resumed
+    }
+
+    /// Waits until the sink may be offered something, and asks for its position if a delivery has failed.
+    pub(super) async fn ready(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+        self.paced(stop).await?;
+        if self.confirmed.is_some() && !self.is_sure {
+            self.resume(stop).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the sink for its position, and for the events that it holds beyond what is recorded.
+    async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+        let (recorded, Resumed { position, held }) = loop {
+            let recorded = self.recorded();
+            match self.outlet.sink.resume(&recorded).await {
+                Ok(Resumed { position: Position::Missing(place), .. }) => self.missing(&place, stop).await?,
+                Ok(resumed) => break (recorded, resumed),
+                Err(error) => self.refused(error, stop).await?,
+            }
+        };
+        self.is_sure = true;
+        // Settled before anything new is delivered: a sink looks back only as far as the record goes.
+        for key in held.intersection(&recorded.owed) {
+            self.settle(*key, None, None).await?;
+        }
+        if let Position::At(position) = position {
+            self.compare(&recorded, position).await?;
+        }
+        self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
+        Ok(())
+    }
+
+    fn recorded(&self) -> Recorded {
+        let (owed, confirmed) = self.shared.look(|ledger| {
+            let owed = ledger.owed(&self.identity.sink).map(|(key, _)| *key).collect();
+            (owed, ledger.confirmed(&self.identity.sink))
+        });
+        let confirmed = confirmed.map(|ledger::Confirmed { position, last }| sink::Confirmed { position, last });
+        let epoch = self.shared.owned.claim.lease.epoch;
+        Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed }
+    }
+
+    /// Compares the sink's position with the recorded one.
+    async fn compare(&mut self, recorded: &Recorded, position: Option<Offset>) -> Result<(), Halt> {
+        let sink = self.identity.sink.clone();
+        let Some(sink::Confirmed { position: before, last }) = recorded.confirmed else {
+            // The cursor was chosen, and the sink has taken it over.
+            let confirmed = ledger::Confirmed { position, last: None };
+            self.confirmed = Some(confirmed);
+            return Ok(self.shared.commit(vec![Change::Confirm { sink, confirmed }]).await?);
+        };
+        if position < before {
+            return self.move_back(position).await;
+        }
+        self.confirmed = Some(ledger::Confirmed { position, last });
+        if let Some(position) = position.filter(|position| !self.has_passed(*position)) {
+            let (channel, cursor) = (&self.identity.channel.name, self.through.map(Offset::get));
+            info!(%channel, %sink, position = position.get(), cursor, "sink is ahead of the state: events that it has are not delivered again");
+            self.shared.channel.handle.board().lane(&sink).status.ahead = Some(position);
+        }
+        Ok(())
+    }
+
+    /// The sink has lost data: the lane delivers again from the sink's position.
+    async fn move_back(&mut self, position: Option<Offset>) -> Result<(), Halt> {
+        let (sink, to) = (self.identity.sink.clone(), Cursor { through: position });
+        let confirmed = ledger::Confirmed { position, last: None };
+        let changes =
+            vec![Change::SetCursor { sink: sink.clone(), to }, Change::Confirm { sink: sink.clone(), confirmed }];
+        self.shared.commit(changes).await?;
+        self.shared.hub.detach(&sink);
+        let before = self.through;
+        (self.through, self.confirmed) = (position, Some(confirmed));
+        self.held.clear();
+        let channel = &self.identity.channel.name;
+        warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: it holds events up to its position, and more were delivered; it was probably restored from a backup; delivering the events above its position again");
+        self.accepted();
+        let mut board = self.shared.channel.handle.board();
+        board.lane_recorded(&sink, position);
+        let refill = &mut board.lane(&sink).status.refill;
+        let to = refill.as_ref().map(|refill| refill.to).max(before);
+        *refill = to.map(|to| Refill { above: position, to });
+        Err(Halt::MovedBack)
+    }
+
+    /// The sink keeps positions and has none for this lane. Waits until an operator resumes the sink, which accepts what it holds.
+    async fn missing(&mut self, place: &str, stop: &CancellationToken) -> Result<(), Halt> {
+        let (channel, sink) = (self.identity.channel.name.clone(), self.identity.sink.clone());
+        let cursor = Cursor { through: self.through };
+        let message = format!(
+            "{place}, although events up to offset {cursor} were delivered: it was dropped, purged or replaced. Nothing is \
+             delivered until you decide. To deliver again, from the start or another offset: `channeld pause {channel}`, \
+             `channeld cursor set {channel} --sink {sink} --to earliest --yes` (or --to OFFSET), `channeld resume {channel}`. To \
+             accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink}`"
+        );
+        error!(%channel, %sink, reason = message, "sink has no position: nothing is delivered until an operator decides");
+        let (kind, since) = (MISSING.to_owned(), Timestamp::now());
+        let problem = Problem { kind, message, since, times: 1, needs_attention: true };
+        let handle = self.shared.channel.handle.clone();
+        handle.board().lane(&sink).status.error = Some(problem.clone());
+        handle.sink_is_gone(&sink, problem);
+        self.goes_on(stop).await?;
+        // What was confirmed before does not count any more, so the sink takes the cursor over.
+        self.shared.commit(vec![Change::SetCursor { sink: sink.clone(), to: cursor }]).await?;
+        handle.board().lane(&sink).status.error = None;
+        info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink as it is");
+        Ok(())
+    }
+
+    /// Notes what a sink that keeps positions has confirmed.
+    pub(super) fn note_answer(&mut self, messages: &[Message], through: Offset, answer: &Result<(), Undelivered>) {
+        let Some(confirmed) = &mut self.confirmed else { return };
+        match answer {
+            Ok(()) => {
+                confirmed.position = confirmed.position.max(Some(through));
+                confirmed.last = messages.last().map(Message::event_key).or(confirmed.last);
+            }
+            Err(Undelivered { delivered, .. }) => {
+                let last = messages[..*delivered].last().map(Message::event_key);
+                confirmed.last = last.or(confirmed.last);
+                self.is_sure = false;
+            }
+        }
+    }
+
+    /// The change that records what the sink has confirmed, if that is not recorded yet.
+    pub(super) fn confirm(&self) -> Option<Change> {
+        let (sink, confirmed) = (&self.identity.sink, self.confirmed?);
+        let is_news = self.shared.look(|ledger| ledger.confirmed(sink) != Some(confirmed));
+        is_news.then(|| Change::Confirm { sink: sink.clone(), confirmed })
+    }
+
+    /// Whether the lane is still owed an event: the sink may turn out to have it.
+    pub(super) fn is_owed(&self, key: &EventKey) -> bool {
+        self.shared.look(|ledger| ledger.owes(&self.identity.sink, key))
+    }
+}
