@@ -93,6 +93,7 @@ pub(crate) use verify::{PROOF_TIMEOUT, Rejection};
 use board::RunOnBoard;
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
+use read::gaps;
 use read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
 use read::schedule::until_next_poll;
 use read::source::Service;
@@ -268,6 +269,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
         () = stop.cancelled() => Ok(()),
         ended = shared.by_plan(|read_plan| feed(shared, read_plan)) => ended,
         ended = late::settle(shared) => ended,
+        ended = gaps::watch(shared) => ended.map(|never| match never {}),
     }
 }
 
@@ -275,6 +277,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
 async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), ChannelError> {
     let Channel { identity, parts, .. } = &*shared.channel;
     let (source, every) = (read_plan.source.clone(), read_plan.settings.idle_wait);
+    shared.look(|ledger| shared.gaps.begin(ledger.history(), shared.hub.position(), read_plan.settings.settle));
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), Part::Channel);
     let mut next_look = Instant::now();
     loop {

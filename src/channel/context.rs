@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::channel::controls::Owned;
 use crate::channel::deliver::hub::Hub;
 use crate::channel::late::LateQueue;
+use crate::channel::read::gaps::Gaps;
 use crate::channel::read::source::Source;
 use crate::channel::settings::{Plan, Settings};
 use crate::channel::verify::Rejection;
@@ -22,6 +23,7 @@ pub(super) struct RunContext {
     pub(super) channel: Arc<Channel>,
     pub(super) owned: Arc<Owned>,
     pub(super) late: LateQueue,
+    pub(super) gaps: Gaps,
     pub(super) hub: Arc<Hub>,
     read_plan: Mutex<Arc<ReadPlan>>,
 }
@@ -47,6 +49,7 @@ impl RunContext {
             channel: channel.clone(),
             owned: owned.clone(),
             late: LateQueue::new(channel.parts.machine.clone()),
+            gaps: Gaps::default(),
             hub: Arc::new(Hub::new(channel.identity.clone())),
             read_plan: Mutex::new(ReadPlan::begin(channel, plan)),
         }

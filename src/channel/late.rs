@@ -64,6 +64,11 @@ impl LateQueue {
         self.add(events, |retry| retry.next_wait(None));
     }
 
+    /// Adds late events whose bytes are known: they need not be asked for.
+    pub(super) fn insert_now(&self, events: impl IntoIterator<Item = EventKey>) {
+        self.add(events, |_| Duration::ZERO);
+    }
+
     fn add(&self, events: impl IntoIterator<Item = EventKey>, wait: impl Fn(&mut Retry) -> Duration) {
         let mut waiting = lock(&self.waiting);
         for key in events {
@@ -147,7 +152,7 @@ async fn next_due(shared: &RunContext) -> EventKey {
             biased;
             key = due => return key,
             () = added => {}
-            () = owned.released.notified() => late.add(all(shared), |_| Duration::ZERO),
+            () = owned.released.notified() => late.insert_now(all(shared)),
         }
     }
 }

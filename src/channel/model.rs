@@ -161,6 +161,7 @@ impl Life {
             page_limit: history.page,
             retry: RETRY,
             idle_wait: IDLE,
+            settle: Duration::ZERO,
             grace: GRACE,
         };
         let outlets = (0..history.sinks.len()).map(|lane| outlet(&self.world, lane)).collect();

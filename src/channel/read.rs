@@ -1,6 +1,8 @@
 //! Reading a channel: gap-free ranges, read ahead of what is delivered; when to poll, and where to begin.
 
 pub(super) mod ahead;
+pub(super) mod compare;
+pub(super) mod gaps;
 pub(super) mod history;
 pub(super) mod intake;
 pub(super) mod reader;

@@ -28,6 +28,8 @@ pub struct Settings {
     pub retry: RetryPolicy,
     /// The time between two polls, once everything is read.
     pub idle_wait: Duration,
+    /// How long an event may become visible below one that was read; zero: it is not looked for.
+    pub settle: Duration,
     /// How long a lane that the configuration removes may take for the batch in hand.
     pub grace: Duration,
 }

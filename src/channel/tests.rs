@@ -168,6 +168,7 @@ fn settings() -> Settings {
         page_limit: 10,
         retry: RETRY,
         idle_wait: Duration::from_secs(5),
+        settle: Duration::ZERO,
         grace: Duration::from_secs(30),
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use strum::VariantArray;
 
 use super::filter;
 use super::section::{Reported, Section, all};
+use super::values::duration;
 use super::verification::Levels;
 use crate::channel::{Expect, Named, Start, Verification};
 use crate::event::{ChannelId, Offset};
@@ -24,6 +26,8 @@ pub struct Channel {
     pub filters: BTreeMap<String, Filter>,
     /// Where reading begins as long as there is no cursor.
     pub start: Start,
+    /// How long an event may become visible below one that was read; zero: it is not looked for.
+    pub settle: Duration,
     /// What its events must satisfy.
     pub verification: Verification,
 }
@@ -79,6 +83,7 @@ fn read(
             Err(_) => Ok(BTreeMap::new()),
         },
         start: table.or("start", start, "earliest"),
+        settle: table.or("settle", duration, "30s"),
         verification: verification.and_then(|found| {
             let found = found.ok_or_else(|| levels.without_owner())?;
             Ok(Verification { expect: Arc::new(expect), ..found })

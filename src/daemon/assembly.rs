@@ -90,6 +90,7 @@ fn settings(config: &Config, channel: &config::Channel) -> Settings {
         page_limit: api.page_limit,
         retry: api.retry,
         idle_wait: api.idle_wait,
+        settle: channel.settle,
         grace: config.shutdown_grace,
     }
 }

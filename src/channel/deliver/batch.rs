@@ -183,6 +183,11 @@ impl Outcome {
         }
     }
 
+    /// When it happened, if it is delivered and says so, Unix seconds.
+    pub(crate) fn time(&self) -> Option<i64> {
+        if let Self::Deliver(record) = self { record.time } else { None }
+    }
+
     pub(crate) fn offset(&self) -> Offset {
         match self {
             Self::Deliver(record) => record.offset,

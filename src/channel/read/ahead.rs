@@ -26,7 +26,7 @@ use crate::channel::ChannelError;
 use crate::channel::context::ReadPlan;
 use crate::channel::read::reader::{ReadError, Reader};
 use crate::channel::verify::Checked;
-use crate::event::Offset;
+use crate::event::{Offset, RawEvent};
 use crate::tasks::joined;
 
 /// Reads one channel upwards by one plan.
@@ -52,6 +52,8 @@ struct ReadingTask {
 pub(crate) struct ReadRange {
     /// Its last offset; `None` where it holds nothing.
     pub(crate) last: Option<Offset>,
+    /// Events that came with it although they were read before.
+    pub(crate) overlap: Vec<RawEvent>,
     /// Whether to ask for more at once.
     pub(crate) more: bool,
     /// Whether it was read ahead: whether there is more was true then, and may have changed.
@@ -119,7 +121,7 @@ async fn read_on(
         let (took, received) = (began..SystemTime::now(), read_plan.channel.parts.machine.time());
         let Ok(room) = ranges.reserve().await else { return reader };
         let range = range.map(|range| {
-            let (last, more) = (range.events.last().map(|event| event.offset), range.more);
+            let (last, overlap, more) = (range.events.last().map(|event| event.offset), range.overlap, range.more);
             let read_plan = read_plan.clone();
             let checking = tokio::spawn(async move {
                 let began = Instant::now();
@@ -127,7 +129,7 @@ async fn read_on(
                 read_plan.channel.metrics.checked(began.elapsed());
                 checked
             });
-            ReadRange { last, more, early, took, received, checking: AbortOnDropHandle::new(checking) }
+            ReadRange { last, overlap, more, early, took, received, checking: AbortOnDropHandle::new(checking) }
         });
         let above = leads_to(&range);
         room.send(range);

@@ -32,7 +32,7 @@ impl History {
     /// [`ReadError`]: ask again later.
     pub async fn next(&mut self) -> Result<Vec<RawEvent>, ReadError> {
         while self.position < Some(self.to) {
-            let Range { mut events, more } = self.reader.next(self.position).await?;
+            let Range { mut events, more, .. } = self.reader.next(self.position).await?;
             self.position = events.last().map(|event| event.offset).or(self.position);
             events.retain(|event| event.offset <= self.to);
             if !events.is_empty() || !more {

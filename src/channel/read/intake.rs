@@ -31,6 +31,7 @@ use crate::api::ApiError;
 use crate::channel::context::{ReadPlan, RunContext};
 use crate::channel::deliver::batch::{Batch, Outcome, Sorted};
 use crate::channel::read::ahead::Ahead;
+use crate::channel::read::compare::{self, NotCompared};
 use crate::channel::read::reader::ReadError;
 use crate::channel::read::source::Source;
 use crate::channel::reporter::{Part, StatusReporter};
@@ -74,6 +75,8 @@ pub(crate) struct Intake {
     shown_above: Option<Offset>,
     /// The last page said that there is no more: wait before the next poll.
     caught_up: bool,
+    /// The service's history has to be compared with what was read before anything is handed on.
+    is_compared: bool,
     trouble: Trouble,
     pub(crate) reporter: StatusReporter,
 }
@@ -91,6 +94,7 @@ impl Intake {
             held: None,
             shown_above: None,
             caught_up: false,
+            is_compared: false,
             trouble: Trouble::new(&read_plan, &reporter, None),
             reporter,
             shared,
@@ -198,6 +202,7 @@ impl Intake {
     /// Sorts the waiting outcomes, as far as they may be handed on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
         let trace = self.trace.take().expect("the trace is kept while outcomes wait");
+        let offsets: Vec<_> = self.waiting.iter().map(|outcome| (outcome.offset(), outcome.time())).collect();
         let Sorted { mut batch, mut unconfirmed, held, rest } =
             Batch::sort(&self.read_plan.settings, &trace, self.position, std::mem::take(&mut self.waiting));
         (self.held, self.waiting) = (held, rest);
@@ -211,6 +216,10 @@ impl Intake {
             self.shared.commit(unconfirmed.into_iter().map(Change::Quarantine).collect()).await?;
         }
         if let Some(batch) = &batch {
+            if self.reporter.reads_first() {
+                let read = offsets.into_iter().take_while(|(offset, _)| *offset <= batch.through);
+                self.shared.gaps.note(self.position, read, self.read_plan.settings.settle);
+            }
             (self.position, self.above) = (Some(batch.through), Some(batch.through));
         } else if self.held.is_none() {
             // Reading looks above them for a confirmed event.
@@ -219,16 +228,31 @@ impl Intake {
         Ok(batch)
     }
 
+    async fn compare(&self, overlap: &[RawEvent]) -> Result<(), NotCompared> {
+        let (position, context) = (self.position, self.context(None, None));
+        compare::compare(&self.shared, &self.read_plan, overlap, position, !self.is_compared, context).await
+    }
+
     /// Reads the next range; `false` where there is no more, for now.
     async fn read(&mut self) -> Result<bool, ChannelError> {
         let range = match self.ahead.next(self.above).await {
             Ok(range) => range,
             Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
             Err(error) => {
+                self.is_compared = false;
                 self.trouble.wait_out("reading events", error).await;
                 return Ok(true);
             }
         };
+        match self.compare(&range.overlap).await {
+            Ok(()) => self.is_compared = true,
+            Err(NotCompared::Ended(error)) => return Err(error),
+            Err(NotCompared::Read(error)) => {
+                self.ahead.forget();
+                self.trouble.wait_out("comparing the service's history", error).await;
+                return Ok(true);
+            }
+        }
         let more = range.more || range.early;
         if range.last.is_none() {
             self.trouble.over();
@@ -246,6 +270,10 @@ impl Intake {
         let verifying = trace.part("verify");
         let mut outcomes = self.read_plan.page(checked, self.context(Some(range.received), Some(&trace))).await?;
         drop(verifying);
+        if let Some(contradiction) = self.shared.look(Ledger::contradiction) {
+            let context = self.context(Some(range.received), Some(&trace));
+            outcomes = compare::quarantined(&self.read_plan, contradiction, outcomes, context);
+        }
         if let Some(far) = leave_out_far(&mut outcomes, self.position) {
             self.ahead.forget();
             if outcomes.is_empty() {

@@ -10,14 +10,13 @@
 //!   or when the service, asked for one event above that offset, gives the page's lowest. `has_more` proves
 //!   nothing, nor does a page's length beyond this: a page that holds a single event where more were requested is whole.
 //! * **No gap is guessed away.** Where neither closing nor walking succeeds, the range is in doubt: an error, and a wait.
-//! * **One request when idle,** and it brings nothing twice where `offset` excludes its own event.
+//! * **One request when idle.**
+//! * **Every page overlaps what is known,** if the service shows it: each request starts one offset early. Such a page closes
+//!   itself, and the events that were read before show whether the service's history is still the same (see `intake`).
 //!
-//! It relies on two things that the service does not promise in words: events become visible in the order of their
-//! offsets, and a channel that begins with more than a page does not begin with the offset 0 where `offset` excludes its
-//! own event.
-//!
-//! While there is more to read, each request starts one offset early, so that the page reaches down to what is known
-//! and closes itself; when there is not, it starts at the last offset read.
+//! It relies on one thing that the service does not promise in words: a channel that begins with more than a page does not begin
+//! with the offset 0 where `offset` excludes its own event. Events that become visible below those that were read are found by
+//! [`gaps`](super::gaps).
 
 use std::sync::Arc;
 
@@ -37,8 +36,6 @@ pub(crate) struct Reader {
     limit: u16,
     /// How long an event is, by the last page.
     event_bytes: usize,
-    /// There may be much to read: there was more, or nothing has been read yet.
-    pub(crate) behind: bool,
     /// The service was seen to leave out older events: a probe for the lowest of them is in vain.
     shows_newest: bool,
     walk: Option<Walk>,
@@ -49,6 +46,8 @@ pub(crate) struct Reader {
 pub(crate) struct Range {
     /// Ascending.
     pub(crate) events: Vec<RawEvent>,
+    /// Events that the page showed although they were read before, ascending.
+    pub(crate) overlap: Vec<RawEvent>,
     /// Whether to ask for more at once.
     pub(crate) more: bool,
 }
@@ -126,14 +125,7 @@ impl ReadError {
 
 impl Reader {
     pub(crate) fn new(source: Arc<dyn Source>, page_limit: u16) -> Self {
-        Self {
-            source,
-            limit: page_limit.max(SMALLEST_PAGE),
-            event_bytes: 0,
-            behind: true,
-            shows_newest: false,
-            walk: None,
-        }
+        Self { source, limit: page_limit.max(SMALLEST_PAGE), event_bytes: 0, shows_newest: false, walk: None }
     }
 
     /// The next events above `last`, which may be none. `last` is where the range before ended.
@@ -144,7 +136,7 @@ impl Reader {
         if let Some(walk) = &mut self.walk {
             let next = walk.next(&*self.source, self.limit).await;
             if let Ok(Some(events)) = next {
-                return Ok(Range { events, more: true });
+                return Ok(Range { events, overlap: Vec::new(), more: true });
             }
             // What it holds back takes memory, which others may wait for too: after such an error it begins anew.
             if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) {
@@ -154,19 +146,12 @@ impl Reader {
             self.shows_newest = false;
         }
         let early = last.map_or(Offset::ZERO, |last| last.before().unwrap_or(last));
-        let from = if self.behind { early } else { last.unwrap_or(Offset::ZERO) };
-        let (mut range, mut closed) = self.page(from, last).await?;
-        if !closed && from != early {
-            // Its memory is given back before more is asked for.
-            range.events.clear();
-            (range, closed) = self.page(early, last).await?;
-        }
+        let (mut range, closed) = self.page(early, last).await?;
         if let Some(lowest) = range.events.first().filter(|_| !closed).map(|lowest| lowest.offset) {
             // Before more is asked for, the page's memory is given back.
-            range = Range { events: Vec::new(), more: true };
+            range = Range { events: Vec::new(), more: true, ..range };
             self.walk = Some(Walk::begin(&*self.source, last, lowest).await?);
         }
-        self.behind = range.more;
         Ok(range)
     }
 
@@ -199,12 +184,12 @@ impl Reader {
         }
         let (Page { mut events, has_more }, limit) = self.poll(Some(from)).await?;
         let shown = events.len();
-        events.retain(|event| Some(event.offset) > last);
-        let reaches_down = events.len() < shown;
-        let more = !events.is_empty() && (shown >= usize::from(limit) || has_more);
         events.reverse();
-        let closed = reaches_down || self.is_closed(&events, from, last).await?;
-        Ok((Range { events, more }, closed))
+        let new = events.split_off(events.partition_point(|event| Some(event.offset) <= last));
+        let (overlap, events) = (events, new);
+        let more = !events.is_empty() && (shown >= usize::from(limit) || has_more);
+        let closed = !overlap.is_empty() || self.is_closed(&events, from, last).await?;
+        Ok((Range { events, overlap, more }, closed))
     }
 
     /// Every event of the channel, where one page holds them; asked for first, because a page that is asked for later by an
@@ -216,7 +201,7 @@ impl Reader {
             return Ok(None);
         }
         events.reverse();
-        Ok(Some(Range { events, more: false }))
+        Ok(Some(Range { events, overlap: Vec::new(), more: false }))
     }
 
     /// Whether nothing can lie between `last` and the lowest event of a page that was requested with `from`.

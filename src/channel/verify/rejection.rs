@@ -9,7 +9,7 @@ use crate::channel::verify::StageContext;
 use crate::channel::verify::expect::NotOfChannel;
 use crate::channel::verify::recent::Alarm;
 use crate::event::{Event, EventType, RawEvent};
-use crate::ledger::{Place, Quarantined, QuarantinedEvent};
+use crate::ledger::{Contradiction, Place, Quarantined, QuarantinedEvent};
 use crate::metrics::Sort;
 use crate::tasks::lock;
 use crate::verify::{Hash, Proof, Reason};
@@ -42,6 +42,13 @@ impl Rejection {
         Self { reason, detail: detail.to_owned(), original: None, digest: None, strangers: 0 }
     }
 
+    /// The service's history differs from what was read.
+    pub(in crate::channel) fn contradicted(Contradiction { offset, .. }: Contradiction) -> Self {
+        let detail =
+            format!("the service's history differs from what was read: it has another event at offset {offset}");
+        Self::new(Alarm::CONTRADICTION, &detail)
+    }
+
     /// Every reason there is.
     pub(crate) fn reasons() -> impl Iterator<Item = &'static str> {
         let alarms = [Alarm::DUPLICATE_PROOF, Alarm::PROOF_OF_CHANNEL, Alarm::CONTRADICTION];
@@ -70,7 +77,7 @@ impl From<Alarm> for Rejection {
 }
 
 impl ReadPlan {
-    pub(super) fn quarantine(
+    pub(in crate::channel) fn quarantine(
         &self,
         raw: RawEvent,
         rejection: Rejection,

@@ -214,9 +214,10 @@ fn an_idle_cycle_costs_one_request() {
         let requests = || memory.world.lock().unwrap().requests;
         block_on(async {
             let mut reader = Reader::new(memory.clone(), 10);
-            let mut last = None;
-            while last != memory.events.last().map(|event| event.0) || reader.behind {
+            let (mut last, mut more) = (None, true);
+            while last != memory.events.last().map(|event| event.0) || more {
                 let range = reader.next(last).await.unwrap();
+                more = range.more;
                 last = range.events.last().map(|event| event.offset).or(last);
             }
             let before = requests();

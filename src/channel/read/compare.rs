@@ -1,0 +1,174 @@
+//! Comparing the service's history with the events that were read before.
+//!
+//! The service can be restored from a backup and use offsets again. Its answers do not say so: only the events at known offsets
+//! differ. Each page overlaps what was read, and the overlap is compared with the newest events that the ledger remembers. After
+//! a start, an error or an outage nothing is read before that comparison has been made.
+//!
+//! A difference is a [`Contradiction`]: the channel is not ready, and new events are quarantined until an operator accepts the
+//! service's history (`channeld cursor set`). Nothing is skipped, because that begins where the histories agree.
+//!
+//! # Invariants
+//!
+//! * **No contradiction on one reading.** A proxy can damage a page: the service is asked again.
+//!
+//! # Cancellation
+//!
+//! At any point: what was not committed is found again.
+
+use tracing::error;
+
+use crate::api::{ApiError, Page};
+use crate::channel::ChannelError;
+use crate::channel::context::{ReadPlan, RunContext};
+use crate::channel::deliver::batch::Outcome;
+use crate::channel::read::reader::ReadError;
+use crate::channel::verify::{Rejection, StageContext};
+use crate::event::{EventId, Offset, RawEvent};
+use crate::ledger::{Change, Contradiction, KnownEvent, Ledger};
+
+/// What the service has at a known offset.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// The event that is known.
+    Same,
+    /// Another event, if it has an id.
+    Other(Option<EventId>),
+}
+
+/// Why a comparison has no result.
+#[derive(Debug)]
+pub(crate) enum NotCompared {
+    /// The service has to be asked again.
+    Read(ReadError),
+    /// The channel ends.
+    Ended(ChannelError),
+}
+
+impl From<ApiError> for NotCompared {
+    fn from(error: ApiError) -> Self {
+        match error {
+            ApiError::ChannelGone(_) => Self::Ended(ChannelError::Gone),
+            error => Self::Read(error.into()),
+        }
+    }
+}
+
+impl From<ChannelError> for NotCompared {
+    fn from(error: ChannelError) -> Self {
+        Self::Ended(error)
+    }
+}
+
+/// Compares events that were shown again with what is known of them. With `thorough`, the newest event that is known up to
+/// `position` is compared even if it was not shown.
+pub(crate) async fn compare(
+    shared: &RunContext,
+    read_plan: &ReadPlan,
+    overlap: &[RawEvent],
+    position: Option<Offset>,
+    thorough: bool,
+    context: StageContext<'_>,
+) -> Result<(), NotCompared> {
+    if (overlap.is_empty() && !thorough) || shared.look(|ledger| ledger.contradiction().is_some()) {
+        return Ok(());
+    }
+    let known: Vec<KnownEvent> = shared.look(|ledger| {
+        let events = ledger.history().events().filter(|event| Some(event.key.offset) <= position);
+        events.filter(|event| event.key.id.is_some()).copied().collect()
+    });
+    let is_shown = |offset: Offset| overlap.iter().any(|event| event.offset == offset);
+    let newest = known.last().filter(|newest| thorough && !is_shown(newest.key.offset));
+    let differs = |event: &&RawEvent| shared.look(|ledger| differs(ledger, event));
+    let suspect = overlap.iter().find(differs).map(|event| event.offset).or(newest.map(|newest| newest.key.offset));
+    let Some(suspect) = suspect else { return Ok(()) };
+    // The second reading.
+    let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(()) };
+    let Found::Other(found) = find(read_plan, event).await? else { return Ok(()) };
+    contradict(shared, read_plan, &known, event, found, context).await
+}
+
+/// Whether the service shows another event than those that are known at its offset.
+fn differs(ledger: &Ledger, event: &RawEvent) -> bool {
+    let mut known = ledger.history().at(event.offset).peekable();
+    let has_known = known.peek().is_some();
+    // An event without an id cannot be told from another.
+    has_known && event.id.is_some() && known.all(|known| known.key.id.is_some() && known.key.id != event.id)
+}
+
+/// What the service has at the offset of an event that was read.
+async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiError> {
+    let (offset, source) = (known.key.offset, &read_plan.source);
+    let limit = read_plan.settings.page_limit;
+    let Page { events, has_more } = source.poll(offset.before().or(Some(offset)), limit).await?;
+    if let Some(event) = events.iter().find(|event| event.offset == offset) {
+        let is_same = event.id.is_none() || event.id == known.key.id;
+        return Ok(if is_same { Found::Same } else { Found::Other(event.id) });
+    }
+    let is_whole = events.len() < usize::from(limit) && !has_more;
+    let reaches_down = events.last().is_some_and(|lowest| lowest.offset < offset);
+    if is_whole || reaches_down {
+        return Ok(Found::Other(None));
+    }
+    // A page of the newest events does not reach down to it.
+    let Some(id) = known.key.id else { return Ok(Found::Same) };
+    match source.event(id).await {
+        Ok(event) if event.offset == offset => Ok(Found::Same),
+        Ok(_) | Err(ApiError::NotFound(_)) => Ok(Found::Other(None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Records the contradiction, with the highest known event up to which the histories agree.
+async fn contradict(
+    shared: &RunContext,
+    read_plan: &ReadPlan,
+    known: &[KnownEvent],
+    event: &KnownEvent,
+    mut found: Option<EventId>,
+    context: StageContext<'_>,
+) -> Result<(), NotCompared> {
+    let (mut agree, mut differ) = (0, known.partition_point(|other| other.key.offset < event.key.offset));
+    // What is below an event that is the same is the same, and what is above one that differs may differ.
+    while agree < differ {
+        let middle = agree + (differ - agree) / 2;
+        match find(read_plan, &known[middle]).await? {
+            Found::Same => agree = middle + 1,
+            Found::Other(other) => (differ, found) = (middle, other),
+        }
+    }
+    let first = known.get(agree).unwrap_or(event);
+    let agrees_through = agree.checked_sub(1).map(|at| known[at].key.offset);
+    let (machine, offset) = (&shared.channel.parts.machine, first.key.offset);
+    let contradiction = Contradiction { offset, known: first.key.id, found, agrees_through, since: machine.now() };
+    let mut changes = vec![Change::Contradict(contradiction)];
+    if let Some(id) = found
+        && let Ok(raw) = read_plan.source.event(id).await
+    {
+        changes.push(Change::Quarantine(read_plan.quarantine(raw, Rejection::contradicted(contradiction), context)));
+    }
+    shared.commit(changes).await?;
+    let (known, found) = (first.key.id.map(tracing::field::display), found.map(tracing::field::display));
+    error!(channel = %shared.channel.identity.name, offset = offset.get(), known, found, agrees_through = agrees_through.map(Offset::get), "the service has another event at a known offset: it was probably restored from a backup; new events are quarantined until an operator accepts its history, see `channeld status`");
+    Ok(())
+}
+
+/// While the service's history is contradicted, its events are quarantined.
+pub(crate) fn quarantined(
+    read_plan: &ReadPlan,
+    contradiction: Contradiction,
+    outcomes: Vec<Outcome>,
+    context: StageContext<'_>,
+) -> Vec<Outcome> {
+    let quarantine =
+        |raw| Outcome::Rejected(read_plan.quarantine(raw, Rejection::contradicted(contradiction), context));
+    let outcome = |outcome| match outcome {
+        Outcome::Deliver(record) => {
+            quarantine(RawEvent { offset: record.offset, id: record.event_id, json: record.event() })
+        }
+        Outcome::Pending(pending) => {
+            quarantine(RawEvent { offset: pending.offset, id: pending.event_id, json: pending.json })
+        }
+        other => other,
+    };
+    outcomes.into_iter().map(outcome).collect()
+}

@@ -1,0 +1,320 @@
+//! Offsets that were missing below events that were read: events may still become visible there.
+//!
+//! A service that takes offsets from a database sequence and commits in parallel shows offset 12 before offset 11. For as long
+//! as [`settle`](crate::channel::Settings::settle) after offset 12 was read, offset 11 is therefore looked for again. An event
+//! that is found is delivered late. One that appears later than that is found by `channeld check --history`.
+//!
+//! # Invariants
+//!
+//! * **Dense offsets cost nothing.** Without a gap there is no request.
+//! * **One more request** for each [`INTERVAL`] at most, whatever is missing.
+//! * **Found once.** The commit that makes an event late adds it to the ledger's history, from which a restart derives the gaps.
+//! * **Bounded.** The newest [`MAX_GAPS`] gaps are looked for.
+//!
+//! # Cancellation
+//!
+//! At any point: an event that was not committed is found again.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info};
+
+use crate::api::{ApiError, Page};
+use crate::channel::ChannelError;
+use crate::channel::context::{ReadPlan, RunContext};
+use crate::event::{Offset, RawEvent};
+use crate::ledger::{Change, History, KnownEvent, LATE, Ledger, Pending, SinkName};
+use crate::tasks::lock;
+use crate::telemetry::Chain;
+
+/// The time between two looks at the gaps.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The gaps that are remembered. Of more, the newest: a service that shows events out of order does so among its newest.
+const MAX_GAPS: usize = 1_000;
+
+/// `created` is close to an event's own time, but not promised to be equal to it, in seconds.
+const CREATED_DIFFERS: i64 = 60;
+
+/// The most events that search gives at once.
+const SEARCH_LIMIT: u16 = 200;
+
+/// The gaps of one run of a channel.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    gaps: Mutex<VecDeque<Gap>>,
+    /// Fires when a gap was added.
+    added: Notify,
+}
+
+/// No event was visible between two offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gap {
+    above: Offset,
+    below: Offset,
+    /// Until when it is looked for events.
+    until: Instant,
+    /// The time of the event at `below`, Unix seconds, if it has one.
+    time: Option<i64>,
+}
+
+impl Gap {
+    fn between(above: Offset, below: Offset, until: Instant, time: Option<i64>) -> Option<Self> {
+        (below.before() > Some(above)).then_some(Self { above, below, until, time })
+    }
+
+    fn holds(&self, offset: Offset) -> bool {
+        self.above < offset && offset < self.below
+    }
+}
+
+impl Gaps {
+    /// Notes the gaps below events that were read, ascending, each with its time. The first of them follows `previous`.
+    pub(crate) fn note(
+        &self,
+        mut previous: Option<Offset>,
+        events: impl Iterator<Item = (Offset, Option<i64>)>,
+        settle: Duration,
+    ) {
+        let mut found = None;
+        for (offset, time) in events {
+            let gap = previous.and_then(|above| Gap::between(above, offset, Instant::now() + settle, time));
+            if let Some(gap) = gap.filter(|_| !settle.is_zero()) {
+                let gaps = found.get_or_insert_with(|| lock(&self.gaps));
+                if gaps.len() >= MAX_GAPS {
+                    gaps.pop_front();
+                }
+                gaps.push_back(gap);
+            }
+            previous = Some(offset);
+        }
+        if found.is_some() {
+            self.added.notify_one();
+        }
+    }
+
+    /// Notes the gaps that an earlier run may have left, up to an offset.
+    pub(crate) fn begin(&self, history: &History, through: Option<Offset>, settle: Duration) {
+        if settle.is_zero() {
+            return;
+        }
+        let until = Instant::now() + settle;
+        let mut gaps: VecDeque<Gap> = VecDeque::new();
+        for KnownEvent { key, previous, .. } in history.events().filter(|event| Some(event.key.offset) <= through) {
+            gaps = gaps.into_iter().flat_map(|gap| gap.without(key.offset)).collect();
+            gaps.extend(previous.and_then(|above| Gap::between(above, key.offset, until, None)));
+        }
+        if !gaps.is_empty() {
+            *lock(&self.gaps) = gaps;
+            self.added.notify_one();
+        }
+    }
+
+    /// Waits until there is a gap, and gives the lowest.
+    async fn lowest(&self) -> Gap {
+        loop {
+            let added = self.added.notified();
+            if let Some(gap) = lock(&self.gaps).front() {
+                return *gap;
+            }
+            added.await;
+        }
+    }
+
+    fn holds(&self, offset: Offset) -> bool {
+        lock(&self.gaps).iter().any(|gap| gap.holds(offset))
+    }
+
+    /// An event was found there.
+    fn found(&self, offset: Offset) {
+        let mut gaps = lock(&self.gaps);
+        *gaps = gaps.drain(..).flat_map(|gap| gap.without(offset)).collect();
+    }
+
+    /// Everything from one offset to another was looked at. What was looked at last when its time was over is not looked for any
+    /// more; what comes after it is looked for first.
+    fn looked_at(&self, at: Instant, from: Offset, to: Offset) {
+        let mut gaps = lock(&self.gaps);
+        let is_covered = |gap: &Gap| from <= gap.above && gap.below <= to;
+        gaps.retain(|gap| !(is_covered(gap) && gap.until <= at));
+        let covered = gaps.iter().take_while(|gap| is_covered(gap)).count();
+        gaps.rotate_left(covered);
+    }
+
+    /// A gap could not be looked at: the others come first.
+    fn put_off(&self, at: Instant) {
+        let mut gaps = lock(&self.gaps);
+        if let Some(gap) = gaps.pop_front().filter(|gap| gap.until > at) {
+            gaps.push_back(gap);
+        }
+    }
+}
+
+impl Gap {
+    fn without(self, offset: Offset) -> impl Iterator<Item = Self> {
+        let parts = if self.holds(offset) {
+            let part = |above, below| Self::between(above, below, self.until, self.time);
+            [part(self.above, offset), part(offset, self.below)]
+        } else {
+            [Some(self), None]
+        };
+        parts.into_iter().flatten()
+    }
+}
+
+/// Looks for events in the gaps.
+pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
+    loop {
+        shared.gaps.lowest().await;
+        sleep(INTERVAL).await;
+        shared.by_plan(|read_plan| async move { look(shared, &read_plan).await }).await?;
+    }
+}
+
+/// Looks once, and makes the events that are found late for every lane.
+async fn look(shared: &RunContext, read_plan: &ReadPlan) -> Result<(), ChannelError> {
+    let (gap, at) = (shared.gaps.lowest().await, Instant::now());
+    let waits = |ledger: &Ledger| ledger.contradiction().is_some() || ledger.late_room().is_full(LATE);
+    if shared.look(waits) {
+        return Ok(());
+    }
+    let shown = match shown(read_plan, gap).await {
+        Ok(shown) => shown,
+        Err(error) => {
+            debug!(channel = %shared.channel.identity.name, above = gap.above.get(), below = gap.below.get(), error = %Chain(&error), "the service was not asked for events that may have become visible: asking again");
+            return Ok(());
+        }
+    };
+    let Some(Shown { events, from, to }) = shown else {
+        shared.gaps.put_off(at);
+        return Ok(());
+    };
+    let found: Vec<RawEvent> = events.into_iter().filter(|event| shared.gaps.holds(event.offset)).collect();
+    if !found.is_empty() {
+        appear(shared, &found).await?;
+    }
+    shared.gaps.looked_at(at, from, to);
+    Ok(())
+}
+
+/// What the service shows: every event from one offset to another.
+struct Shown {
+    events: Vec<RawEvent>,
+    from: Offset,
+    to: Offset,
+}
+
+/// Asks the service for the events of a gap; `None` if its answer does not reach there.
+async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Option<Shown>, ApiError> {
+    let limit = read_plan.settings.page_limit;
+    let Page { events, has_more } = read_plan.source.poll(gap.above.before().or(Some(gap.above)), limit).await?;
+    let is_whole = events.len() < usize::from(limit) && !has_more;
+    if let (Some(highest), Some(lowest)) = (events.first(), events.last()) {
+        let (from, to) = (lowest.offset, highest.offset);
+        if is_whole || from <= gap.above {
+            let from = from.min(gap.above);
+            return Ok(Some(Shown { events, from, to }));
+        }
+    }
+    // Its pages hold the newest events, and do not reach down.
+    let Some(time) = gap.time else { return Ok(None) };
+    let (after, through) = (time - CREATED_DIFFERS, time + CREATED_DIFFERS);
+    let Page { events, .. } = read_plan.source.created(Some(after), through, SEARCH_LIMIT).await?;
+    let reaches = events.last().is_some_and(|lowest| lowest.offset <= gap.above) || events.len() < SEARCH_LIMIT.into();
+    Ok(reaches.then_some(Shown { events, from: gap.above, to: gap.below }))
+}
+
+/// Makes events late for every lane: those that have passed them are owed them, and the others settle them when they read them.
+async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
+    let machine = &shared.channel.parts.machine;
+    let mut changes = Vec::new();
+    for event in found {
+        // A lane that a reload has ended continues from its cursor one day.
+        let passed = shared.look(|ledger| {
+            let passed = ledger.cursors().iter().filter(|(_, cursor)| cursor.through > Some(event.offset));
+            passed.map(|(sink, _)| sink.clone()).collect::<BTreeSet<SinkName>>()
+        });
+        let sinks = shared.hub.sinks().chain(passed).collect::<BTreeSet<_>>();
+        let pending = Pending {
+            offset: event.offset,
+            event_id: event.id,
+            first_seen: machine.now(),
+            received: Some(machine.time()),
+            appeared: true,
+            // A copy: a slice would keep its whole page in memory for as long as it waits.
+            json: shared.channel.handle.memory.copy(&event.json),
+        };
+        changes.extend(sinks.into_iter().map(|sink| Change::Owe { sink, event: pending.clone() }));
+        let known = KnownEvent { key: event.event_key(), previous: event.offset.before(), digest: None };
+        changes.push(Change::Appeared(known));
+    }
+    shared.commit(changes).await?;
+    for event in found {
+        shared.gaps.found(event.offset);
+        info!(channel = %shared.channel.identity.name, offset = event.offset.get(), "an event became visible below events that were read: it is delivered late");
+    }
+    shared.late.insert_now(found.iter().map(RawEvent::event_key));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offset(number: i64) -> Offset {
+        Offset::new(number).unwrap()
+    }
+
+    fn read(gaps: &Gaps, previous: Option<i64>, offsets: &[i64]) {
+        let events = offsets.iter().map(|number| (offset(*number), None));
+        gaps.note(previous.map(offset), events, Duration::from_secs(30));
+    }
+
+    fn open(gaps: &Gaps) -> Vec<(i64, i64)> {
+        lock(&gaps.gaps).iter().map(|gap| (gap.above.get(), gap.below.get())).collect()
+    }
+
+    #[test]
+    fn what_is_missing_between_events_that_were_read_is_a_gap_until_it_is_found() {
+        let gaps = Gaps::default();
+        read(&gaps, None, &[5, 6, 9]);
+        read(&gaps, Some(9), &[10, 14]);
+        assert_eq!(open(&gaps), [(6, 9), (10, 14)]);
+        gaps.found(offset(12));
+        gaps.found(offset(7));
+        assert_eq!(open(&gaps), [(7, 9), (10, 12), (12, 14)]);
+        assert!(gaps.holds(offset(8)) && !gaps.holds(offset(7)) && !gaps.holds(offset(9)));
+    }
+
+    #[test]
+    fn a_gap_is_looked_at_once_more_when_its_time_is_over() {
+        let gaps = Gaps::default();
+        read(&gaps, Some(1), &[3, 5, 7]);
+        let now = Instant::now();
+        gaps.looked_at(now, offset(1), offset(5));
+        assert_eq!(open(&gaps), [(5, 7), (1, 3), (3, 5)], "what was not looked at comes first");
+        gaps.looked_at(now + Duration::from_secs(60), offset(1), offset(4));
+        assert_eq!(open(&gaps), [(5, 7), (3, 5)]);
+    }
+
+    #[test]
+    fn an_earlier_run_leaves_the_gaps_of_the_events_that_are_remembered() {
+        let mut ledger = Ledger::default();
+        let known = |number, previous: i64| KnownEvent {
+            key: RawEvent { offset: offset(number), id: None, json: bytes::Bytes::new() }.event_key(),
+            previous: Some(offset(previous)),
+            digest: None,
+        };
+        let read = Change::Read(vec![known(5, 2), known(6, 5), known(9, 6), known(20, 9)]);
+        ledger.apply(crate::ledger::Commit(vec![read])).unwrap();
+        ledger.apply(crate::ledger::Commit(vec![Change::Appeared(known(7, 6))])).unwrap();
+        let gaps = Gaps::default();
+        gaps.begin(ledger.history(), Some(offset(9)), Duration::from_secs(30));
+        assert_eq!(open(&gaps), [(2, 5), (7, 9)]);
+    }
+}
