@@ -60,6 +60,7 @@ pub struct Ledger {
     dead_letters: BTreeMap<(EventKey, SinkName), GivenUp>,
     history: History,
     contradiction: Option<Contradiction>,
+    asked: u64,
     blocker: Option<Blocker>,
     paused: Paused,
     proofs: Chunks,
@@ -99,6 +100,7 @@ impl Ledger {
                     ledger.dead_letters.entry((event, sink)).and_modify(|facts| facts.bytes = size);
                 }
                 (Key::History, Value::Bytes(value)) => ledger.history = History::unpack(&value)?,
+                (Key::Asked, Value::Bytes(value)) => ledger.asked = decode(&value)?,
                 (Key::Contradiction, Value::Bytes(value)) => ledger.contradiction = Some(decode(&value)?),
                 (Key::Blocker, Value::Bytes(value)) => ledger.blocker = Some(decode(&value)?),
                 (Key::Paused, Value::Bytes(value)) => ledger.paused = decode(&value)?,
@@ -167,6 +169,10 @@ impl Ledger {
                 changes.push((Key::Confirmed(sink.clone()), Some(encode(&confirmed))));
                 self.confirmed.insert(sink, confirmed);
             }
+            Change::Asked(seconds) => {
+                self.asked = self.asked.max(seconds);
+                changes.push((Key::Asked, Some(encode(&self.asked))));
+            }
             Change::Read(events) => {
                 let is_new = |event: &KnownEvent| Some(event.key.offset) > read_before;
                 self.remember(events.into_iter().filter(is_new).collect(), changes);
@@ -187,9 +193,9 @@ impl Ledger {
             Change::Settle { sink, key } => self.settle(&sink, key, changes),
             Change::Quarantine(event) => self.quarantine(event, changes),
             Change::Release { key, since, sinks } => {
-                let event_id = key.id;
-                let (received, owed) = (None, BTreeSet::new());
-                let late = Late { event_id, first_seen: since, received, owed, appeared: false, bytes: 0 };
+                let (event_id, asked_at, owed) = (key.id, Some(self.asked), BTreeSet::new());
+                let (received, appeared) = (None, false);
+                let late = Late { event_id, first_seen: since, asked_at, received, owed, appeared, bytes: 0 };
                 self.release(key, late, &sinks, changes);
             }
             Change::DropQuarantined(key) => {
@@ -199,6 +205,7 @@ impl Ledger {
                 }
             }
             Change::Block(blocker) => {
+                let blocker = Blocker { asked_at: Some(self.asked), ..blocker };
                 self.blocker = Some(blocker);
                 changes.push((Key::Blocker, Some(encode(&blocker))));
             }
@@ -240,7 +247,8 @@ impl Ledger {
         if kept.is_none() && !self.late.contains_key(&key) {
             changes.push((Key::Body(key), Some(json)));
         }
-        let new = || Late { event_id, first_seen, received, owed: BTreeSet::new(), appeared, bytes };
+        let asked_at = Some(self.asked);
+        let new = || Late { event_id, first_seen, asked_at, received, owed: BTreeSet::new(), appeared, bytes };
         let late = self.late.entry(key).or_insert_with(new);
         late.owed.insert(sink);
         changes.push((Key::Late(key), Some(encode(late))));
@@ -388,6 +396,12 @@ impl Ledger {
     /// The newest events that were read.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// For how long the channel has run and asked the service, in seconds, as far as that is recorded. Waits for proofs are
+    /// measured by it: it does not depend on the time of day, and does not pass while the daemon is stopped.
+    pub fn asked(&self) -> u64 {
+        self.asked
     }
 
     /// How the service's history differs from what was read, until an operator accepts it.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::controls::Owned;
@@ -24,8 +26,17 @@ pub(super) struct RunContext {
     pub(super) owned: Arc<Owned>,
     pub(super) late: LateQueue,
     pub(super) gaps: Gaps,
+    asked: AskedClock,
     pub(super) hub: Arc<Hub>,
     read_plan: Mutex<Arc<ReadPlan>>,
+}
+
+/// For how long the channel has run and asked the service, over all of its runs. The time of day may jump, this does not.
+#[derive(Clone, Copy, Debug)]
+struct AskedClock {
+    /// In earlier runs, as far as that was recorded.
+    before: u64,
+    began: Instant,
 }
 
 /// How events are read and verified. What an earlier plan has verified holds.
@@ -50,6 +61,7 @@ impl RunContext {
             owned: owned.clone(),
             late: LateQueue::new(channel.parts.machine.clone()),
             gaps: Gaps::default(),
+            asked: AskedClock { before: owned.claim.ledger().asked(), began: Instant::now() },
             hub: Arc::new(Hub::new(channel.identity.clone())),
             read_plan: Mutex::new(ReadPlan::begin(channel, plan)),
         }
@@ -63,6 +75,16 @@ impl RunContext {
     /// Reads the ledger.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
         look(&self.owned.claim.ledger())
+    }
+
+    /// For how long the channel has asked the service, in seconds.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.before + self.asked.began.elapsed().as_secs()
+    }
+
+    /// For how long the channel has asked since then. An event of a state of version 0.1 begins to wait with this run.
+    pub(super) fn asked_since(&self, asked_at: Option<u64>) -> Duration {
+        Duration::from_secs(self.asked().saturating_sub(asked_at.unwrap_or(self.asked.before)))
     }
 
     /// The plan in force.

@@ -37,6 +37,9 @@ pub(super) mod deliveries;
 /// Between two offers of an event whose bytes are kept, while the queue of a lane is full.
 const LANE_RETRY: Duration = Duration::from_millis(50);
 
+/// How often it is recorded for how long events have waited. A crash takes so much of their waits at most.
+const RECORD_ASKED: Duration = Duration::from_secs(60);
+
 /// When the late events of a channel are asked for. Those that are on their way to the lanes are not in it.
 #[derive(Debug)]
 pub(super) struct LateQueue {
@@ -128,13 +131,30 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
 pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
     let reporter = StatusReporter::new(&shared.channel.handle, Part::Late);
     shared.late.insert(all(shared));
+    let mut record_at = Instant::now() + RECORD_ASKED;
     loop {
-        let key = next_due(shared).await;
+        let key = tokio::select! {
+            biased;
+            () = sleep_until(record_at) => {
+                record_at = Instant::now() + RECORD_ASKED;
+                record_asked(shared).await?;
+                continue;
+            }
+            key = next_due(shared) => key,
+        };
         let reporter = &reporter;
         let asking = async |read_plan: Arc<ReadPlan>| (ask(shared, &read_plan, key, reporter).await, read_plan);
         let (answer, read_plan) = shared.by_plan(asking).await;
         take(shared, &read_plan, key, answer?).await?;
     }
+}
+
+/// Records for how long events have waited, so that a restart does not begin their waits anew.
+async fn record_asked(shared: &RunContext) -> Result<(), ChannelError> {
+    if shared.look(|ledger| ledger.late().is_empty()) {
+        return Ok(());
+    }
+    shared.commit(vec![Change::Asked(shared.asked())]).await
 }
 
 /// The next event to ask for, when it is due.
@@ -181,7 +201,8 @@ async fn ask<'a>(
 ) -> Result<Asked<'a>, ChannelError> {
     let since = SystemTime::now();
     let known = shared.look(|ledger| {
-        ledger.late().get(&key).map(|late| (late.appeared, late.received, read_plan.is_timed_out(late.first_seen)))
+        let timed_out = |asked_at| read_plan.is_timed_out(shared.asked_since(asked_at));
+        ledger.late().get(&key).map(|late| (late.appeared, late.received, timed_out(late.asked_at)))
     });
     let received = known.and_then(|(_, received, _)| received).unwrap_or_else(|| shared.channel.parts.machine.time());
     let is_last = known.is_some_and(|(.., is_last)| is_last);

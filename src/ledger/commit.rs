@@ -43,6 +43,9 @@ pub enum Change {
         /// What it has confirmed.
         confirmed: Confirmed,
     },
+    /// For how long the service has been asked, in seconds: see [`Ledger::asked`](super::Ledger::asked). Waits that begin later
+    /// in the commit count from here.
+    Asked(u64),
     /// Events were read, ascending. Those that another lane has passed are known.
     Read(Vec<KnownEvent>),
     /// An event has become visible below offsets that were read before.

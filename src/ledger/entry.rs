@@ -38,8 +38,11 @@ impl fmt::Display for Cursor {
 pub struct Late {
     /// What it is read again by. Only an event that left the quarantine has none.
     pub event_id: Option<EventId>,
-    /// When the wait for it began, Unix seconds.
+    /// When the wait for it began, Unix seconds: for an operator. See `asked_at`.
     pub first_seen: i64,
+    /// When the wait for it began, by the channel's [`asked`](super::Ledger::asked) time. States of version 0.1 have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<u64>,
     /// When it was first read, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Timestamp>,
@@ -144,8 +147,11 @@ pub struct Paused {
 pub struct Blocker {
     /// Its place.
     pub offset: Offset,
-    /// When it was first seen, Unix seconds.
+    /// When it was first seen, Unix seconds: for an operator.
     pub first_seen: i64,
+    /// The same by the channel's [`asked`](super::Ledger::asked) time. States of version 0.1 have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<u64>,
 }
 
 /// What is known about an event that a sink gave up on.
@@ -222,6 +228,9 @@ pub enum Key {
     /// [`Contradiction`](super::Contradiction).
     #[strum_discriminants(strum(serialize = "contradictions"))]
     Contradiction,
+    /// [`Ledger::asked`](super::Ledger::asked).
+    #[strum_discriminants(strum(serialize = "asked"))]
+    Asked,
 }
 
 /// An entry's value as a claim is given it.
@@ -260,9 +269,13 @@ impl Key {
                 let id = key.id.as_ref().map_or_else(Vec::new, |id| [&[0][..], id.0.as_bytes()].concat());
                 [&key.offset.get().to_be_bytes()[..], sink.as_bytes(), &id].concat()
             }
-            Self::Blocker | Self::Paused | Self::Version | Self::Summary | Self::History | Self::Contradiction => {
-                Vec::new()
-            }
+            Self::Blocker
+            | Self::Paused
+            | Self::Version
+            | Self::Summary
+            | Self::History
+            | Self::Contradiction
+            | Self::Asked => Vec::new(),
             Self::Proofs(number) => number.to_be_bytes().to_vec(),
             Self::Workflow(id) => id.to_vec(),
         }
@@ -283,6 +296,7 @@ impl Key {
             Table::Confirmed => sink(bytes).map(Self::Confirmed),
             Table::History => bytes.is_empty().then_some(Self::History),
             Table::Contradiction => bytes.is_empty().then_some(Self::Contradiction),
+            Table::Asked => bytes.is_empty().then_some(Self::Asked),
             Table::Blocker => bytes.is_empty().then_some(Self::Blocker),
             Table::Paused => bytes.is_empty().then_some(Self::Paused),
             Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),

@@ -291,6 +291,7 @@ fn every_key_is_found_again_by_its_bytes() {
         Key::Confirmed(sink()),
         Key::History,
         Key::Contradiction,
+        Key::Asked,
         Key::Blocker,
         Key::Proofs(7),
         Key::Version,

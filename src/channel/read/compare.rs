@@ -17,7 +17,7 @@
 
 use tracing::error;
 
-use crate::api::{ApiError, Page};
+use crate::api::{ApiError, Page, SMALLEST_PAGE};
 use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
 use crate::channel::deliver::batch::Outcome;
@@ -98,18 +98,18 @@ fn differs(ledger: &Ledger, event: &RawEvent) -> bool {
 /// What the service has at the offset of an event that was read.
 async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiError> {
     let (offset, source) = (known.key.offset, &read_plan.source);
-    let limit = read_plan.settings.page_limit;
+    let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
     let Page { events, has_more } = source.poll(offset.before().or(Some(offset)), limit).await?;
     if let Some(event) = events.iter().find(|event| event.offset == offset) {
         let is_same = event.id.is_none() || event.id == known.key.id;
         return Ok(if is_same { Found::Same } else { Found::Other(event.id) });
     }
     let is_whole = events.len() < usize::from(limit) && !has_more;
-    let reaches_down = events.last().is_some_and(|lowest| lowest.offset < offset);
-    if is_whole || reaches_down {
+    let ends = events.last().zip(events.first());
+    if is_whole || ends.is_some_and(|(lowest, highest)| lowest.offset < offset && offset < highest.offset) {
         return Ok(Found::Other(None));
     }
-    // A page of the newest events does not reach down to it.
+    // The page does not reach it.
     let Some(id) = known.key.id else { return Ok(Found::Same) };
     match source.event(id).await {
         Ok(event) if event.offset == offset => Ok(Found::Same),

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use crate::api::{ApiError, Page};
+use crate::api::{ApiError, Page, SMALLEST_PAGE};
 use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
 use crate::event::{Offset, RawEvent};
@@ -104,10 +104,11 @@ impl Gaps {
             return;
         }
         let until = Instant::now() + settle;
-        let mut gaps: VecDeque<Gap> = VecDeque::new();
-        for KnownEvent { key, previous, .. } in history.events().filter(|event| Some(event.key.offset) <= through) {
-            gaps = gaps.into_iter().flat_map(|gap| gap.without(key.offset)).collect();
-            gaps.extend(previous.and_then(|above| Gap::between(above, key.offset, until, None)));
+        let events = || history.events().filter(|event| Some(event.key.offset) <= through);
+        let gap = |event: &KnownEvent| Gap::between(event.previous?, event.key.offset, until, None);
+        let mut gaps: VecDeque<Gap> = events().filter_map(gap).collect();
+        for event in events() {
+            gaps = gaps.into_iter().flat_map(|gap| gap.without(event.key.offset)).collect();
         }
         if !gaps.is_empty() {
             *lock(&self.gaps) = gaps;
@@ -211,7 +212,7 @@ struct Shown {
 
 /// Asks the service for the events of a gap; `None` if its answer does not reach there.
 async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Option<Shown>, ApiError> {
-    let limit = read_plan.settings.page_limit;
+    let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
     let Page { events, has_more } = read_plan.source.poll(gap.above.before().or(Some(gap.above)), limit).await?;
     let is_whole = events.len() < usize::from(limit) && !has_more;
     if let (Some(highest), Some(lowest)) = (events.first(), events.last()) {
@@ -232,7 +233,7 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Option<Shown>, ApiError
 /// Makes events late for every lane: those that have passed them are owed them, and the others settle them when they read them.
 async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
     let machine = &shared.channel.parts.machine;
-    let mut changes = Vec::new();
+    let mut changes = vec![Change::Asked(shared.asked())];
     for event in found {
         // A lane that a reload has ended continues from its cursor one day.
         let passed = shared.look(|ledger| {

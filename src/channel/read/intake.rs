@@ -138,18 +138,19 @@ impl Intake {
     /// In strict ordering, waits for the proof of an event. Nothing after the event is handed on meanwhile.
     async fn hold(&self, pending: Pending) -> Result<Outcome, ChannelError> {
         let key = pending.event_key();
-        let Pending { offset, mut first_seen, received, json, .. } = pending;
+        let Pending { offset, first_seen, received, json, .. } = pending;
         let (quarantined, blocker) =
             self.shared.look(|ledger| (ledger.quarantined().get(&key).cloned(), ledger.blocker()));
         if let Some(facts) = quarantined.filter(|facts| facts.reason == PROOF_TIMEOUT) {
             // Another intake has waited for it already.
             return Ok(Outcome::Rejected(QuarantinedEvent { facts, json }));
         }
-        if let Some(known) = blocker.filter(|known| known.offset == offset) {
-            first_seen = known.first_seen;
-        } else {
-            self.shared.commit(vec![Change::Block(Blocker { offset, first_seen })]).await?;
+        let known = blocker.filter(|known| known.offset == offset);
+        if known.is_none() {
+            let blocker = Blocker { offset, first_seen, asked_at: None };
+            self.shared.commit(vec![Change::Asked(self.shared.asked()), Change::Block(blocker)]).await?;
         }
+        let asked_at = known.map_or_else(|| Some(self.shared.asked()), |known| known.asked_at);
         let (read_plan, context) = (&self.read_plan, self.context(received, self.trace.as_ref()));
         let trace_id = context.trace.map(display);
         warn!(channel = %self.shared.channel.identity.name, trace_id, offset = offset.get(), "proof pending: later events wait for it");
@@ -157,10 +158,13 @@ impl Intake {
         loop {
             self.reporter.says(Activity::AwaitingProof { offset });
             // Its time may have run out while it waited behind another event. Its proof may be there: ask before rejecting.
-            if !read_plan.is_timed_out(first_seen) {
+            let is_timed_out = || read_plan.is_timed_out(self.shared.asked_since(asked_at));
+            if !is_timed_out() {
                 sleep(retry.next_wait(None)).await;
+                // So that a restart does not begin the wait anew.
+                self.shared.commit(vec![Change::Asked(self.shared.asked())]).await?;
             }
-            let is_last = read_plan.is_timed_out(first_seen);
+            let is_last = is_timed_out();
             match read_plan.ask_for_proof(key, is_last, context).await? {
                 None | Some(Outcome::Pending(_)) if is_last => {
                     let raw = RawEvent { offset, id: key.id, json };

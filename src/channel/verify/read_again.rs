@@ -122,10 +122,9 @@ impl ReadPlan {
         })
     }
 
-    /// Whether an event has waited for its proof as long as the configuration allows.
-    pub(crate) fn is_timed_out(&self, first_seen: i64) -> bool {
-        let waited = u64::try_from(self.channel.parts.machine.now() - first_seen).unwrap_or(0);
-        waited >= self.settings.verification.proof_timeout.as_secs()
+    /// Whether an event that has waited so long for its proof has waited as long as the configuration allows.
+    pub(crate) fn is_timed_out(&self, waited: Duration) -> bool {
+        waited >= self.settings.verification.proof_timeout
     }
 
     /// Rejects an event whose proof has not come in time.

@@ -5,7 +5,7 @@ use tracing::debug;
 use crate::channel::ChannelError;
 use crate::channel::deliver::batch::Batch;
 use crate::channel::deliver::lane::Lane;
-use crate::channel::verify::recent::digest_of;
+use crate::channel::verify::recent::{Alarm, digest_of};
 use crate::event::{EventKey, Offset};
 use crate::ledger::{Change, Cursor, DeadLetter, Pending, Proof};
 use crate::record::Record;
@@ -55,20 +55,26 @@ impl Lane {
             }
             records().map(|record| record.event_key()).filter(|key| ledger.owes(sink, key)).collect()
         });
-        // Quarantined before the service's history was accepted.
-        let accepted: Vec<EventKey> = self.shared.look(|ledger| {
+        // Quarantined before an operator accepted the service's history. Lanes that have passed them are owed them.
+        let accepted: Vec<Change> = self.shared.look(|ledger| {
             if ledger.quarantined().is_empty() {
                 return Vec::new();
             }
-            let quarantined = |key: &EventKey| ledger.quarantined().contains_key(key);
-            records().map(|record| record.event_key()).filter(quarantined).collect()
+            let is_accepted = |key: &EventKey| {
+                ledger.quarantined().get(key).is_some_and(|facts| facts.reason == Alarm::CONTRADICTION)
+            };
+            let (since, sinks) = (self.shared.channel.parts.machine.now(), ledger.cursors().keys());
+            let release = |key| Change::Release { key, since, sinks: sinks.clone().cloned().collect() };
+            let keys = records().map(|record| record.event_key()).filter(is_accepted);
+            keys.flat_map(|key| [release(key), Change::DropQuarantined(key)]).collect()
         });
         let owe = |event| Change::Owe { sink: sink.clone(), event };
         let settle = |key| Change::Settle { sink: sink.clone(), key };
         let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
         let delivered = records().filter_map(|record| proof(record)).collect();
-        let changes = pending().cloned().map(owe).chain(repaid.into_iter().map(settle));
-        let changes = changes.chain(accepted.into_iter().map(Change::DropQuarantined));
+        let asked = pending().next().map(|_| Change::Asked(self.shared.asked()));
+        let changes = asked.into_iter().chain(pending().cloned().map(owe)).chain(repaid.into_iter().map(settle));
+        let changes = changes.chain(accepted);
         let known = batch.known.iter().filter(|event| new(event.key.offset)).copied().collect();
         let changes = changes.chain(rejected.cloned().map(Change::Quarantine)).chain(given_up);
         let advance = Change::Advance { sink: sink.clone(), to: Cursor { through: Some(through) } };

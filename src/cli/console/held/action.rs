@@ -368,7 +368,15 @@ mod tests {
         let left_out = arrival(&journey, "hook", since).unwrap().unwrap();
         assert_eq!(left_out, "Sink hook has it, or leaves it out by its filter.", "what it took before is of the past");
         let owed = std::iter::once("hook".into()).collect();
-        journey.late = Some(Late { event_id: None, first_seen: 0, received: None, owed, appeared: false, bytes: 0 });
+        journey.late = Some(Late {
+            event_id: None,
+            first_seen: 0,
+            asked_at: None,
+            received: None,
+            owed,
+            appeared: false,
+            bytes: 0,
+        });
         assert_eq!(arrival(&journey, "hook", since), None);
         journey.delivered_late.push(taken(0));
         let said = arrival(&journey, "hook", since).unwrap().unwrap();

@@ -51,7 +51,15 @@ fn a_sink_has_it_is_owed_it_or_has_not_come_so_far() {
         |sink: &str, cursor| LaneStatus { sink: sink.into(), cursor: Offset::new(cursor), ..LaneStatus::default() };
     let lanes = [lane("a", 9), lane("b", 9), lane("c", 3), lane("d", 9)];
     let owed = BTreeSet::from(["b".into()]);
-    let late = Late { event_id: None, first_seen: 1_800_000_000, received: None, owed, appeared: false, bytes: 0 };
+    let late = Late {
+        event_id: None,
+        first_seen: 1_800_000_000,
+        asked_at: None,
+        received: None,
+        owed,
+        appeared: false,
+        bytes: 0,
+    };
     let delivered_late = vec![LateDelivery {
         offset: Offset::new(7).unwrap(),
         sink: "a".into(),
