@@ -15,6 +15,9 @@
 //!
 //! At any point: what was not committed is found again.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
 use tracing::error;
 
 use crate::api::{ApiError, Page, SMALLEST_PAGE};
@@ -25,6 +28,10 @@ use crate::channel::read::reader::ReadError;
 use crate::channel::verify::{Rejection, StageContext};
 use crate::event::{EventId, Offset, RawEvent};
 use crate::ledger::{Change, Contradiction, KnownEvent, Ledger};
+
+/// An event counts as gone if it is not found by its id this often, with these waits in between: a proxy or a replica that is
+/// behind can answer that it does not exist.
+const BETWEEN_LOOKUPS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::ZERO];
 
 /// What the service has at a known offset.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,11 +118,14 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiErro
     }
     // The page does not reach it.
     let Some(id) = known.key.id else { return Ok(Found::Same) };
-    match source.event(id).await {
-        Ok(event) if event.offset == offset => Ok(Found::Same),
-        Ok(_) | Err(ApiError::NotFound(_)) => Ok(Found::Other(None)),
-        Err(error) => Err(error),
+    for wait in BETWEEN_LOOKUPS {
+        match source.event(id).await {
+            Ok(event) if event.offset == offset => return Ok(Found::Same),
+            Ok(_) | Err(ApiError::NotFound(_)) => sleep(wait).await,
+            Err(error) => return Err(error),
+        }
     }
+    Ok(Found::Other(None))
 }
 
 /// Records the contradiction, with the highest known event up to which the histories agree.
