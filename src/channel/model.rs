@@ -47,6 +47,8 @@ use totals::Totals;
 use world::World;
 
 const IDLE: Duration = Duration::from_secs(10);
+/// Longer than any event of a history stays hidden.
+const SETTLE: Duration = Duration::from_secs(30);
 /// Longer than any sink of a history takes for a batch.
 const GRACE: Duration = Duration::from_secs(10_000);
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(8) };
@@ -85,7 +87,8 @@ impl Life {
     async fn pass(&self) -> Result<(), String> {
         let mut ended = Ended::InOrder;
         let runs = self.world.history.runs.iter().copied().map(Some).chain([None]);
-        for run in runs {
+        for (number, run) in runs.enumerate() {
+            self.world.lose(number);
             ended = self.run(run, ended).await?;
         }
         Ok(())
@@ -161,7 +164,7 @@ impl Life {
             page_limit: history.page,
             retry: RETRY,
             idle_wait: IDLE,
-            settle: Duration::ZERO,
+            settle: SETTLE,
             grace: GRACE,
         };
         let outlets = (0..history.sinks.len()).map(|lane| outlet(&self.world, lane)).collect();

@@ -119,6 +119,10 @@ impl World {
             for at in self.readable() {
                 let offset = self.offsets[at];
                 let dropped = self.fate(&inner, at) == Fate::Dropped;
+                // Given again, or given late: see what is checked at the end.
+                if lane.lost.contains(&offset) || self.history.hidden_for(at).is_some() {
+                    continue;
+                }
                 let kept = lane.times.contains_key(&offset) || is_quarantined(&ledger, offset) || dropped;
                 if is_recorded(&offset) && !kept {
                     return Err(format!("offset {offset} is lost to sink {number}: its cursor is at {through:?}"));

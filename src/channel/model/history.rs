@@ -36,6 +36,10 @@ pub(super) struct History {
     /// Seconds.
     pub(super) proof_timeout: u64,
     pub(super) sinks: Vec<SinkPlan>,
+    /// Events that become visible so many seconds after others that were published with them.
+    pub(super) hidden: Vec<(usize, u64)>,
+    /// Before the run of that number, a sink that keeps positions loses so many of its last deliveries.
+    pub(super) losses: Vec<(usize, usize, usize)>,
     /// How each run ends, except the last: that one goes on until everything is settled.
     pub(super) runs: Vec<Run>,
     /// Steps, counted over all runs, at which the clock is put forward or back by so many seconds.
@@ -144,6 +148,8 @@ pub(super) struct SinkPlan {
     pub(super) troubles: Vec<(usize, SinkTrouble)>,
     /// How often it cannot be used when a run begins.
     pub(super) unusable: usize,
+    /// It keeps its position, and each event once.
+    pub(super) keeps: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +209,8 @@ impl History {
             drop_notices: false,
             proof_timeout: 300,
             sinks: vec![SinkPlan::plain()],
+            hidden: Vec::new(),
+            losses: Vec::new(),
             runs: Vec::new(),
             clock: Vec::new(),
             pauses: Vec::new(),
@@ -303,12 +311,23 @@ impl History {
         )
     }
 
+    /// For how long an event stays hidden after it was published.
+    pub(super) fn hidden_for(&self, at: usize) -> Option<Duration> {
+        let hidden = self.hidden.iter().filter(|(number, _)| *number == at);
+        hidden.map(|(_, seconds)| Duration::from_secs(*seconds)).max()
+    }
+
     pub(super) fn proof_timeout(&self) -> Duration {
         Duration::from_secs(self.proof_timeout)
     }
 }
 
 impl Event {
+    /// Whether the model says what becomes of it if it becomes visible late.
+    pub(super) fn can_be_hidden(&self) -> bool {
+        self.kind == EventKind::Proved && self.damaged.is_none()
+    }
+
     pub(super) fn plain() -> Self {
         Self { gap: 1, pace: 1, skew: 0, kind: EventKind::Proved, damaged: None }
     }
@@ -316,6 +335,6 @@ impl Event {
 
 impl SinkPlan {
     pub(super) fn plain() -> Self {
-        Self { at_once: usize::MAX, delays: Vec::new(), troubles: Vec::new(), unusable: 0 }
+        Self { at_once: usize::MAX, delays: Vec::new(), troubles: Vec::new(), unusable: 0, keeps: false }
     }
 }

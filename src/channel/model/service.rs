@@ -35,6 +35,17 @@ impl Memory {
         self.world.lock().published
     }
 
+    /// The events that are visible now.
+    fn visible(&self) -> impl Iterator<Item = usize> {
+        let inner = self.world.lock();
+        let is_visible = |at: &usize| {
+            let published = inner.seen[*at].published;
+            let hidden = self.world.history.hidden_for(*at);
+            hidden.is_none_or(|hidden| published.is_some_and(|since| since + hidden <= Instant::now()))
+        };
+        (0..inner.published).filter(is_visible).collect::<Vec<_>>().into_iter()
+    }
+
     /// The page of `limit` events at the one end or the other.
     fn page(&self, matching: &[usize], oldest: bool, limit: u16) -> Page {
         let from = if oldest { 0 } else { matching.len().saturating_sub(usize::from(limit)) };
@@ -127,7 +138,7 @@ impl Source for Memory {
             let of = self.world.offsets[*at];
             offset.is_none_or(|offset| of > offset || (self.world.history.inclusive && of == offset))
         };
-        let matching: Vec<_> = (0..self.published()).filter(asked_for).collect();
+        let matching: Vec<_> = self.visible().filter(asked_for).collect();
         Ok(self.page(&matching, offset.is_some() && !self.world.history.newest, limit))
     }
 
@@ -141,7 +152,7 @@ impl Source for Memory {
             let created = self.created[*at];
             after.is_none_or(|after| created > after) && created <= through
         };
-        let matching: Vec<_> = (0..self.published()).filter(asked_for).collect();
+        let matching: Vec<_> = self.visible().filter(asked_for).collect();
         Ok(self.page(&matching, false, limit))
     }
 

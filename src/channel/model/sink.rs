@@ -1,6 +1,6 @@
 //! Sinks that record what they take, and take what the history says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::event::Offset;
 use crate::record::{ChannelRef, Message};
-use crate::sink::{Delivery, Recorded, Resumed, Sink, SinkError, Undelivered};
+use crate::sink::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 
 use super::expect::Fate;
 use super::history::{EventKind, SinkPlan, SinkTrouble};
@@ -34,6 +34,12 @@ pub(super) struct Taken {
     unusable: usize,
     refuses_until: Option<Instant>,
     busy: bool,
+    /// For a sink that keeps positions: its own, `None` before the first run.
+    position: Option<Option<Offset>>,
+    /// The events that it took, each with the position then.
+    rows: Vec<(Offset, Option<Offset>)>,
+    /// What it has lost, and was not given again.
+    pub(super) lost: BTreeSet<Offset>,
 }
 
 impl Taken {
@@ -41,18 +47,65 @@ impl Taken {
     pub(super) fn begin(&mut self) {
         (self.busy, self.unusable) = (false, 0);
     }
+
+    fn holds(&self, offset: Offset) -> bool {
+        self.rows.iter().any(|(row, _)| *row == offset)
+    }
+
+    /// Restores it to what it was so many events before, as far as those came in order.
+    fn lose(&mut self, events: usize) -> usize {
+        let mut lost = 0;
+        while lost < events
+            && let Some((row, position)) = self.rows.pop_if(|(row, position)| Some(*row) > *position)
+        {
+            self.position = Some(position);
+            self.times.remove(&row);
+            self.may_repeat.remove(&row);
+            self.lost.insert(row);
+            lost += 1;
+        }
+        self.last = self.rows.iter().map(|(row, _)| *row).max();
+        lost
+    }
+}
+
+impl World {
+    /// Sinks lose what the history says, before the run of that number.
+    pub(super) fn lose(&self, run: usize) {
+        for (_, lane, events) in self.history.losses.iter().filter(|(before, ..)| *before == run) {
+            let mut inner = self.lock();
+            let Some(taken) = inner.lanes.get_mut(*lane) else { continue };
+            let lost = taken.lose(*events);
+            inner.totals.lost += lost as u64;
+            drop(inner);
+            self.log(|| format!("sink {lane} loses {lost} events"));
+        }
+    }
 }
 
 #[async_trait]
 impl Sink for RecordingSink {
-    async fn resume(&self, _: &Recorded) -> Result<Resumed, SinkError> {
-        let refused = {
-            let mut inner = self.world.lock();
-            let taken = &mut inner.lanes[self.lane];
-            taken.unusable += 1;
-            taken.unusable <= self.plan().unusable
-        };
-        if refused { Err(refusal(0)) } else { Ok(Resumed::default()) }
+    async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        let mut inner = self.world.lock();
+        let taken = &mut inner.lanes[self.lane];
+        taken.unusable += 1;
+        if taken.unusable <= self.plan().unusable {
+            return Err(refusal(0));
+        }
+        if !self.plan().keeps {
+            return Ok(Resumed::default());
+        }
+        if recorded.confirmed.is_none() {
+            taken.position = Some(recorded.through);
+        }
+        let position = taken.position.map_or_else(|| Position::Missing("here".to_owned()), Position::At);
+        let held = recorded.owed.iter().filter(|key| taken.holds(key.offset)).copied().collect();
+        Ok(Resumed { position, held })
+    }
+
+    async fn position(&self, _: &LaneRef) -> Result<Position, SinkError> {
+        let position = self.world.lock().lanes[self.lane].position;
+        Ok(position.filter(|_| self.plan().keeps).map_or(Position::Untracked, Position::At))
     }
 
     fn at_once(&self) -> usize {
@@ -82,6 +135,10 @@ impl Sink for RecordingSink {
             }
         };
         self.world.goes_on().await;
+        if self.plan().keeps && self.world.lock().lanes[self.lane].position != Some(delivery.after) {
+            self.world.lock().lanes[self.lane].busy = false;
+            return Err(Undelivered::after(0, SinkError::Displaced("its position is another".to_owned())));
+        }
         let (first, second) = batch[..takes].split_at(takes / 2);
         if !first.is_empty() {
             self.take(first);
@@ -91,6 +148,7 @@ impl Sink for RecordingSink {
         self.world.step(Step::Taken, takes).await;
         self.world.lock().lanes[self.lane].busy = false;
         if takes == batch.len() {
+            self.move_to(through);
             return Ok(());
         }
         self.world.log(|| format!("sink {} takes {takes} of {}", self.lane, batch.len()));
@@ -137,9 +195,28 @@ impl RecordingSink {
         }
     }
 
+    /// A sink that keeps positions is there.
+    fn move_to(&self, through: Offset) {
+        let mut inner = self.world.lock();
+        let position = &mut inner.lanes[self.lane].position;
+        *position = position.map(|position| position.max(Some(through)));
+    }
+
     fn take(&self, records: &[Message]) {
         for record in records {
-            self.take_one(record);
+            let offset = record.offset();
+            if !self.plan().keeps {
+                self.take_one(record);
+                continue;
+            }
+            if !self.world.lock().lanes[self.lane].holds(offset) {
+                self.take_one(record);
+                let mut inner = self.world.lock();
+                let taken = &mut inner.lanes[self.lane];
+                taken.rows.push((offset, taken.position.flatten()));
+                taken.lost.remove(&offset);
+            }
+            self.move_to(offset);
         }
     }
 
@@ -152,6 +229,7 @@ impl RecordingSink {
         inner.totals.deliveries += 1;
         let at = self.world.offsets.binary_search(&offset);
         let late = at.is_ok_and(|at| inner.seen[at].bare.is_some()) && !self.world.history.strict;
+        let late = late || at.is_ok_and(|at| self.world.history.hidden_for(at).is_some());
         // An event that one run rejected and the next admits may come behind events that were in hand between them.
         let anew = at.is_ok_and(|at| self.world.fate(&inner, at) == Fate::Either);
         let taken = &mut inner.lanes[self.lane];

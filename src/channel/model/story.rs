@@ -41,6 +41,12 @@ impl fmt::Debug for History {
         for (number, sink) in self.sinks.iter().enumerate() {
             sink.write(number, f)?;
         }
+        for (at, seconds) in &self.hidden {
+            writeln!(f, "event {at} becomes visible {seconds} s after others")?;
+        }
+        for (run, sink, deliveries) in &self.losses {
+            writeln!(f, "sink {sink} loses its last {deliveries} deliveries before run {run}")?;
+        }
         for (number, run) in self.runs.iter().enumerate() {
             writeln!(f, "run {number} ends at its step {}: {:?}", run.step, run.ends)?;
         }
@@ -97,6 +103,9 @@ impl SinkPlan {
         }
         if !self.delays.is_empty() {
             write!(f, ", takes {:?} ms in rotation", self.delays)?;
+        }
+        if self.keeps {
+            write!(f, ", keeps its position")?;
         }
         if self.unusable > 0 {
             write!(f, ", unusable {} times at the start", self.unusable)?;

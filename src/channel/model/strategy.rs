@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 
+use crate::ledger::HISTORY;
 use crate::ledger::tests::memory::Write;
 
 use super::history::{
@@ -17,12 +18,19 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
     let service = ((weighted_flag(0.4), any::<bool>()), has_more(), 1_u16..12, first(), any::<bool>());
     let events = (events(), 0_usize..25, arrivals(), delays(400), faults());
     let reading = (weighted(0.1, 0_usize..10), weighted_flag(0.25), weighted_flag(0.25), 30_u64..900);
-    let outside = (vec(sink(), 1..=3), vec(run(), 0..4), clock(), pauses(), reloads());
+    let outside = (vec(sink(), 1..=3), vec(run(), 0..4), clock(), pauses(), (reloads(), hidden(), losses()));
     (service, events, reading, outside).prop_map(|(service, events, reading, outside)| {
         let ((newest, inclusive), has_more, page, first, sparse) = service;
         let (events, backlog, arrivals, delays, faults) = events;
         let (start, strict, drop_notices, proof_timeout) = reading;
-        let (sinks, runs, clock, pauses, reloads) = outside;
+        let (sinks, runs, clock, pauses, (reloads, mut hidden, losses)) = outside;
+        // A page of the newest events does not reach them, and these events have no time to search by.
+        hidden
+            .retain(|(at, _)| !newest && events.len() <= HISTORY && events.get(*at).is_some_and(Event::can_be_hidden));
+        let has_duplicates = |event: &Event| matches!(event.kind, EventKind::Duplicate(..));
+        if events.iter().any(has_duplicates) {
+            hidden.clear();
+        }
         let start = start.filter(|start| *start < events.len());
         let pauses = pauses.into_iter().filter(|(_, what, _)| is_there(*what, sinks.len())).collect();
         let reloads = reloads.into_iter().filter(|(_, what)| is_known(*what, sinks.len())).collect();
@@ -43,6 +51,8 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
             drop_notices,
             proof_timeout,
             sinks,
+            hidden,
+            losses,
             runs,
             clock,
             pauses,
@@ -148,8 +158,17 @@ fn sink() -> impl Strategy<Value = SinkPlan> {
         1 => (1_u64..300).prop_map(SinkTrouble::Hangs),
     ];
     let unusable = prop_oneof![6 => Just(0_usize), 1 => 1_usize..4];
-    (at_once, delays(3000), vec((0_usize..20, trouble), 0..4), unusable)
-        .prop_map(|(at_once, delays, troubles, unusable)| SinkPlan { at_once, delays, troubles, unusable })
+    (at_once, delays(3000), vec((0_usize..20, trouble), 0..4), unusable, any::<bool>()).prop_map(
+        |(at_once, delays, troubles, unusable, keeps)| SinkPlan { at_once, delays, troubles, unusable, keeps },
+    )
+}
+
+fn hidden() -> impl Strategy<Value = Vec<(usize, u64)>> {
+    prop_oneof![2 => Just(Vec::new()), 1 => vec((0_usize..40, 1_u64..20), 1..5)]
+}
+
+fn losses() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
+    prop_oneof![2 => Just(Vec::new()), 1 => vec((1_usize..4, 0_usize..3, 1_usize..6), 1..4)]
 }
 
 fn run() -> impl Strategy<Value = Run> {

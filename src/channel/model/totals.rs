@@ -18,6 +18,7 @@ pub(super) struct Totals {
     pub(super) deliveries: u64,
     pub(super) duplicates: u64,
     pub(super) late: u64,
+    pub(super) lost: u64,
     pub(super) quarantined: u64,
     /// Of every step: when it was, and what.
     pub(super) digest: u64,
@@ -26,13 +27,13 @@ pub(super) struct Totals {
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { histories, events, runs, crashes, failed_writes, reloads, steps, .. } = self;
-        let Self { requests, searches, commits, deliveries, duplicates, late, quarantined, .. } = self;
+        let Self { requests, searches, commits, deliveries, duplicates, late, lost, quarantined, .. } = self;
         write!(
             f,
             "{histories} histories, {events} events, {runs} runs, {crashes} crashes, {failed_writes} failed writes, \
              {reloads} reloads, {steps} steps, {requests} requests ({searches} searches), {commits} commits, \
              {deliveries} deliveries \
-             ({late} late, {duplicates} duplicates), {quarantined} quarantined"
+             ({late} late, {duplicates} duplicates), {lost} lost by sinks, {quarantined} quarantined"
         )
     }
 }
@@ -52,6 +53,7 @@ impl Totals {
         self.deliveries += other.deliveries;
         self.duplicates += other.duplicates;
         self.late += other.late;
+        self.lost += other.lost;
         self.quarantined += other.quarantined;
     }
 }

@@ -55,7 +55,8 @@ pub(crate) struct Gaps {
 /// No event was visible between two offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
-    above: Offset,
+    /// `None`: below the channel's first event.
+    above: Option<Offset>,
     below: Offset,
     /// Until when it is looked for events.
     until: Instant,
@@ -64,12 +65,12 @@ struct Gap {
 }
 
 impl Gap {
-    fn between(above: Offset, below: Offset, until: Instant, time: Option<i64>) -> Option<Self> {
-        (below.before() > Some(above)).then_some(Self { above, below, until, time })
+    fn between(above: Option<Offset>, below: Offset, until: Instant, time: Option<i64>) -> Option<Self> {
+        (below.before() > above).then_some(Self { above, below, until, time })
     }
 
     fn holds(&self, offset: Offset) -> bool {
-        self.above < offset && offset < self.below
+        self.above < Some(offset) && offset < self.below
     }
 }
 
@@ -83,7 +84,7 @@ impl Gaps {
     ) {
         let mut found = None;
         for (offset, time) in events {
-            let gap = previous.and_then(|above| Gap::between(above, offset, Instant::now() + settle, time));
+            let gap = Gap::between(previous, offset, Instant::now() + settle, time);
             if let Some(gap) = gap.filter(|_| !settle.is_zero()) {
                 let gaps = found.get_or_insert_with(|| lock(&self.gaps));
                 if gaps.len() >= MAX_GAPS {
@@ -105,7 +106,7 @@ impl Gaps {
         }
         let until = Instant::now() + settle;
         let events = || history.events().filter(|event| Some(event.key.offset) <= through);
-        let gap = |event: &KnownEvent| Gap::between(event.previous?, event.key.offset, until, None);
+        let gap = |event: &KnownEvent| Gap::between(event.previous, event.key.offset, until, None);
         let mut gaps: VecDeque<Gap> = events().filter_map(gap).collect();
         for event in events() {
             gaps = gaps.into_iter().flat_map(|gap| gap.without(event.key.offset)).collect();
@@ -139,7 +140,7 @@ impl Gaps {
 
     /// Everything from one offset to another was looked at. What was looked at last when its time was over is not looked for any
     /// more; what comes after it is looked for first.
-    fn looked_at(&self, at: Instant, from: Offset, to: Offset) {
+    fn looked_at(&self, at: Instant, from: Option<Offset>, to: Offset) {
         let mut gaps = lock(&self.gaps);
         let is_covered = |gap: &Gap| from <= gap.above && gap.below <= to;
         gaps.retain(|gap| !(is_covered(gap) && gap.until <= at));
@@ -160,7 +161,7 @@ impl Gap {
     fn without(self, offset: Offset) -> impl Iterator<Item = Self> {
         let parts = if self.holds(offset) {
             let part = |above, below| Self::between(above, below, self.until, self.time);
-            [part(self.above, offset), part(offset, self.below)]
+            [part(self.above, offset), part(Some(offset), self.below)]
         } else {
             [Some(self), None]
         };
@@ -187,7 +188,7 @@ async fn look(shared: &RunContext, read_plan: &ReadPlan) -> Result<(), ChannelEr
     let shown = match shown(read_plan, gap).await {
         Ok(shown) => shown,
         Err(error) => {
-            debug!(channel = %shared.channel.identity.name, above = gap.above.get(), below = gap.below.get(), error = %Chain(&error), "the service was not asked for events that may have become visible: asking again");
+            debug!(channel = %shared.channel.identity.name, above = gap.above.map(Offset::get), below = gap.below.get(), error = %Chain(&error), "the service was not asked for events that may have become visible: asking again");
             return Ok(());
         }
     };
@@ -206,17 +207,18 @@ async fn look(shared: &RunContext, read_plan: &ReadPlan) -> Result<(), ChannelEr
 /// What the service shows: every event from one offset to another.
 struct Shown {
     events: Vec<RawEvent>,
-    from: Offset,
+    from: Option<Offset>,
     to: Offset,
 }
 
 /// Asks the service for the events of a gap; `None` if its answer does not reach there.
 async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Option<Shown>, ApiError> {
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
-    let Page { events, has_more } = read_plan.source.poll(gap.above.before().or(Some(gap.above)), limit).await?;
+    let from = gap.above.map_or(Offset::ZERO, |above| above.before().unwrap_or(above));
+    let Page { events, has_more } = read_plan.source.poll(Some(from), limit).await?;
     let is_whole = events.len() < usize::from(limit) && !has_more;
     if let (Some(highest), Some(lowest)) = (events.first(), events.last()) {
-        let (from, to) = (lowest.offset, highest.offset);
+        let (from, to) = (Some(lowest.offset), highest.offset);
         if is_whole || from <= gap.above {
             let from = from.min(gap.above);
             return Ok(Some(Shown { events, from, to }));
@@ -226,7 +228,8 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Option<Shown>, ApiError
     let Some(time) = gap.time else { return Ok(None) };
     let (after, through) = (time - CREATED_DIFFERS, time + CREATED_DIFFERS);
     let Page { events, .. } = read_plan.source.created(Some(after), through, SEARCH_LIMIT).await?;
-    let reaches = events.last().is_some_and(|lowest| lowest.offset <= gap.above) || events.len() < SEARCH_LIMIT.into();
+    let reaches =
+        events.last().is_some_and(|lowest| Some(lowest.offset) <= gap.above) || events.len() < SEARCH_LIMIT.into();
     Ok(reaches.then_some(Shown { events, from: gap.above, to: gap.below }))
 }
 
@@ -277,7 +280,8 @@ mod tests {
     }
 
     fn open(gaps: &Gaps) -> Vec<(i64, i64)> {
-        lock(&gaps.gaps).iter().map(|gap| (gap.above.get(), gap.below.get())).collect()
+        let number = |offset: Option<Offset>| offset.map_or(-1, Offset::get);
+        lock(&gaps.gaps).iter().map(|gap| (number(gap.above), gap.below.get())).collect()
     }
 
     #[test]
@@ -285,10 +289,10 @@ mod tests {
         let gaps = Gaps::default();
         read(&gaps, None, &[5, 6, 9]);
         read(&gaps, Some(9), &[10, 14]);
-        assert_eq!(open(&gaps), [(6, 9), (10, 14)]);
+        assert_eq!(open(&gaps), [(-1, 5), (6, 9), (10, 14)]);
         gaps.found(offset(12));
         gaps.found(offset(7));
-        assert_eq!(open(&gaps), [(7, 9), (10, 12), (12, 14)]);
+        assert_eq!(open(&gaps), [(-1, 5), (7, 9), (10, 12), (12, 14)]);
         assert!(gaps.holds(offset(8)) && !gaps.holds(offset(7)) && !gaps.holds(offset(9)));
     }
 
@@ -297,9 +301,9 @@ mod tests {
         let gaps = Gaps::default();
         read(&gaps, Some(1), &[3, 5, 7]);
         let now = Instant::now();
-        gaps.looked_at(now, offset(1), offset(5));
+        gaps.looked_at(now, Some(offset(1)), offset(5));
         assert_eq!(open(&gaps), [(5, 7), (1, 3), (3, 5)], "what was not looked at comes first");
-        gaps.looked_at(now + Duration::from_secs(60), offset(1), offset(4));
+        gaps.looked_at(now + Duration::from_secs(60), Some(offset(1)), offset(4));
         assert_eq!(open(&gaps), [(5, 7), (3, 5)]);
     }
 
