@@ -56,7 +56,7 @@ pub(super) struct Comparison {
 impl Snapshot {
     /// Compares the files with what is recorded of a lane. Reads the newest file first.
     pub(super) fn compare(&self, recorded: &Recorded) -> Result<Comparison, SinkError> {
-        let active = back(&self.active, self.length, Search::new(recorded)).doing("reading", &self.files.active)?;
+        let active = back(&self.active, self.length, &Search::new(recorded)).doing("reading", &self.files.active)?;
         let (newest, mut held, mut ended) = (active.newest, active.held, active.ended);
         for closed in self.closed(recorded.lane.channel.id)?.iter().rev() {
             if ended {
@@ -194,7 +194,7 @@ impl<'r> Search<'r> {
 /// Searches a closed file. One that was removed meanwhile holds nothing.
 fn search_closed<'r>(files: &ClosedFiles, name: &str, search: Search<'r>) -> io::Result<Search<'r>> {
     if let Some(plain) = if_there(File::open(files.path(name, None)))? {
-        return back(&plain, plain.metadata()?.len(), search);
+        return back(&plain, plain.metadata()?.len(), &search);
     }
     match files.reader(name)? {
         Some(reader) => search.read(&mut lines(reader)),
@@ -203,7 +203,7 @@ fn search_closed<'r>(files: &ClosedFiles, name: &str, search: Search<'r>) -> io:
 }
 
 /// Searches the first `length` bytes of a file, and no more of their end than is needed.
-fn back<'r>(file: &File, length: u64, search: Search<'r>) -> io::Result<Search<'r>> {
+fn back<'r>(file: &File, length: u64, search: &Search<'r>) -> io::Result<Search<'r>> {
     let mut searched = search.clone();
     look_back(file, length, |_, lines| {
         searched = search.clone().read(lines)?;
