@@ -15,9 +15,10 @@ use serde_json::{Map, Value, json};
 use super::Exit;
 use super::table::failure_for_stderr;
 use crate::channel::Start;
-use crate::config::{Channel, Config, ConfigError, Sink};
+use crate::config::{Channel, Config, ConfigError, Sink, SinkSettings};
 use crate::ledger::store::Sled;
 use crate::record::Shape;
+use crate::sink::Stdout;
 use crate::telemetry::Chain;
 
 mod connect;
@@ -88,6 +89,11 @@ pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
         Err(_) => None,
     };
     let (mut out, mut errors) = (anstream::stdout().lock(), anstream::stderr().lock());
+    // What this command would say of it goes where the events would go.
+    let has_stdout = |config: &Config| config.sinks.values().any(|sink| matches!(sink.settings, SinkSettings::Stdout));
+    if let (true, Err(error)) = (loaded.as_ref().is_ok_and(has_stdout), Stdout::new()) {
+        let _ = writeln!(errors, "{}", failure_for_stderr("standard output", &error.to_string()));
+    }
     let effective = args.effective.then(|| Effective::of(&settings, file));
     let found = Found { loaded: &loaded, effective, asked: asked.as_deref() };
     match print(&found, args.json, &mut out, &mut errors) {

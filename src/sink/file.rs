@@ -5,7 +5,7 @@
 //! ```text
 //! deliver ──► journal ──► tail          the active file: appended to, synced
 //!                │  └───► opening       locked, mended; which files are refused
-//! resume ────────┴──────► read_back     the events that files hold though they are not recorded
+//! resume ────────┴──────► read_back     what the files hold, compared with what is recorded
 //!                            │
 //!             index, lines ◄─┘          which closed files to search; which event a line holds
 //!               ▲
@@ -18,6 +18,10 @@
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
 //! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink reads what the files hold beyond what is
 //!   recorded, the active one and those it has closed, and passes over it when it is offered again.
+//! * **A file that has lost lines is noticed.** It was restored from a backup or replaced, while the daemon was stopped or
+//!   while it runs. `resume` then returns the position of the newest line that is left, see `read_back.rs`, and the lane
+//!   delivers the rest again. A running sink notices it before the next batch ([`SinkError::Displaced`]).
+//! * **Events are compared by offset and id.** Two events at one offset are both written.
 //! * **One writer.** The file is locked as long as it is open. A second daemon, or a second sink with the same path, is
 //!   refused.
 //!
@@ -28,7 +32,8 @@
 //! last batch, and the file is moved before it starts again, that batch is written again. Rotate while the daemon runs, or
 //! after it was stopped. A program that compresses a file as soon as it has moved it may do so while a batch is still
 //! written to it: with logrotate, `delaycompress` avoids that. A program that copies the file and then empties it
-//! (logrotate's `copytruncate`) loses what is written between the two; the sink cannot prevent that.
+//! (logrotate's `copytruncate`) loses what is written between the two; the sink cannot prevent that. An active file that is
+//! absent, is empty or holds no recorded event of a channel is what such programs leave: it does not change a position.
 //!
 //! # Cancellation
 //!
@@ -41,7 +46,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Delivery, Recorded, Resumed, Sink, SinkError, Tested, Undelivered, blocking};
+use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Tested, Undelivered, blocking};
 use crate::metrics::UpkeepFailures;
 
 mod closed;
@@ -65,6 +70,7 @@ pub use place::Place;
 pub use settings::{Access, FileSettings, Keep, Rotation};
 
 use journal::Journal;
+use read_back::Comparison;
 
 /// Appends events to a file, shared by any number of channels.
 #[derive(Debug)]
@@ -106,15 +112,22 @@ impl Sink for File {
     async fn resume(&self, lane: &Recorded) -> Result<Resumed, SinkError> {
         let (channel, recorded) = (lane.lane.channel.id, lane.clone());
         let snapshot = self.locked(Journal::snapshot).await?;
+        let compared_at = snapshot.displacements;
         // Reading back may take a while in a large file, and holds back no other channel.
-        let unrecorded = blocking(move || snapshot.unrecorded(&recorded)).await?;
-        let held = lane.keys_at(unrecorded.keys().copied());
+        let Comparison { position, held } = blocking(move || snapshot.compare(&recorded)).await?;
+        let skipped = held.clone();
         self.locked(move |journal| {
-            journal.pass_over(channel, unrecorded);
+            journal.pass_over(channel, skipped, compared_at);
             Ok(())
         })
         .await?;
-        Ok(Resumed { held, ..Resumed::default() })
+        Ok(Resumed { position, held })
+    }
+
+    async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
+        let channel = lane.channel.id;
+        let snapshot = self.locked(Journal::snapshot).await?;
+        blocking(move || snapshot.position(channel)).await
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

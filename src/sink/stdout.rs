@@ -8,6 +8,10 @@
 //!   is not offered again.
 //! * **A reader that leaves has read nothing of the batch in hand.** How much was still in the pipe cannot be known: the
 //!   next start offers the whole batch again. Of the batch before it the pipe may have held the end, 64 KiB at the most.
+//! * **A descriptor that was closed is not an output.** The Rust runtime opens /dev/null in place of a standard descriptor
+//!   that is closed at the start, and every event would count as delivered. It opens it for reading and writing, as do
+//!   programs that run a daemon without an output (`start-stop-daemon --background`, `subprocess.DEVNULL`). A shell
+//!   (`> /dev/null`) and systemd (`StandardOutput=null`) open it for writing only: then events are discarded on purpose.
 //!
 //! # Cancellation
 //!
@@ -19,13 +23,15 @@ use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use rustix::fs::{OFlags, fcntl_getfl};
 use tokio::sync::Mutex;
 
 use super::{Delivery, Sink, SinkError, Tested, Undelivered, blocking};
-use crate::event::{ChannelId, Offset};
+use crate::event::{ChannelId, EventKey};
 use crate::record::Message;
 
 /// Delivers to standard output, or to any other writer that does not buffer.
@@ -37,11 +43,30 @@ impl Stdout {
     /// The process's standard output, without a buffer in between.
     ///
     /// # Errors
-    /// If the system does not hand out another descriptor of it.
+    /// If it was closed when the process was started, or the system does not hand out another descriptor of it.
     pub fn new() -> Result<Self, SinkError> {
         let out = io::stdout().as_fd().try_clone_to_owned().map_err(io_error)?;
-        Ok(Self::over(out.into()))
+        Self::writing_to(out.into())
     }
+
+    fn writing_to(out: fs::File) -> Result<Self, SinkError> {
+        if is_substitute(&out).map_err(io_error)? {
+            return Err(SinkError::unusable(
+                "standard output was closed at the start, or is /dev/null opened for reading and writing, so every event would \
+                 be lost: redirect it to a program or a file, or, to discard events on purpose, redirect it with \
+                 `> /dev/null` (systemd: StandardOutput=null)"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self::over(out))
+    }
+}
+
+/// Whether this is /dev/null in place of a descriptor that was closed, and not an output that somebody has chosen.
+fn is_substitute(out: &fs::File) -> io::Result<bool> {
+    let (metadata, null) = (out.metadata()?, fs::metadata("/dev/null"));
+    let is_null = metadata.file_type().is_char_device() && null.is_ok_and(|null| null.rdev() == metadata.rdev());
+    Ok(is_null && fcntl_getfl(out)?.intersection(OFlags::RWMODE) == OFlags::RDWR)
 }
 
 impl<W: Write + Send + 'static> Stdout<W> {
@@ -76,16 +101,16 @@ impl<W: Write + Send + 'static> Sink for Stdout<W> {
     }
 }
 
-/// A channel's event.
-type Place = (ChannelId, Offset);
+/// A channel's event. Two events may have the same offset.
+type ChannelEvent = (ChannelId, EventKey);
 
 /// Writes lines, and knows where it was interrupted.
 struct Printer<W> {
     out: W,
     /// The line of which only the beginning was written, and the rest of it.
-    torn: Option<(Place, Vec<u8>)>,
+    torn: Option<(ChannelEvent, Vec<u8>)>,
     /// Lines that were torn and have been finished since; their events are still to be offered again.
-    finished: HashSet<Place>,
+    finished: HashSet<ChannelEvent>,
 }
 
 impl<W: Write> Printer<W> {
@@ -94,7 +119,7 @@ impl<W: Write> Printer<W> {
         let length = batch.iter().map(|message| message.body().len() + 1).sum();
         let (mut lines, mut ends) = (Vec::with_capacity(length), Vec::with_capacity(batch.len()));
         for message in batch {
-            if !self.finished.contains(&(channel, message.offset())) {
+            if !self.finished.contains(&(channel, message.event_key())) {
                 lines.extend_from_slice(message.body());
                 lines.push(b'\n');
             }
@@ -105,23 +130,23 @@ impl<W: Write> Printer<W> {
         let delivered = ends.partition_point(|&end| end <= written);
         let line_start = delivered.checked_sub(1).map_or(0, |last| ends[last]);
         if written > line_start {
-            self.torn = Some(((channel, batch[delivered].offset()), lines[written..ends[delivered]].to_vec()));
+            self.torn = Some(((channel, batch[delivered].event_key()), lines[written..ends[delivered]].to_vec()));
         }
         for message in &batch[..delivered] {
-            self.finished.remove(&(channel, message.offset()));
+            self.finished.remove(&(channel, message.event_key()));
         }
         result.map_err(|error| undelivered(if is_closed(&error) { 0 } else { delivered }, error))?;
         self.out.flush().map_err(|error| undelivered(0, error))
     }
 
     fn finish_torn(&mut self) -> io::Result<()> {
-        let Some((place, mut rest)) = self.torn.take() else { return Ok(()) };
+        let Some((event, mut rest)) = self.torn.take() else { return Ok(()) };
         let (written, result) = write_counted(&mut self.out, &rest);
         rest.drain(..written);
         if rest.is_empty() {
-            self.finished.insert(place);
+            self.finished.insert(event);
         } else {
-            self.torn = Some((place, rest));
+            self.torn = Some((event, rest));
         }
         result
     }

@@ -31,6 +31,18 @@ pub(super) fn record(channel: &ChannelRef, offset: i64) -> Message {
     notice(channel, offset, &format!(r#""event_id":"{id}","#), "{}")
 }
 
+/// The record of another event at the same offset.
+pub(super) fn record_of_another(channel: &ChannelRef, offset: i64) -> Message {
+    let id = EventId(Uuid::from_u128((channel.id.0.as_u128() << 64) | u128::from(offset.unsigned_abs()) | 1 << 127));
+    notice(channel, offset, &format!(r#""event_id":"{id}","#), "{}")
+}
+
+/// The record of a notice to which the service gave these members too.
+pub(super) fn raw_record(channel: &ChannelRef, offset: i64, members: &str) -> Message {
+    let id = EventId(Uuid::from_u128((channel.id.0.as_u128() << 64) | u128::from(offset.unsigned_abs())));
+    notice(channel, offset, &format!(r#"{members},"event_id":"{id}","#), "{}")
+}
+
 /// The record of a notice about a wallet.
 pub(super) fn record_about(channel: &ChannelRef, offset: i64, wallet: &str) -> Message {
     notice(channel, offset, "", &format!(r#"{{"wallet_id":"{wallet}"}}"#))

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::closed::{ClosedFiles, unfinished};
-use super::lines::{lines, place};
+use super::lines::{event_in, lines};
 use super::opening::{Doing, if_there};
 use crate::event::ChannelId;
 use crate::sink::SinkError;
@@ -55,7 +55,7 @@ impl Index {
             let mut channels = BTreeSet::new();
             let plain = files.path(&closed.name, None);
             for line in files.reader(&closed.name).doing("reading", &plain)?.into_iter().flat_map(lines) {
-                channels.extend(place(&line.doing("reading", &plain)?).map(|place| place.channel));
+                channels.extend(event_in(&line.doing("reading", &plain)?).map(|event| event.channel));
             }
             index.add(closed.time, &channels);
             index.store(&path).doing("writing", &path)?;

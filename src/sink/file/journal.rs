@@ -6,6 +6,14 @@
 //! * **No event goes to a file that the path does not lead to.** Before each batch the path is looked up. A file that was
 //!   deleted while a batch was written does not count as written.
 //! * **A file is closed between two batches.** An empty file is never closed.
+//! * **One clock.** The period of the open file is that in which this process began it. It is never read from the file's
+//!   modification time, which the clock of a file server writes. After a start it is the time at which the newest of its last
+//!   events was received; if the lines do not say that, it is the present period, and the file is closed one period later.
+//! * **Nothing is appended to a file that another program has changed.** Before each batch the file's length is compared with
+//!   the length after the last append. If it is another one, each lane that uses the file is told
+//!   ([`SinkError::Displaced`]) until it has compared its position with the file ([`Journal::pass_over`]). The same is done if
+//!   another file was moved to the path. There are two exceptions, which are normal: the path leads to no file or an empty
+//!   one, because another program rotates, and a file that was emptied in place (`copytruncate`).
 //!
 //! A crash may come between any two steps of closing, and leaves:
 //!
@@ -22,23 +30,24 @@
 //! behind it are kept, and so the hole stays, as one line that does not parse. The event that was there is delivered
 //! again, after them. Nothing is lost and nothing is there twice.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::closed::ClosedFiles;
-use super::lines::ends;
+use super::lines::{ends, last_received};
 use super::open_files::{Claim, OpenFiles};
 use super::opening::{self, Doing, if_there, rename_new, sync_directory};
-use super::read_back::{Snapshot, Unrecorded};
+use super::read_back::Snapshot;
 use super::settings::{FileSettings, Rotation};
 use super::tail::{Tail, release};
-use crate::event::ChannelId;
+use crate::event::{ChannelId, EventKey};
 use crate::metrics::{Upkeep, UpkeepFailures};
 use crate::record::Message;
 use crate::sink::SinkError;
@@ -52,10 +61,22 @@ pub(super) struct Journal {
     open: OpenFiles,
     pub(super) failures: UpkeepFailures,
     active: Option<Active>,
-    /// What files hold though it is not recorded: passed over when it is offered.
-    unrecorded: HashMap<ChannelId, Unrecorded>,
+    lanes: HashMap<ChannelId, JournalLane>,
+    /// How often another program has changed or replaced the file.
+    displacements: u64,
+    /// What it did last.
+    displaced_by: String,
     /// Notified when a file was opened: another one may have been closed.
     pub(super) opened: Arc<Notify>,
+}
+
+/// What the journal remembers of a channel.
+#[derive(Debug)]
+struct JournalLane {
+    /// Events that the files hold already: skipped when they are offered.
+    held: BTreeSet<EventKey>,
+    /// The value of [`Journal::displacements`] when the lane last compared its position with the files.
+    compared_at: u64,
 }
 
 /// The file at the path.
@@ -63,6 +84,10 @@ pub(super) struct Journal {
 struct Active {
     tail: Tail<fs::File>,
     identity: (u64, u64),
+    /// The file's length as far as this process has written or read it.
+    length: u64,
+    /// When the file was begun, by the clock of this process.
+    begun: Timestamp,
     files: ClosedFiles,
     _claim: Claim,
 }
@@ -72,9 +97,18 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
+/// The length of a file, and when it was begun, as far as that is known.
+fn extent(file: &fs::File, path: &Path) -> Result<(u64, Timestamp), SinkError> {
+    let length = file.metadata().doing("looking at", path)?.len();
+    let (now, received) = (Timestamp::now(), last_received(file, length).doing("reading", path)?);
+    Ok((length, received.map_or(now, |received| received.min(now))))
+}
+
 impl Journal {
     pub(super) fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
-        Self { settings, open, failures, active: None, unrecorded: HashMap::new(), opened: Arc::default() }
+        let opened = Arc::default();
+        let (lanes, displaced_by) = (HashMap::new(), String::new());
+        Self { settings, open, failures, active: None, lanes, displacements: 0, displaced_by, opened }
     }
 
     /// Opens the file that stands at the path now, unless it is open.
@@ -86,17 +120,33 @@ impl Journal {
         let path = &*self.settings.path;
         if let Some(active) = &mut self.active {
             let there = if_there(fs::metadata(path)).doing("looking at", path)?;
+            // What failed in a file that was moved away is offered again and must not be left there.
+            let length = active.tail.settle().doing("cutting back", path)?;
             if there.as_ref().map(identity) != Some(active.identity) {
-                // What failed in the file that was moved away is offered again and must not be left there.
-                active.tail.settle().doing("cutting back what was moved away from", path)?;
                 tracing::info!(path = %path.display(), "file was moved or removed, going on in a new one");
                 self.active = None;
+            } else if length == 0 {
+                active.length = 0;
+            } else if length != active.length {
+                let (than, expected) = (if length < active.length { "shorter" } else { "longer" }, active.length);
+                self.displacements += 1;
+                self.displaced_by = format!(
+                    "file {} is {than} than what was written to it: {length} bytes instead of {expected}",
+                    path.display()
+                );
+                opening::mend_lines(&active.tail.disk, path)?;
+                (active.length, active.begun) = extent(&active.tail.disk, path)?;
             }
         }
         match &mut self.active {
             Some(active) => Ok(active),
             none => {
                 let active = Active::open(&self.settings, &self.open)?;
+                if active.length > 0 && !self.lanes.is_empty() {
+                    self.displacements += 1;
+                    self.displaced_by =
+                        format!("file {} was replaced by another one that is not empty", path.display());
+                }
                 self.opened.notify_one();
                 Ok(none.insert(active))
             }
@@ -106,34 +156,41 @@ impl Journal {
     /// The files as they are now.
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {
         let path = self.settings.path.clone();
-        let Active { tail, files, .. } = self.active()?;
-        let length = tail.settle().doing("cutting back", &path)?;
+        let Active { tail, files, length, .. } = self.active()?;
         let active = tail.disk.try_clone().doing("reading", &path)?;
-        Ok(Snapshot { active, length, files: files.clone() })
+        let (length, files) = (*length, files.clone());
+        Ok(Snapshot { active, length, files, displacements: self.displacements })
     }
 
-    /// Passes over these events of a channel when they are offered, each of them once.
-    pub(super) fn pass_over(&mut self, channel: ChannelId, unrecorded: Unrecorded) {
-        if !unrecorded.is_empty() {
-            tracing::info!(channel_id = %channel, path = %self.settings.path.display(), events = unrecorded.len(),
+    /// Notes that a lane has compared its position with a snapshot, which was taken after so many displacements. These events
+    /// of it are skipped when they are offered, each of them once.
+    pub(super) fn pass_over(&mut self, channel: ChannelId, held: BTreeSet<EventKey>, compared_at: u64) {
+        if !held.is_empty() {
+            tracing::info!(channel_id = %channel, path = %self.settings.path.display(), events = held.len(),
                 "file already holds events that are not recorded as delivered");
         }
-        self.unrecorded.insert(channel, unrecorded);
+        self.lanes.insert(channel, JournalLane { held, compared_at });
     }
 
     /// Appends a batch of a channel, less what is passed over, and syncs it.
     pub(super) fn append(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), SinkError> {
-        let unrecorded = self.unrecorded.entry(channel).or_default();
-        let fresh = batch.iter().filter(|message| !holds(unrecorded, message));
+        let held =
+            |message: &Message| self.lanes.get(&channel).is_some_and(|lane| lane.held.contains(&message.event_key()));
+        let fresh = batch.iter().filter(|message| !held(message));
         let lines: Vec<_> = fresh.flat_map(|message| [message.body(), LINE_BREAK]).collect();
-        if !lines.is_empty() {
-            self.close_if_due(lines.iter().map(|piece| piece.len() as u64).sum())?;
-            let appended = self.active()?.append(&lines);
-            appended.doing("appending to", &self.settings.path)?;
+        let bytes = lines.iter().map(|piece| piece.len() as u64).sum();
+        // The file is looked at even if all of them are skipped: it may have lost them.
+        self.close_if_due(bytes)?;
+        let compared_at = self.displacements;
+        let lane = self.lanes.entry(channel).or_insert_with(|| JournalLane { held: BTreeSet::new(), compared_at });
+        if lane.compared_at != self.displacements {
+            return Err(SinkError::Displaced(self.displaced_by.clone()));
         }
-        let unrecorded = self.unrecorded.entry(channel).or_default();
+        if let Some(active) = self.active.as_mut().filter(|_| !lines.is_empty()) {
+            active.append(&lines, bytes).doing("appending to", &self.settings.path)?;
+        }
         for message in batch {
-            unrecorded.remove(&message.offset());
+            lane.held.remove(&message.event_key());
         }
         Ok(())
     }
@@ -151,12 +208,11 @@ impl Journal {
         self.open()?;
         let (Some(rotation), Some(active)) = (&self.settings.rotation, &mut self.active) else { return Ok(()) };
         let path = &*self.settings.path;
-        let length = active.tail.settle().doing("cutting back", path)?;
-        let file = &active.tail.disk;
-        let written = file.metadata().and_then(|metadata| metadata.modified()).doing("looking at", path)?;
-        if !is_due(rotation, length, more, written, SystemTime::now()) {
+        let length = active.length;
+        if !is_due(rotation, length, more, active.begun, Timestamp::now()) {
             return Ok(());
         }
+        let file = &active.tail.disk;
         let ends = file.sync_data().and_then(|()| ends(file, length));
         let (first, last) = ends.doing("closing", path)?;
         let closed = active.files.next(first, last).and_then(|closed| {
@@ -171,12 +227,6 @@ impl Journal {
     }
 }
 
-/// Whether this very event is among them.
-fn holds(unrecorded: &Unrecorded, message: &Message) -> bool {
-    let found = unrecorded.get(&message.offset());
-    found.is_some_and(|id| id.is_none_or(|id| message.key() == id.to_string()))
-}
-
 impl Active {
     fn open(settings: &FileSettings, open: &OpenFiles) -> Result<Self, SinkError> {
         let file = opening::open(&settings.path, settings.access)?;
@@ -184,11 +234,18 @@ impl Active {
         let identity = identity(&file.metadata().doing("looking at", &settings.path)?);
         let files = ClosedFiles { active, name: settings.closed_name() };
         let claim = open.claim(&files).doing("opening", &settings.path)?;
-        Ok(Self { tail: Tail::new(file), identity, files, _claim: claim })
+        let (length, begun) = extent(&file, &settings.path)?;
+        Ok(Self { tail: Tail::new(file), identity, length, begun, files, _claim: claim })
     }
 
-    fn append(&mut self, lines: &[&[u8]]) -> io::Result<()> {
+    /// Appends lines of so many bytes.
+    fn append(&mut self, lines: &[&[u8]], bytes: u64) -> io::Result<()> {
+        if self.length == 0 {
+            self.begun = Timestamp::now();
+        }
         let before = self.tail.append(lines)?;
+        // Not the length that the file has now: what another program did meanwhile is noticed before the next batch.
+        self.length += bytes;
         let metadata = self.tail.disk.metadata()?;
         if metadata.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed meanwhile"));
@@ -198,16 +255,10 @@ impl Active {
     }
 }
 
-/// Whether a file of this length, last written to at `written`, is to be closed before so many bytes more.
-fn is_due(rotation: &Rotation, length: u64, more: u64, written: SystemTime, now: SystemTime) -> bool {
+/// Whether a file of this length, which was begun at `begun`, is to be closed before so many bytes more.
+fn is_due(rotation: &Rotation, length: u64, more: u64, begun: Timestamp, now: Timestamp) -> bool {
     let too_long = more > 0 && rotation.size.is_some_and(|size| length.saturating_add(more) > size);
-    length > 0 && (too_long || rotation.every.is_some_and(|every| period(now, every) > period(written, every)))
-}
-
-/// How many times `every` has passed since 1970, and so since the beginning of the day in UTC.
-fn period(at: SystemTime, every: Duration) -> u64 {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    since.as_secs() / every.as_secs().max(1)
+    length > 0 && (too_long || rotation.period(now) > rotation.period(begun))
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 //! # Invariants
 //!
 //! * **Each format is understood, whatever the sink writes now.** A format may be changed between a crash and the next
-//!   start. A line is the record, an event of CloudEvents with the record as its data, or the service's own event. The last
-//!   does not name its channel. It counts for every channel that asks, which the configuration allows for a file of one
-//!   channel only, and its id tells it from an event of a channel that had the file before.
+//!   start. A line is the record, an event of CloudEvents with the record as its data, or the service's own event (`raw`).
+//! * **The service cannot choose an event's identity.** Only a raw line has a top-level member `headers`, and it always has
+//!   one. It is checked first: the other members of a raw line are the service's, and may look like a record.
+//! * **A raw line does not name its channel.** The configuration allows this format only for a file of one channel, so the
+//!   line counts for every channel that asks. The id of its event tells it from the events of an earlier channel.
 //! * **Remains are never records.** What parses as a JSON object is whole (no beginning of an object is one) and is never
 //!   taken for remains. Neither is readable text that does not begin like a record.
 
@@ -13,11 +15,12 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
-use bytes::Bytes;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
-use crate::event::{ChannelId, EventId, Offset, RawEvent};
+use crate::event::{ChannelId, EventKey, Object, Offset};
 
 /// How much of a file's end is looked at first, and how many times more whenever that was not enough.
 const FIRST_LOOK: u64 = 64 * 1024;
@@ -26,31 +29,19 @@ const GROWTH: u64 = 8;
 /// A line longer than this was not written here: an event is a small part of one bounded answer of the service.
 const MAX_LINE: u64 = 256 * 1024 * 1024;
 
-/// Which event a line holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// `None` where the line does not say.
+/// The event of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EventLine {
+    /// `None` if the line does not name its channel.
     pub(super) channel: Option<ChannelId>,
-    pub(super) offset: Offset,
-    /// The event's id, only where the line does not name the channel.
-    pub(super) id: Option<EventId>,
+    pub(super) key: EventKey,
 }
 
-/// What a record says of its place. `event` tells it from objects of others.
-#[derive(Deserialize)]
-struct Record {
-    channel_id: ChannelId,
-    offset: Offset,
-    #[serde(rename = "event")]
-    _event: IgnoredAny,
-}
-
-/// What an event of CloudEvents says of it.
-#[derive(Deserialize)]
-struct CloudEvent {
-    #[serde(rename = "specversion")]
-    _specversion: IgnoredAny,
-    data: Record,
+impl EventLine {
+    /// Whether it may be an event of this channel.
+    pub(super) fn may_be_of(&self, channel: ChannelId) -> bool {
+        self.channel.is_none_or(|named| named == channel)
+    }
 }
 
 /// The lines that a reader gives, without their line breaks.
@@ -92,9 +83,28 @@ pub(super) fn look_back(
     }
 }
 
+/// The lines of a file's first `length` bytes, from its beginning.
+pub(super) fn all_lines(file: &File, length: u64) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    lines(BufReader::new(Cursor { file, at: 0 }.take(length)))
+}
+
+/// When the newest of the last events in a file of `length` bytes was received, by the daemon's clock. `None` if the lines
+/// do not say.
+pub(super) fn last_received(file: &File, length: u64) -> io::Result<Option<Timestamp>> {
+    let mut newest = None;
+    look_back(file, length, |_, lines| {
+        for line in lines {
+            newest = newest.max(received(&line?));
+        }
+        // One look is enough: a file of raw lines never says.
+        Ok(true)
+    })?;
+    Ok(newest)
+}
+
 /// The offsets of the first and the last event in a file of `length` bytes.
 pub(super) fn ends(file: &File, length: u64) -> io::Result<(Option<Offset>, Option<Offset>)> {
-    let offset = |line: io::Result<Vec<u8>>| Ok::<_, io::Error>(place(&line?).map(|place| place.offset));
+    let offset = |line: io::Result<Vec<u8>>| Ok::<_, io::Error>(event_in(&line?).map(|event| event.key.offset));
     let (mut first, mut last) = (None, None);
     look_back(file, length, |_, lines| {
         for line in lines {
@@ -102,7 +112,7 @@ pub(super) fn ends(file: &File, length: u64) -> io::Result<(Option<Offset>, Opti
         }
         Ok(last.is_some())
     })?;
-    for line in lines(BufReader::new(Cursor { file, at: 0 })) {
+    for line in all_lines(file, length) {
         first = offset(line)?;
         if first.is_some() {
             break;
@@ -125,20 +135,48 @@ impl Read for Cursor<'_> {
     }
 }
 
-/// Which event a line holds; `None` where it holds none.
-pub(super) fn place(line: &[u8]) -> Option<Place> {
-    let record = serde_json::from_slice(line);
-    let record = record.or_else(|_| serde_json::from_slice(line).map(|event: CloudEvent| event.data));
-    if let Ok(Record { channel_id, offset, .. }) = record {
-        return Some(Place { channel: Some(channel_id), offset, id: None });
+/// The event of a line; `None` if the line was not written by a file sink.
+pub(super) fn event_in(line: &[u8]) -> Option<EventLine> {
+    let line = Object::read(line).ok()?;
+    if let Some(headers) = member(&line, "headers") {
+        let headers = Object::read(headers.get().as_bytes()).ok()?;
+        return Some(EventLine { channel: None, key: key(&line, &headers)? });
     }
-    let RawEvent { offset, id, .. } = RawEvent::locate(Bytes::copy_from_slice(line))?;
-    Some(Place { channel: None, offset, id })
+    let record = record_in(line)?;
+    Some(EventLine { channel: Some(value(&record, "channel_id")?), key: key(&record, &record)? })
+}
+
+/// When the event of a record was received, by the daemon's clock.
+fn received(line: &[u8]) -> Option<Timestamp> {
+    let record = Object::read(line).ok().filter(|line| member(line, "headers").is_none()).and_then(record_in)?;
+    value::<String>(&record, "received")?.parse().ok()
+}
+
+/// The record in a line that is not raw. Its member `event` tells it from the objects of other programs.
+fn record_in(line: Object<'_>) -> Option<Object<'_>> {
+    let record = match (member(&line, "specversion"), member(&line, "data")) {
+        (Some(_), Some(data)) => Object::read(data.get().as_bytes()).ok()?,
+        _ => line,
+    };
+    member(&record, "event").is_some().then_some(record)
+}
+
+fn key(event: &Object<'_>, headers: &Object<'_>) -> Option<EventKey> {
+    Some(EventKey { offset: value(headers, "offset")?, id: value(event, "event_id") })
+}
+
+/// The last member of that name, which is the one that most readers take.
+fn member<'a>(object: &Object<'a>, name: &str) -> Option<&'a RawValue> {
+    object.members().filter(|(member, _)| *member == name).last().map(|(_, value)| value)
+}
+
+fn value<'a, T: Deserialize<'a>>(object: &Object<'a>, name: &str) -> Option<T> {
+    serde_json::from_str(member(object, name)?.get()).ok()
 }
 
 /// Whether a line is what is left of a write that never ended: the beginning of an object, or bytes that no text has.
 pub(super) fn is_remains(line: &[u8]) -> bool {
-    place(line).is_none()
+    event_in(line).is_none()
         && std::str::from_utf8(line).map_or(true, |text| match text.strip_prefix('{') {
             Some(_) => serde_json::from_str::<IgnoredAny>(text).is_err(),
             None => text.contains(|c: char| c.is_control() && c != '\t' && c != '\r'),

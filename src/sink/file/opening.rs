@@ -33,10 +33,16 @@ pub(super) fn open(path: &Path, access: Access) -> Result<File, SinkError> {
         give(access, &file, &metadata).doing("setting the mode and owner of", path)?;
     }
     sync_directory(path).doing("syncing the directory of", path)?;
-    mend(&file, path).doing("mending the end of", path)?;
-    // A process that was killed may have left whole lines that were never synced.
-    file.sync_data().doing("syncing", path)?;
+    mend_lines(&file, path)?;
     Ok(file)
+}
+
+/// Mends the end of a file that was opened now, or that another program has changed, so that lines can be appended to it.
+pub(super) fn mend_lines(file: &File, path: &Path) -> Result<(), SinkError> {
+    require_lines(file).doing("opening", path)?;
+    mend(file, path).doing("mending the end of", path)?;
+    // A process that was killed may have left whole lines that were never synced.
+    file.sync_data().doing("syncing", path)
 }
 
 /// Says of an error of the system what was being done, and to which file.
@@ -72,14 +78,19 @@ fn open_lines(path: &Path) -> io::Result<File> {
     };
     require_regular(&file.metadata()?)?;
     lock(&file).map_err(|error| io::Error::new(error.kind(), format!("it cannot be locked: {error}")))?;
-    // A mistyped path must not cost the operator a file of something else. What a crash leaves begins with a record, or
-    // with the zeros of one that never reached the disk.
+    require_lines(&file)?;
+    Ok(file)
+}
+
+/// A mistyped path must not cost the operator a file of something else. What a crash leaves begins with a record, or with the
+/// zeros of one that never reached the disk.
+fn require_lines(file: &File) -> io::Result<()> {
     let mut first = [b'{'];
     file.read_at(&mut first, 0)?;
-    if !matches!(first, [b'{' | 0]) {
-        return Err(invalid("it holds something other than lines of JSON".to_owned()));
+    match first {
+        [b'{' | 0] => Ok(()),
+        _ => Err(invalid("it holds something other than lines of JSON".to_owned())),
     }
-    Ok(file)
 }
 
 fn require_regular(metadata: &Metadata) -> io::Result<()> {

@@ -1,89 +1,213 @@
-//! Finding the events that files hold though they are not recorded as delivered.
+//! Comparing what the files hold with what is recorded.
+//!
+//! A file has no table of positions. Its lines are in the order of time, so the event that was written last, which the
+//! state names, is the anchor of the comparison:
+//!
+//! * Events of the channel after the anchor are not recorded. The daemon crashed before it recorded them, or an operator
+//!   moved the cursor back. The sink skips them when they are offered again.
+//! * If the active file holds recorded events of the channel, and neither it nor a closed file holds the anchor, lines are
+//!   missing that were written later than these: the file was restored from a backup, or replaced. Its position is that of
+//!   the newest line that it still holds, and every event above it that the files hold is skipped by identity.
+//! * If the active file holds no recorded event of the channel, the anchor cannot be expected in it. The file was just
+//!   rotated, moved away by another program, or emptied (`copytruncate`). This is normal, even if an operator has moved the
+//!   closed files away: lines that are older than the anchor are never in a newer file than the anchor.
 //!
 //! # Invariants
 //!
-//! * **The last recorded line ends the search,** which begins with the newest file. A lane records each batch, or offers it
-//!   again, before it appends the next: every line of a channel that stands before a recorded one is recorded.
-//! * **A few bytes an event.** After a crash that is one batch. After an operator has put a cursor back, it is everything
+//! * **The search ends at the anchor,** and begins with the newest file. In the normal case the anchor is near the end.
+//!   Without an anchor (nothing was confirmed since an operator chose the cursor) it ends at the first recorded line, because
+//!   a lane records each batch, or offers it again, before it appends the next.
+//! * **A few bytes an event.** After a crash that is one batch. After an operator has moved a cursor back, it is everything
 //!   since: lines that are in the files are not written again, unless the files are moved away first.
+//!
+//! # Limits
+//!
+//! A late delivery has a lower offset than the lines before it. If it is lost with the end of a file, it is found missing
+//! only if it was the last event that was written.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 
-use super::closed::ClosedFiles;
+use super::closed::{Closed, ClosedFiles};
 use super::index::Index;
-use super::lines::{Place, lines, look_back, place};
+use super::lines::{all_lines, event_in, lines, look_back};
 use super::opening::{Doing, if_there};
-use crate::event::{EventId, Offset};
-use crate::sink::{Recorded, SinkError};
+use crate::event::{ChannelId, EventKey, Offset};
+use crate::sink::{Confirmed, Position, Recorded, SinkError};
 
-/// Events of a channel that files hold though they are not recorded. An id is there where the line does not name its
-/// channel: then only an event of that id is the same.
-pub(super) type Unrecorded = BTreeMap<Offset, Option<EventId>>;
-
-/// The files at some moment. Lines that are appended later to the active one do not show.
+/// The files at some moment. Lines that are appended later to the active one are not read.
 pub(super) struct Snapshot {
     pub(super) active: File,
     pub(super) length: u64,
     pub(super) files: ClosedFiles,
+    /// How often the active file had been displaced.
+    pub(super) displacements: u64,
+}
+
+/// What the files hold of a lane.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    pub(super) position: Position,
+    /// Events that the files hold and that are offered again.
+    pub(super) held: BTreeSet<EventKey>,
 }
 
 impl Snapshot {
-    /// The events of a channel that are not recorded. Reads the newest file first.
-    pub(super) fn unrecorded(&self, recorded: &Recorded) -> Result<Unrecorded, SinkError> {
-        let searched = back(&self.active, self.length, recorded);
-        let (mut found, mut ended) = searched.doing("reading", &self.files.active)?;
-        let (index, channel) = (Index::load(&self.files)?, recorded.lane.channel.id);
-        for closed in self.files.list()?.iter().rev().filter(|closed| index.may_hold(closed.time, channel)) {
+    /// Compares the files with what is recorded of a lane. Reads the newest file first.
+    pub(super) fn compare(&self, recorded: &Recorded) -> Result<Comparison, SinkError> {
+        let active = back(&self.active, self.length, &Search::new(recorded)).doing("reading", &self.files.active)?;
+        let (newest, mut held, mut ended) = (active.newest, active.held, active.ended);
+        for closed in self.closed(recorded.lane.channel.id)?.iter().rev() {
             if ended {
                 break;
             }
-            let searched = search_closed(&self.files, &closed.name, recorded);
-            let mut older;
-            (older, ended) = searched.doing("reading", &self.files.path(&closed.name, None))?;
-            // What was found in a newer file stays.
-            older.append(&mut found);
-            found = older;
+            let mut search = Search::new(recorded);
+            // Without a recorded line in the active file there is nothing to miss the anchor by.
+            search.to_first_recorded |= newest.is_none();
+            let searched = search_closed(&self.files, &closed.name, search);
+            let searched = searched.doing("reading", &self.files.path(&closed.name, None))?;
+            held.extend(searched.held);
+            ended = searched.ended;
         }
-        Ok(found)
+        let Some(Confirmed { position, last }) = recorded.confirmed else {
+            return Ok(Comparison { position: Position::At(recorded.through), held });
+        };
+        if let (Some(newest), Some(last), false) = (newest, last, ended) {
+            // The last event may have been delivered late, so that its offset is the lower one.
+            let position = last.offset.before().min(Some(newest.offset));
+            tracing::warn!(channel = %recorded.lane.channel.name, path = %self.files.active.display(), missing = %last,
+                newest = %newest, "file does not hold the event that was written last: it has lost lines");
+            held.extend(self.above(recorded.lane.channel.id, position)?);
+            return Ok(Comparison { position: Position::At(position), held });
+        }
+        Ok(Comparison { position: Position::At(position), held })
+    }
+
+    /// The position of a channel without state: the highest offset in the newest files that name the channel. Reading ends at
+    /// a closed file without a higher one.
+    pub(super) fn position(&self, channel: ChannelId) -> Result<Position, SinkError> {
+        let mut highest = None;
+        let active = all_lines(&self.active, self.length);
+        raise(&mut highest, active, channel).doing("reading", &self.files.active)?;
+        for closed in self.closed(channel)?.iter().rev() {
+            let (before, mut of_file) = (highest, None);
+            self.read_closed(closed, |lines| raise(&mut of_file, lines, channel))?;
+            highest = highest.max(of_file);
+            if of_file.is_some() && highest == before {
+                break;
+            }
+        }
+        Ok(highest.map_or(Position::Untracked, |highest| Position::At(Some(highest))))
+    }
+
+    /// All events of a channel above an offset. Reads all files.
+    fn above(&self, channel: ChannelId, position: Option<Offset>) -> Result<BTreeSet<EventKey>, SinkError> {
+        let mut above = BTreeSet::new();
+        let mut add = |lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>| -> io::Result<()> {
+            for line in lines {
+                let event = event_in(&line?).filter(|event| event.may_be_of(channel));
+                above.extend(event.map(|event| event.key).filter(|key| Some(key.offset) > position));
+            }
+            Ok(())
+        };
+        add(&mut all_lines(&self.active, self.length)).doing("reading", &self.files.active)?;
+        for closed in self.closed(channel)? {
+            self.read_closed(&closed, &mut add)?;
+        }
+        Ok(above)
+    }
+
+    /// The closed files that may hold lines of a channel, the oldest first.
+    fn closed(&self, channel: ChannelId) -> Result<Vec<Closed>, SinkError> {
+        let index = Index::load(&self.files)?;
+        let mut closed = self.files.list()?;
+        closed.retain(|closed| index.may_hold(closed.time, channel));
+        Ok(closed)
+    }
+
+    /// Reads a closed file. One that was removed meanwhile holds nothing.
+    fn read_closed(
+        &self,
+        closed: &Closed,
+        read: impl FnOnce(&mut dyn Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<()>,
+    ) -> Result<(), SinkError> {
+        let reader = self.files.reader(&closed.name);
+        let done = reader.and_then(|reader| reader.map_or(Ok(()), |reader| read(&mut lines(reader))));
+        done.doing("reading", &self.files.path(&closed.name, None))
     }
 }
 
-/// What a file holds behind the last recorded line, and whether there is such a line.
-type Searched = (Unrecorded, bool);
+/// Raises `highest` to the highest offset in lines that name the channel. A raw line does not: it may be of an earlier channel.
+fn raise(
+    highest: &mut Option<Offset>,
+    lines: impl Iterator<Item = io::Result<Vec<u8>>>,
+    channel: ChannelId,
+) -> io::Result<()> {
+    for line in lines {
+        let event = event_in(&line?).filter(|event| event.channel == Some(channel));
+        *highest = (*highest).max(event.map(|event| event.key.offset));
+    }
+    Ok(())
+}
+
+/// The search of one file for the end of what is recorded.
+#[derive(Clone)]
+struct Search<'r> {
+    recorded: &'r Recorded,
+    /// Whether the first recorded line ends the search, and not only the anchor.
+    to_first_recorded: bool,
+    /// The events that are not recorded, in the lines after the end.
+    held: BTreeSet<EventKey>,
+    /// The recorded event that was written last.
+    newest: Option<EventKey>,
+    ended: bool,
+}
+
+impl<'r> Search<'r> {
+    fn new(recorded: &'r Recorded) -> Self {
+        let to_first_recorded = recorded.confirmed.is_none();
+        Self { recorded, to_first_recorded, held: BTreeSet::new(), newest: None, ended: false }
+    }
+
+    /// Reads lines in their order.
+    fn read(mut self, lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<Self> {
+        let anchor = self.recorded.confirmed.and_then(|confirmed| confirmed.last);
+        for line in lines {
+            let event = event_in(&line?).filter(|event| event.may_be_of(self.recorded.lane.channel.id));
+            let Some(key) = event.map(|event| event.key) else { continue };
+            let is_recorded = self.recorded.covers(&key);
+            if Some(key) == anchor || (is_recorded && self.to_first_recorded) {
+                self.held.clear();
+                self.ended = true;
+            }
+            if is_recorded {
+                self.newest = Some(key);
+            } else {
+                self.held.insert(key);
+            }
+        }
+        Ok(self)
+    }
+}
 
 /// Searches a closed file. One that was removed meanwhile holds nothing.
-fn search_closed(files: &ClosedFiles, name: &str, recorded: &Recorded) -> io::Result<Searched> {
+fn search_closed<'r>(files: &ClosedFiles, name: &str, search: Search<'r>) -> io::Result<Search<'r>> {
     if let Some(plain) = if_there(File::open(files.path(name, None)))? {
-        return back(&plain, plain.metadata()?.len(), recorded);
+        return back(&plain, plain.metadata()?.len(), &search);
     }
-    files.reader(name)?.map_or(Ok(Searched::default()), |reader| search(&mut lines(reader), recorded))
+    match files.reader(name)? {
+        Some(reader) => search.read(&mut lines(reader)),
+        None => Ok(search),
+    }
 }
 
 /// Searches the first `length` bytes of a file, and no more of their end than is needed.
-fn back(file: &File, length: u64, recorded: &Recorded) -> io::Result<Searched> {
-    let mut searched = Searched::default();
+fn back<'r>(file: &File, length: u64, search: &Search<'r>) -> io::Result<Search<'r>> {
+    let mut searched = search.clone();
     look_back(file, length, |_, lines| {
-        searched = search(lines, recorded)?;
-        Ok(searched.1)
+        searched = search.clone().read(lines)?;
+        Ok(searched.ended)
     })?;
     Ok(searched)
-}
-
-fn search(lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>, recorded: &Recorded) -> io::Result<Searched> {
-    let (mut found, mut ended) = Searched::default();
-    for line in lines {
-        let Some(Place { channel, offset, id }) = place(&line?) else { continue };
-        if channel.is_some_and(|channel| channel != recorded.lane.channel.id) {
-            continue;
-        }
-        if recorded.covers_offset(offset) {
-            found.clear();
-            ended = true;
-        } else {
-            found.insert(offset, id);
-        }
-    }
-    Ok((found, ended))
 }

@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::compression::Compression;
 use super::name::ClosedName;
 use super::place::Place;
@@ -68,10 +70,20 @@ pub struct Rotation {
     pub latest_link: Option<PathBuf>,
 }
 
+impl Rotation {
+    /// The number of the period that a time is in, counted from 1970, and so from the beginning of a day in UTC. `None` if
+    /// files are not closed by time.
+    pub(super) fn period(&self, at: Timestamp) -> Option<i64> {
+        let every = i64::try_from(self.every?.as_secs()).unwrap_or(i64::MAX);
+        Some(at.as_second().div_euclid(every.max(1)))
+    }
+}
+
 /// Which closed files stay. Each bound that is set holds; none that is not set does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// How many.
+    /// How many. With [`Rotation::every`], those that were closed in so many periods, the present one included, and at least
+    /// so many.
     pub files: Option<NonZeroUsize>,
     /// For how long after they were closed.
     pub time: Option<Duration>,

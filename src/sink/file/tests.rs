@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::sink::Confirmed;
 use crate::sink::tests::{channel, deliver, lane, lines, offset, records};
 
 impl FileSettings {
@@ -73,4 +74,32 @@ async fn a_refused_batch_counts_as_wholly_undelivered() {
 
     assert_eq!(refused.delivered, 0);
     assert!(matches!(refused.error, SinkError::Io { .. }), "{:?}", refused.error);
+}
+
+#[tokio::test]
+async fn a_file_that_was_restored_tells_each_lane_its_position_before_it_takes_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let (ours, batch) = (channel(1), records(&channel(1), 1..8));
+    let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
+    assert_eq!(sink.position(&lane(&ours)).await.unwrap(), Position::Untracked);
+    deliver(&sink, &ours, &batch).await.unwrap();
+    assert_eq!(sink.position(&lane(&ours)).await.unwrap(), Position::At(Some(offset(7))));
+    std::fs::write(&path, lines(&batch[..3])).unwrap();
+
+    let refused = deliver(&sink, &ours, &records(&ours, [8])).await.unwrap_err();
+    assert!(matches!(refused, Undelivered { delivered: 0, error: SinkError::Displaced(_), .. }), "{refused:?}");
+    let confirmed = Confirmed { position: Some(offset(7)), last: Some(batch[6].event_key()) };
+    let recorded = Recorded {
+        lane: lane(&ours),
+        epoch: 1,
+        through: Some(offset(7)),
+        owed: BTreeSet::new(),
+        confirmed: Some(confirmed),
+    };
+    let resumed = sink.resume(&recorded).await.unwrap();
+    assert_eq!(resumed, Resumed { position: Position::At(Some(offset(3))), held: BTreeSet::new() });
+    deliver(&sink, &ours, &records(&ours, 4..9)).await.unwrap();
+    assert_eq!(sink.resume(&recorded).await.unwrap().position, Position::At(Some(offset(7))));
+    assert_eq!(std::fs::read(path).unwrap(), lines(&records(&ours, 1..9)));
 }

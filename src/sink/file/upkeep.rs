@@ -10,6 +10,9 @@
 //! * **One failure does not stop the rest.** It is said once, and tried again.
 //! * **Nothing here loses or repeats an event.** Only what the bounds say is deleted, and what is there twice. The file
 //!   closed last always stays: a crash may leave lines in it that are not recorded.
+//! * **The age of a file is in its name,** which was written by the daemon's clock. Times that a file system or its server
+//!   keeps are not used. If files are closed by time, `keep_files` counts periods: files that were closed more often than
+//!   planned do not push out older ones.
 //!
 //! # Cancellation
 //!
@@ -34,7 +37,7 @@ use super::compression::{is_same, pack};
 use super::index::Index;
 use super::journal::Journal;
 use super::opening::{Doing, if_there, lock};
-use super::settings::{Keep, Rotation};
+use super::settings::Rotation;
 use crate::metrics::{Upkeep as Task, UpkeepFailures};
 use crate::retry::{Retry, RetryPolicy};
 use crate::sink::SinkError;
@@ -124,7 +127,7 @@ impl Upkeep {
 
     fn delete(&self, files: &ClosedFiles) -> Result<(), SinkError> {
         let mut deleted = Ok(());
-        for closed in past(&files.list()?, &self.rotation.keep, Timestamp::now()) {
+        for closed in past(&files.list()?, &self.rotation, Timestamp::now()) {
             for (form, bytes) in &closed.forms {
                 let path = files.path(&closed.name, *form);
                 let removed = remove(&path).doing("deleting", &path);
@@ -179,14 +182,19 @@ impl Upkeep {
 }
 
 /// The closed files that are to be deleted, the oldest first. A marked file stays, and does not count.
-fn past<'a>(closed: &'a [Closed], keep: &Keep, now: Timestamp) -> Vec<&'a Closed> {
+fn past<'a>(closed: &'a [Closed], rotation: &Rotation, now: Timestamp) -> Vec<&'a Closed> {
+    let keep = &rotation.keep;
     let oldest = keep.time.and_then(|time| now.checked_sub(time).ok());
+    let periods_since = |time| rotation.period(now)?.checked_sub(rotation.period(time)?);
     let (mut files, mut size) = (0, 0_u64);
     let mut past = Vec::new();
     for (age, closed) in closed.iter().rev().enumerate().filter(|(_, closed)| !closed.marked) {
         files += 1;
         size = size.saturating_add(closed.forms.values().sum());
-        let too_many = keep.files.is_some_and(|most| files > most.get());
+        let too_many = keep.files.is_some_and(|most| {
+            let is_recent = |since| usize::try_from(since).unwrap_or(0) < most.get();
+            files > most.get() && !periods_since(closed.time).is_some_and(is_recent)
+        });
         let too_large = keep.size.is_some_and(|most| size > most);
         let too_old = oldest.is_some_and(|oldest| closed.time < oldest);
         if age > 0 && (too_many || too_large || too_old) {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::sink::tests::{channel, deliver, lines, records};
+use crate::sink::tests::{channel, deliver, lines, record, record_of_another, records};
 
 /// Takes `room` bytes at most, then fails with `kind` until it is given more.
 #[derive(Clone)]
@@ -134,7 +134,33 @@ fn wherever_writing_stops_the_rest_is_offered_again_without_a_torn_or_repeated_l
     }
 }
 
+#[test]
+fn a_line_that_was_finished_is_not_taken_for_another_event_at_its_offset() {
+    let ours = channel(1);
+    let (one, other) = (record(&ours, 5), record_of_another(&ours, 5));
+    let out = Narrow::new(9, ErrorKind::WouldBlock);
+    let mut printer = Printer { out: out.clone(), torn: None, finished: HashSet::new() };
+    printer.print(ours.id, std::slice::from_ref(&one)).unwrap_err();
+    out.give(usize::MAX);
+    printer.print(ours.id, std::slice::from_ref(&other)).unwrap();
+    printer.print(ours.id, std::slice::from_ref(&one)).unwrap();
+    assert_eq!(out.taken(), lines([&one, &other]));
+}
+
 #[tokio::test]
 async fn standard_output_can_be_opened_twice() {
     assert!(Stdout::new().is_ok() && Stdout::new().is_ok());
+}
+
+#[test]
+fn a_descriptor_that_was_closed_at_the_start_is_refused_and_one_that_discards_on_purpose_is_not() {
+    let null = |read| fs::OpenOptions::new().read(read).write(true).open("/dev/null").unwrap();
+    let refused = Stdout::writing_to(null(true)).unwrap_err();
+    assert!(refused.needs_attention() && refused.to_string().contains("> /dev/null"), "{refused}");
+    assert!(Stdout::writing_to(null(false)).is_ok());
+
+    let file = tempfile::tempfile().unwrap();
+    assert!(Stdout::writing_to(file).is_ok(), "it is open for reading and writing too");
+    let (_reader, writer) = io::pipe().unwrap();
+    assert!(Stdout::writing_to(fs::File::from(std::os::fd::OwnedFd::from(writer))).is_ok());
 }

@@ -1,8 +1,9 @@
 use std::io::Write;
 
 use super::*;
+use crate::event::EventId;
 use crate::record::Format;
-use crate::sink::tests::{channel, offset, record, shaped};
+use crate::sink::tests::{channel, raw_record, record, shaped};
 
 /// No record, though it names a place.
 const NOT_WHOLE: &str = r#"{"channel_id":"00000000-0000-0000-0000-000000000001","offset":7}"#;
@@ -70,10 +71,9 @@ fn remains_are_told_from_lines_of_others() {
     for format in [Format::Json, Format::CloudEvents, Format::Raw] {
         let record = shaped(&record(&channel(1), 7), format);
         let of = (format != Format::Raw).then_some(channel(1).id);
-        let place = place(record.body()).unwrap();
         assert!(!is_remains(record.body()));
-        assert_eq!((place.channel, place.offset), (of, offset(7)), "{format:?}");
-        assert_eq!(place.id.map(|id| id.to_string()), of.is_none().then(|| record.key()), "{format:?}");
+        let expected = EventLine { channel: of, key: record.event_key() };
+        assert_eq!(event_in(record.body()), Some(expected), "{format:?}");
         for end in 1..record.body().len() {
             assert!(is_remains(&record.body()[..end]), "{format:?} {end}");
         }
@@ -90,11 +90,50 @@ fn remains_are_told_from_lines_of_others() {
         "{\"a\":\"\u{7f}\"}",
         NOT_WHOLE,
     ] {
-        assert!(place(text.as_bytes()).is_none() && !is_remains(text.as_bytes()), "{text}");
+        assert!(event_in(text.as_bytes()).is_none() && !is_remains(text.as_bytes()), "{text}");
     }
     for bytes in
         [&b"\0"[..], b"\0\0\"}", b"tail of a line\0", b"{\"a\":\"\0\"}", b"\xff", b"{\"a\":\"\xff\"}", b"\x1b["]
     {
         assert!(is_remains(bytes), "{bytes:?}");
+    }
+}
+
+/// Members that a service could add to an event, so that its raw line looks like a record of another event.
+fn forged() -> [String; 6] {
+    let (other, id) = (channel(2).id, EventId::default());
+    let record =
+        format!(r#""channel":"x","channel_id":"{other}","offset":99,"event":{{}},"received":"2024-05-14T12:00:15Z""#);
+    [
+        record.clone(),
+        format!(r#""specversion":"1.0","data":{{{record}}}"#),
+        format!(r#""data":{{{record},"headers":{{"offset":99}}}}"#),
+        r#""offset":99,"event":{"headers":{"offset":99}}"#.to_owned(),
+        format!(r#""event":{{"event_id":"{id}","offset":99}},"channel_id":"{other}","offset":"99""#),
+        format!(r#""channel_id":"{other}","channel_id":"{other}","offset":99,"event":1"#),
+    ]
+}
+
+#[test]
+fn a_raw_line_is_the_event_of_its_headers_whatever_else_the_service_put_into_it() {
+    for members in forged() {
+        let message = raw_record(&channel(1), 7, &members);
+        let raw = shaped(&message, Format::Raw);
+        assert_eq!(event_in(raw.body()), Some(EventLine { channel: None, key: message.event_key() }), "{members}");
+        assert_eq!(received(raw.body()), None, "{members}");
+        for format in [Format::Json, Format::CloudEvents] {
+            let line = shaped(&message, format);
+            let expected = EventLine { channel: Some(channel(1).id), key: message.event_key() };
+            assert_eq!(event_in(line.body()), Some(expected), "{members} {format:?}");
+        }
+    }
+}
+
+#[test]
+fn headers_without_an_offset_are_those_of_another_program() {
+    for headers in ["1", "{}", r#"{"offset":-1}"#] {
+        let record = String::from_utf8(record(&channel(1), 7).body().to_vec()).unwrap();
+        let line = record.replacen('{', &format!(r#"{{"headers":{headers},"#), 1);
+        assert_eq!(event_in(line.as_bytes()), None, "{line}");
     }
 }

@@ -3,6 +3,13 @@
 use std::num::NonZeroUsize;
 
 use super::*;
+use crate::sink::file::name::ClosedName;
+use crate::sink::file::settings::Keep;
+
+fn rotation(keep: Keep, every: Option<Duration>) -> Rotation {
+    let name = ClosedName::parse("{time}").unwrap();
+    Rotation { size: Some(1), every, name, compression: None, keep, latest_link: None }
+}
 
 /// Five files of ten bytes, an hour apart; of the one at `marked` an operator wants to keep it.
 fn files(marked: Option<usize>) -> Vec<Closed> {
@@ -37,8 +44,40 @@ fn each_bound_holds_and_the_last_and_the_marked_stay() {
         (Keep { files: NonZeroUsize::new(4), size: Some(25), ..none }, None, "012"),
     ] {
         let files = files(marked);
-        let past: String = past(&files, &keep, now).iter().map(|closed| &*closed.name).collect();
+        let past: String = past(&files, &rotation(keep, None), now).iter().map(|closed| &*closed.name).collect();
         assert_eq!(past, expected, "{keep:?} {marked:?}");
+    }
+}
+
+#[test]
+fn files_that_were_closed_in_the_last_periods_are_not_too_many() {
+    let keep = Keep { files: NonZeroUsize::new(3), ..Keep::default() };
+    let rotation = rotation(keep, Some(Duration::from_secs(3600)));
+    let closed = |minute: i64| Closed {
+        time: Timestamp::from_second(minute * 60).unwrap(),
+        name: format!("{minute},"),
+        forms: [(None, 10)].into(),
+        marked: false,
+    };
+    for (minutes, now, expected) in [
+        // One a period, closed as the next one began: as many as there are to be.
+        (vec![60, 120, 180, 240, 300], 300, "60,120,"),
+        (vec![60, 120, 180, 240, 300], 359, "60,120,"),
+        // Closed more often, by their size or by another clock: none of the last three hours is deleted.
+        (vec![60, 61, 62, 63, 64, 65, 66], 67, ""),
+        (vec![60, 61, 62, 63, 64, 65, 66], 180, ""),
+        (vec![60, 61, 62, 63, 180, 181, 182], 240, "60,61,62,63,"),
+        // Closed less often, because there was no event.
+        (vec![60, 120, 180, 240], 6000, "60,"),
+        // Closed before the clock was set back.
+        (vec![60, 120, 180, 240, 300], 30, ""),
+    ] {
+        let files: Vec<_> = minutes.into_iter().map(closed).collect();
+        let past: String = past(&files, &rotation, Timestamp::from_second(now * 60).unwrap())
+            .iter()
+            .map(|closed| &*closed.name)
+            .collect();
+        assert_eq!(past, expected, "at {now}");
     }
 }
 

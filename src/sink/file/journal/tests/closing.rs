@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::Read;
 use std::num::NonZeroUsize;
+use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
@@ -13,10 +14,12 @@ use crate::sink::file::name::ClosedName;
 use crate::sink::file::settings::{Access, Keep};
 use crate::sink::file::upkeep::Upkeep;
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// So long that a batch of two fits and one of four does not.
 const SIZE: u64 = 1200;
 
-fn rotation(compression: Option<Compression>) -> Rotation {
+pub(super) fn rotation(compression: Option<Compression>) -> Rotation {
     let name = ClosedName::parse("events-{time}-{first}-{last}.jsonl").unwrap();
     Rotation { size: Some(SIZE), every: None, name, compression, keep: Keep::default(), latest_link: None }
 }
@@ -26,18 +29,18 @@ impl Place {
         FileSettings { path: self.path(), access: Access::default(), rotation: Some(rotation) }
     }
 
-    fn open_with(&self, rotation: Rotation) -> Journal {
+    pub(super) fn open_with(&self, rotation: Rotation) -> Journal {
         let mut journal = Journal::new(self.settings(rotation), OpenFiles::default(), UpkeepFailures::default());
         journal.open().unwrap();
         journal
     }
 
-    fn files(&self) -> ClosedFiles {
+    pub(super) fn files(&self) -> ClosedFiles {
         let active = fs::canonicalize(self.directory.path()).unwrap().join("events.jsonl");
         ClosedFiles { active, name: rotation(None).name }
     }
 
-    fn closed(&self) -> Vec<Closed> {
+    pub(super) fn closed(&self) -> Vec<Closed> {
         self.files().list().unwrap()
     }
 
@@ -75,7 +78,7 @@ fn each_line(bytes: Vec<u8>) -> Vec<String> {
 const FORMS: usize = 6;
 
 /// Puts the only closed file into one of these forms.
-fn transform(place: &Place, form: usize) {
+pub(super) fn transform(place: &Place, form: usize) {
     let files = place.files();
     let [closed] = &place.closed()[..] else { panic!("{:?}", place.closed()) };
     let stop = CancellationToken::new();
@@ -174,7 +177,7 @@ fn lines_of_a_channel_that_stood_still_are_found_many_files_back() {
             place.look_after(rotation(Some(Compression::Gzip))).unwrap();
         }
         let snapshot = journal.snapshot().unwrap();
-        let found = |channel, through| offsets(&snapshot.unrecorded(&recorded(channel, through, &[])).unwrap());
+        let found = |channel, through| offsets(&snapshot.compare(&recorded(channel, through, &[])).unwrap().held);
         assert_eq!(found(&ours, Some(1)), [offset(2)].into());
         assert_eq!(found(&ours, None), [offset(1), offset(2)].into());
         assert_eq!(found(&other, Some(36)), [offset(37), offset(38), offset(39)].into());
@@ -183,8 +186,8 @@ fn lines_of_a_channel_that_stood_still_are_found_many_files_back() {
     // What cannot hold anything of a channel is not even opened.
     let closed = place.closed();
     fs::write(place.files().path(&closed[3].name, Some(Compression::Gzip)), "not gzip").unwrap();
-    assert!(journal.snapshot().unwrap().unrecorded(&recorded(&ours, Some(1), &[])).is_ok());
-    assert!(journal.snapshot().unwrap().unrecorded(&recorded(&channel(3), None, &[])).is_ok());
+    assert!(journal.snapshot().unwrap().compare(&recorded(&ours, Some(1), &[])).is_ok());
+    assert!(journal.snapshot().unwrap().compare(&recorded(&channel(3), None, &[])).is_ok());
 }
 
 #[test]
@@ -284,21 +287,70 @@ fn the_link_leads_to_the_file_closed_last() {
     }
 }
 
+fn daily() -> Rotation {
+    Rotation { size: None, every: Some(DAY), ..rotation(None) }
+}
+
 #[test]
-fn a_file_whose_hour_is_over_is_closed_without_a_batch() {
+fn a_file_whose_day_is_over_is_closed_without_a_batch() {
     let ours = channel(1);
     let place = Place::new();
-    let hourly = Rotation { size: None, every: Some(Duration::from_secs(3600)), ..rotation(None) };
-    let mut journal = place.open_with(hourly);
+    let mut journal = place.open_with(daily());
     journal.append(ours.id, &records(&ours, 1..9)).unwrap();
     journal.close_by_the_clock().unwrap();
-    let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
-    journal.active().unwrap().tail.disk.set_modified(an_hour_ago).unwrap();
+    assert_eq!(place.closed(), []);
+    journal.active().unwrap().begun -= DAY;
     journal.close_by_the_clock().unwrap();
     journal.close_by_the_clock().unwrap();
     assert_eq!(place.bytes(), b"");
     assert_eq!(place.closed().len(), 1);
     assert_eq!(place.all(), lines(&records(&ours, 1..9)));
+}
+
+#[test]
+fn the_clock_of_a_file_server_closes_and_deletes_nothing() {
+    let ours = channel(1);
+    let place = Place::new();
+    let daily = Rotation { keep: Keep { files: NonZeroUsize::new(3), ..Keep::default() }, ..daily() };
+    for restart in 0..3 {
+        let mut journal = place.open_with(daily.clone());
+        for number in restart * 10..restart * 10 + 10 {
+            journal.append(ours.id, &records(&ours, [number])).unwrap();
+            // The server is behind, so that the file seems to be of an earlier period.
+            journal.active().unwrap().tail.disk.set_modified(SystemTime::now() - 2 * DAY).unwrap();
+            journal.close_by_the_clock().unwrap();
+            place.look_after(daily.clone()).unwrap();
+        }
+    }
+    assert_eq!(place.closed(), []);
+    assert_eq!(place.all(), lines(&records(&ours, 0..30)));
+}
+
+#[test]
+fn after_a_start_a_file_is_of_the_period_in_which_its_last_events_were_received() {
+    let ours = channel(1);
+    let received = |days| Timestamp::now() - days * DAY;
+    let line = |number, at: Timestamp| {
+        let line = String::from_utf8(record(&ours, number).body().to_vec()).unwrap();
+        line.replacen('{', &format!(r#"{{"received":"{at}","#), 1) + "\n"
+    };
+    let raw = String::from_utf8(lines(&[shaped(&record(&ours, 1), Format::Raw)])).unwrap();
+    let forged = raw.replacen('{', &format!(r#"{{"received":"{}","event":{{}},"#, received(2)), 1);
+    for (held, closed, what) in [
+        (line(1, received(2)) + &line(2, received(1)), 1, "yesterday"),
+        (line(1, received(0)) + &line(2, received(9)), 0, "the last one is a late delivery"),
+        (line(1, received(2)) + &line(2, Timestamp::now() + DAY), 0, "the clock was set back"),
+        (raw, 0, "a raw line does not say"),
+        (forged, 0, "the service says, which is not asked"),
+        (line(1, received(2)).replace("received", "at"), 0, "it is not said"),
+    ] {
+        let place = Place::holding(held.as_bytes());
+        // The modification time is not compared.
+        let file = OpenOptions::new().write(true).open(place.path()).unwrap();
+        file.set_modified(SystemTime::now() - 2 * DAY).unwrap();
+        place.open_with(daily()).append(ours.id, &records(&ours, [3])).unwrap();
+        assert_eq!(place.closed().len(), closed, "{what}");
+    }
 }
 
 #[test]
@@ -330,9 +382,9 @@ fn due(size: Option<u64>, every: Option<u64>) -> Rotation {
 
 #[test]
 fn a_file_is_closed_before_it_becomes_too_long_and_where_its_time_is_over() {
-    let at = |hours: u64, seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(hours * 3600 + seconds);
+    let at = |hours: i64, seconds: i64| Timestamp::from_second(hours * 3600 + seconds).unwrap();
     let (size, hourly, daily) = (due(Some(100), None), due(None, Some(3600)), due(None, Some(86_400)));
-    for (rotation, length, more, written, now, expected) in [
+    for (rotation, length, more, begun, now, expected) in [
         (&size, 90, 10, at(0, 0), at(9, 0), false),
         (&size, 90, 11, at(0, 0), at(0, 0), true),
         (&size, 0, 500, at(0, 0), at(0, 0), false),
@@ -345,6 +397,6 @@ fn a_file_is_closed_before_it_becomes_too_long_and_where_its_time_is_over() {
         (&daily, 1, 1, at(23, 0), at(24, 0), true),
         (&daily, 1, 1, at(24, 0), at(47, 3599), false),
     ] {
-        assert_eq!(is_due(rotation, length, more, written, now), expected, "{rotation:?} {length} {more}");
+        assert_eq!(is_due(rotation, length, more, begun, now), expected, "{rotation:?} {length} {more}");
     }
 }

@@ -1,0 +1,313 @@
+//! Files that were restored, replaced, moved away or emptied: which position a lane has in them, and what it writes again.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::closing::{rotation, transform};
+use super::*;
+use crate::record::Message;
+use crate::sink::file::index::Index;
+use crate::sink::tests::record_of_another;
+
+/// What is recorded of a lane that delivered in order up to this event, which was the last.
+fn confirmed(last: &Message) -> Recorded {
+    let channel = &last.record().channel;
+    let confirmed = Confirmed { position: Some(last.offset()), last: Some(last.event_key()) };
+    Recorded { confirmed: Some(confirmed), ..recorded(channel, Some(last.offset().get()), &[]) }
+}
+
+fn at(number: i64) -> Position {
+    Position::At(Some(offset(number)))
+}
+
+/// A file to which channel 1 has written these events, one batch each.
+fn written(offsets: impl IntoIterator<Item = i64>) -> (Place, Journal) {
+    let place = Place::new();
+    let mut journal = place.open();
+    compare(&mut journal, &recorded(&channel(1), None, &[]));
+    for number in offsets {
+        journal.append(channel(1).id, &records(&channel(1), [number])).unwrap();
+    }
+    (place, journal)
+}
+
+fn displaced(journal: &mut Journal, channel: &ChannelRef, batch: &[Message]) -> String {
+    match journal.append(channel.id, batch).unwrap_err() {
+        SinkError::Displaced(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_file_that_was_restored_while_stopped_has_the_position_of_its_newest_line() {
+    let ours = channel(1);
+    for format in FORMATS {
+        let shape = |offsets: &[i64]| -> Vec<_> {
+            records(&ours, offsets.iter().copied()).iter().map(|record| shaped(record, format)).collect()
+        };
+        for (held, last, position, again) in [
+            (&[1, 2, 3][..], 7, at(3), &[][..]),
+            (&[5], 7, at(5), &[]),
+            // The newest line is a late delivery: what is above it is skipped.
+            (&[1, 2, 4, 5, 3], 7, at(3), &[4, 5]),
+            // The event that was written last was a late delivery, and is lost.
+            (&[1, 2, 4, 5, 6], 3, at(2), &[4, 5, 6]),
+            (&[1, 2, 3], 0, Position::At(None), &[1, 2, 3]),
+        ] {
+            let place = Place::holding(&lines(&shape(held)));
+            let mut journal = place.open();
+            let through = Some(offset(7));
+            let recorded = Recorded { through, ..confirmed(&record(&ours, last)) };
+            let (found, skipped) = compare(&mut journal, &recorded);
+            let expected: BTreeSet<_> = again.iter().map(|&number| offset(number)).collect();
+            assert_eq!((found, skipped), (position, expected), "{format:?} {held:?}");
+
+            let all: Vec<i64> = (1..9).filter(|number| *number != 3 || held.contains(&3)).collect();
+            journal
+                .append(ours.id, &shape(&all.iter().copied().filter(|n| !held.contains(n)).collect::<Vec<_>>()))
+                .unwrap();
+            journal.append(ours.id, &shape(again)).unwrap();
+            assert_eq!(whole_lines(&place.bytes()).len(), all.len().max(held.len()), "{format:?} {held:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_in_which_the_last_event_is_found_has_the_confirmed_position() {
+    let (ours, other) = (channel(1), channel(2));
+    let many = |channel, count: i64| lines(&records(channel, 100..100 + count));
+    for (held, last, found) in [
+        (lines(&records(&ours, 1..8)), 7, &[][..]),
+        // A batch that was not recorded.
+        (lines(&records(&ours, 1..10)), 7, &[8, 9]),
+        // Late deliveries, before and after it.
+        (lines(&records(&ours, [1, 2, 4, 3, 5, 6, 7])), 7, &[]),
+        (lines(&records(&ours, [1, 2, 4, 5, 6, 7, 3])), 7, &[]),
+        (lines(&records(&ours, [1, 2, 4, 5, 6, 7, 3])), 3, &[]),
+        (lines(&records(&ours, [7, 1, 2, 3])), 7, &[]),
+        // Another channel goes on, so that it stands far before the end.
+        ([lines(&records(&ours, 1..8)), many(&other, 3000)].concat(), 7, &[]),
+        ([lines(&records(&ours, 1..9)), many(&other, 3000)].concat(), 7, &[8]),
+    ] {
+        let place = Place::holding(&held);
+        let recorded = Recorded { through: Some(offset(7)), ..confirmed(&record(&ours, last)) };
+        let (position, skipped) = compare(&mut place.open(), &recorded);
+        let found = found.iter().map(|&number| offset(number)).collect();
+        assert_eq!((position, skipped), (at(last), found), "{last}");
+    }
+}
+
+#[test]
+fn a_file_that_was_moved_away_or_emptied_keeps_the_confirmed_position() {
+    let (ours, other) = (channel(1), channel(2));
+    for (held, found) in [
+        (None, &[][..]),
+        (Some(Vec::new()), &[]),
+        (Some(lines(&records(&other, 1..4))), &[]),
+        (Some(b"{\"note\":\"rotated\"}\n".to_vec()), &[]),
+        // A batch that was not recorded went to the new file.
+        (Some(lines(&records(&ours, 8..10))), &[8, 9]),
+    ] {
+        let place = Place::new();
+        if let Some(held) = &held {
+            fs::write(place.path(), held).unwrap();
+        }
+        let (position, skipped) = compare(&mut place.open(), &confirmed(&record(&ours, 7)));
+        let found = found.iter().map(|&number| offset(number)).collect();
+        assert_eq!((position, skipped), (at(7), found), "{held:?}");
+    }
+}
+
+#[test]
+fn nothing_is_compared_before_anything_is_confirmed() {
+    let ours = channel(1);
+    let place = Place::holding(&lines(&records(&ours, 1..4)));
+    let mut journal = place.open();
+    assert_eq!(compare(&mut journal, &recorded(&ours, Some(7), &[])), (at(7), BTreeSet::new()));
+    assert_eq!(compare(&mut journal, &recorded(&ours, None, &[])).0, Position::At(None));
+    // Confirmed, but nothing was written: the filter excluded everything.
+    let confirmed = Confirmed { position: Some(offset(9)), last: None };
+    let recorded = Recorded { confirmed: Some(confirmed), ..recorded(&ours, Some(9), &[]) };
+    assert_eq!(compare(&mut journal, &recorded), (at(9), BTreeSet::new()));
+}
+
+#[test]
+fn another_event_at_the_offset_of_the_last_one_is_not_taken_for_it() {
+    let ours = channel(1);
+    let place = Place::holding(&lines(&records(&ours, 1..4)));
+    let mut journal = place.open();
+    let (position, held) = compare(&mut journal, &confirmed(&record_of_another(&ours, 3)));
+    assert_eq!((position, held), (at(2), [offset(3)].into()));
+    journal.append(ours.id, &[record_of_another(&ours, 3)]).unwrap();
+    assert_eq!(place.bytes(), lines(&[records(&ours, 1..4), vec![record_of_another(&ours, 3)]].concat()));
+}
+
+#[test]
+fn the_last_event_is_looked_for_in_closed_files_of_every_form() {
+    let ours = channel(1);
+    for form in 0..6 {
+        for indexed in [false, true] {
+            let place = Place::new();
+            let mut journal = place.open_with(rotation(None));
+            journal.append(ours.id, &records(&ours, 1..4)).unwrap();
+            journal.settings.rotation.as_mut().unwrap().size = Some(1);
+            journal.append(ours.id, &records(&ours, [4, 2])).unwrap();
+            transform(&place, form);
+            if indexed {
+                Index::update(&place.files(), &CancellationToken::new()).unwrap();
+            }
+            // 4 and 2 are covered, as late deliveries that the state does not name.
+            let recorded = |last| Recorded { through: Some(offset(9)), ..confirmed(&record(&ours, last)) };
+            assert_eq!(compare(&mut journal, &recorded(3)).0, at(3), "{form} {indexed}");
+            assert_eq!(compare(&mut journal, &recorded(7)), (at(2), [offset(3), offset(4)].into()), "{form} {indexed}");
+            assert_eq!(journal.snapshot().unwrap().position(ours.id).unwrap(), at(4));
+            assert_eq!(journal.snapshot().unwrap().position(channel(2).id).unwrap(), Position::Untracked);
+
+            // An operator has moved the closed file away, and what was not recorded is in the new one.
+            for closed in place.closed() {
+                closed.forms.keys().for_each(|form| fs::remove_file(place.files().path(&closed.name, *form)).unwrap());
+            }
+            assert_eq!(compare(&mut journal, &confirmed(&record(&ours, 1))).0, at(1), "{form} {indexed}");
+        }
+    }
+}
+
+#[test]
+fn a_channel_without_state_has_the_highest_offset_of_its_lines() {
+    let (ours, other) = (channel(1), channel(2));
+    let position = |bytes: &[u8]| Place::holding(bytes).open().snapshot().unwrap().position(ours.id).unwrap();
+    for format in [Format::Json, Format::CloudEvents] {
+        let shape = |offsets: &[i64]| -> Vec<_> {
+            records(&ours, offsets.iter().copied()).iter().map(|record| shaped(record, format)).collect()
+        };
+        let of_other = lines(&records(&other, [50]));
+        assert_eq!(position(&[lines(&shape(&[1, 9, 4])), of_other].concat()), at(9), "{format:?}");
+    }
+    assert_eq!(position(b""), Position::Untracked);
+    assert_eq!(position(&lines(&records(&other, 1..4))), Position::Untracked);
+    // They may be of an earlier channel, whose offsets say nothing about this one.
+    assert_eq!(position(&lines(&[shaped(&record(&ours, 9), Format::Raw)])), Position::Untracked);
+}
+
+#[test]
+fn the_position_of_a_channel_whose_newest_file_has_only_a_late_delivery_is_in_an_older_one() {
+    let (ours, other) = (channel(1), channel(2));
+    let place = Place::new();
+    let mut journal = place.open_with(rotation(None));
+    journal.settings.rotation.as_mut().unwrap().size = Some(1);
+    for (of, batch) in [(&ours, [1, 2]), (&ours, [8, 9]), (&other, [70, 71]), (&ours, [3, 4])] {
+        journal.append(of.id, &records(of, batch)).unwrap();
+    }
+    assert_eq!(journal.snapshot().unwrap().position(ours.id).unwrap(), at(9));
+}
+
+#[test]
+fn two_events_at_one_offset_are_both_written_and_each_is_skipped_once_after_a_crash() {
+    let ours = channel(1);
+    for format in FORMATS {
+        let [one, two] = [record(&ours, 5), record_of_another(&ours, 5)].map(|record| shaped(&record, format));
+        // The cursor was moved back, because the service was restored: the file has the first one already.
+        let place = Place::holding(&lines([&shaped(&record(&ours, 4), format), &one]));
+        let mut journal = place.open();
+        compare(&mut journal, &recorded(&ours, Some(4), &[]));
+        journal.append(ours.id, std::slice::from_ref(&two)).unwrap();
+        drop(journal);
+
+        // It crashed before that was recorded.
+        let mut journal = place.open();
+        compare(&mut journal, &recorded(&ours, Some(4), &[]));
+        journal.append(ours.id, &[one.clone(), two.clone()]).unwrap();
+        assert_eq!(place.bytes(), lines([&shaped(&record(&ours, 4), format), &one, &two]), "{format:?}");
+    }
+}
+
+#[test]
+fn a_backup_that_is_copied_over_the_file_displaces_each_lane_once() {
+    let (ours, other) = (channel(1), channel(2));
+    for replaced in [false, true] {
+        let (place, mut journal) = written(1..4);
+        journal.append(other.id, &records(&other, 1..3)).unwrap();
+        let backup = place.bytes();
+        journal.append(ours.id, &records(&ours, 4..8)).unwrap();
+        journal.append(other.id, &records(&other, 3..5)).unwrap();
+        if replaced {
+            let beside = place.directory.path().join("backup");
+            fs::write(&beside, &backup).unwrap();
+            fs::rename(beside, place.path()).unwrap();
+        } else {
+            let mut file = OpenOptions::new().write(true).truncate(true).open(place.path()).unwrap();
+            file.write_all(&backup).unwrap();
+        }
+
+        let reason = displaced(&mut journal, &ours, &records(&ours, [8]));
+        let words = if replaced { "was replaced by another one" } else { "is shorter than what was written to it" };
+        assert!(reason.contains(words) && reason.contains("events.jsonl"), "{reason}");
+        assert_eq!(place.bytes(), backup, "nothing is appended");
+        // Until it has compared.
+        displaced(&mut journal, &ours, &records(&ours, [8]));
+        assert_eq!(compare(&mut journal, &confirmed(&record(&ours, 7))).0, at(3));
+        journal.append(ours.id, &records(&ours, 4..9)).unwrap();
+
+        displaced(&mut journal, &other, &records(&other, [5]));
+        assert_eq!(compare(&mut journal, &confirmed(&record(&other, 4))).0, at(2));
+        journal.append(other.id, &records(&other, 3..6)).unwrap();
+        journal.append(ours.id, &records(&ours, [9])).unwrap();
+        let again = [records(&ours, 4..9), records(&other, 3..6), records(&ours, [9])].concat();
+        assert_eq!(place.bytes(), [backup, lines(&again)].concat());
+    }
+}
+
+#[test]
+fn what_is_skipped_is_skipped_only_while_the_file_is_unchanged() {
+    let ours = channel(1);
+    let place = Place::holding(&lines(&records(&ours, 1..8)));
+    let mut journal = place.open();
+    compare(&mut journal, &recorded(&ours, Some(3), &[]));
+    fs::write(place.path(), lines(&records(&ours, 1..4))).unwrap();
+    displaced(&mut journal, &ours, &records(&ours, 4..8));
+    compare(&mut journal, &recorded(&ours, Some(3), &[]));
+    journal.append(ours.id, &records(&ours, 4..8)).unwrap();
+    assert_eq!(place.bytes(), lines(&records(&ours, 1..8)));
+}
+
+#[test]
+fn a_file_to_which_another_program_has_appended_is_compared_and_goes_on_on_a_line_of_its_own() {
+    let ours = channel(1);
+    let (place, mut journal) = written(1..4);
+    let mut file = OpenOptions::new().append(true).open(place.path()).unwrap();
+    file.write_all(b"{\"note\":1}").unwrap();
+    let reason = displaced(&mut journal, &ours, &records(&ours, [4]));
+    assert!(reason.contains("is longer than what was written to it"), "{reason}");
+    assert_eq!(compare(&mut journal, &confirmed(&record(&ours, 3))), (at(3), BTreeSet::new()));
+    journal.append(ours.id, &records(&ours, [4])).unwrap();
+    let expected = [lines(&records(&ours, 1..4)), b"{\"note\":1}\n".to_vec(), lines(&records(&ours, [4]))].concat();
+    assert_eq!(place.bytes(), expected);
+}
+
+#[test]
+fn a_file_that_is_moved_away_emptied_or_closed_while_it_is_used_displaces_nobody() {
+    let ours = channel(1);
+    let (place, mut journal) = written(1..4);
+    for number in 4..8 {
+        match number % 2 {
+            0 => fs::rename(place.path(), place.directory.path().join("moved")).unwrap(),
+            _ => OpenOptions::new().write(true).open(place.path()).unwrap().set_len(0).unwrap(),
+        }
+        journal.append(ours.id, &records(&ours, [number])).unwrap();
+        assert_eq!(place.bytes(), lines(&records(&ours, [number])));
+    }
+}
+
+#[test]
+fn a_lane_that_compares_while_another_one_reads_back_does_not_lose_the_lock() {
+    let ours = channel(1);
+    let (place, mut journal) = written(1..4);
+    let reading = Arc::new(journal.snapshot().unwrap());
+    fs::write(place.path(), lines(&records(&ours, 1..3))).unwrap();
+    displaced(&mut journal, &ours, &records(&ours, [4]));
+    assert_eq!(compare(&mut journal, &confirmed(&record(&ours, 3))).0, at(2));
+    journal.append(ours.id, &records(&ours, 3..5)).unwrap();
+    drop(reading);
+    assert_eq!(place.bytes(), lines(&records(&ours, 1..5)));
+}
