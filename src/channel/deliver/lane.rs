@@ -49,6 +49,9 @@ pub(crate) struct Lane {
     through: Option<Offset>,
     retry: Retry,
     give_up: GiveUpTimer,
+    /// The sink's position, as it confirmed it last.
+    after: Option<Offset>,
+    has_resumed: bool,
     /// The events that the sink held above the cursor when the lane began. They are offered again, and the sink skips them.
     held: BTreeSet<Offset>,
     /// The trace of the events in hand, and when it began. Its spans end without waiting for the next events.
@@ -74,6 +77,8 @@ impl Lane {
             shared,
             outlet,
             through,
+            after: None,
+            has_resumed: false,
             held: BTreeSet::new(),
             trace: None,
             delivery: Part::default(),
@@ -88,6 +93,7 @@ impl Lane {
 
     async fn work(&mut self, mut upcoming: Upcoming, stop: &CancellationToken) -> Result<(), Halt> {
         self.resume(stop).await?;
+        self.accepted();
         loop {
             let next = tokio::select! {
                 biased;
@@ -108,14 +114,23 @@ impl Lane {
         let pending = |(offset, late): (&Offset, &Late)| EventKey { offset: *offset, id: late.event_id };
         let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(pending).collect());
         let epoch = self.shared.owned.claim.lease.epoch;
-        let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed: None };
+        let confirmed = self.has_resumed.then_some(crate::sink::Confirmed { position: self.after, last: None });
+        let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed };
         let held = loop {
             match self.outlet.sink.resume(&recorded).await {
-                Ok(resumed) => break resumed.held,
+                Ok(crate::sink::Resumed { position: crate::sink::Position::Missing(why), .. }) => {
+                    self.refused(SinkError::Unavailable { message: why, needs_attention: true }, stop).await?;
+                }
+                Ok(resumed) => {
+                    if let crate::sink::Position::At(position) = resumed.position {
+                        self.after = position;
+                    }
+                    break resumed.held;
+                }
                 Err(error) => self.refused(error, stop).await?,
             }
         };
-        self.accepted();
+        self.has_resumed = true;
         // Settled before anything new is delivered: a sink looks back only as far as the record goes.
         for key in held.intersection(&recorded.owed) {
             self.settle(key.offset, None, None).await?;
@@ -163,6 +178,7 @@ impl Lane {
                 }
             }
             self.refused(error, stop).await?;
+            self.resume(stop).await?;
         }
         self.accepted();
         self.delivery = Part::default();
@@ -170,13 +186,16 @@ impl Lane {
     }
 
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
-    async fn offer(&self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
+    async fn offer(&mut self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time);
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
         let began = std::time::Instant::now();
         let epoch = self.shared.owned.claim.lease.epoch;
-        let delivery = Delivery { lane: &self.identity, epoch, after: None, through, messages };
+        let delivery = Delivery { lane: &self.identity, epoch, after: self.after, through, messages };
         let answer = self.delivery.around(self.deliver(&delivery)).await;
+        if answer.is_ok() {
+            self.after = self.after.max(Some(through));
+        }
         let (took, no_more) = (began.elapsed(), BTreeSet::new());
         let (first, beyond, error) = match &answer {
             Ok(()) => (messages.len(), &no_more, None),

@@ -40,6 +40,10 @@ impl Lane {
                 return Ok(self.settle(offset, None, Some(letter)).await?);
             }
             self.refused(error, stop).await?;
+            self.resume(stop).await?;
+            if !self.shared.look(|ledger| ledger.owes(&self.identity.sink, offset)) {
+                return Ok(());
+            }
             self.paced(stop).await?;
         }
         self.accepted();
