@@ -155,5 +155,5 @@ async fn a_topic_of_events_that_is_made_again_while_the_daemon_runs_takes_nothin
         }
     };
     assert!(is_missing(&resumed.position));
-    assert_eq!(topic.keys(&lane).await, []);
+    assert!(topic.keys(&lane).await.is_empty());
 }

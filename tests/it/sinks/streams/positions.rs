@@ -111,7 +111,7 @@ pub(crate) async fn reads_the_position_of_an_older_version(stream: &impl Altered
 
 /// Without its position a lane does nothing until an operator has decided, and then repeats no event.
 pub(crate) async fn asks_if_the_position_is_deleted(stream: &impl Altered) {
-    let mut lane = delivered(stream, 1..=3).await;
+    let lane = delivered(stream, 1..=3).await;
     stream.store(&lane, None).await;
     let mut lane = lane.restarted(stream.sink());
     assert!(is_missing(&lane.sink.position(&lane.lane).await.unwrap()));
