@@ -49,7 +49,7 @@
 //!   partition. If a partition ends before it, the position counts as missing. While the daemon runs, a transaction whose records
 //!   get offsets before it is aborted ([`SinkError::Displaced`]). A topic that has grown past these offsets again is not noticed.
 //! * *Events deleted, position kept:* only the position counts. Retention and compaction of the topic of events delete records on
-//!   purpose, so they are not produced again. The topic of positions has to be compacted, which keeps the last position of each
+//!   purpose, so they are not produced again, unless an operator moves the cursor back. The topic of positions has to be compacted, which keeps the last position of each
 //!   lane; another `cleanup.policy` is refused.
 //! * *A position that another program overwrites while the daemon runs* is not noticed before the next `resume`: the next
 //!   transaction replaces it.

@@ -51,7 +51,7 @@
 //!   lane. If such a stream has deleted messages, a missing position is started again as recorded. A purge of such a stream
 //!   cannot be told from its limits.
 //! * *Events deleted, position kept:* only the position counts. Limits, consumers and `nats stream purge --subject` delete events
-//!   on purpose, so they are not published again. Retention `workqueue` and `interest` would delete positions too and is refused.
+//!   on purpose, so they are not published again, unless an operator moves the cursor back. Retention `workqueue` and `interest` would delete positions too and is refused.
 //! * *Late events:* they do not move the position. If the stream was restored to a state before a late delivery and nothing else is
 //!   missing, a restart does not notice it.
 //! * *Clocks:* no time of the server is read.

@@ -6,8 +6,9 @@
 //! events of the last delivery by offset and id. The state records each delivery before the next one begins. So after a crash
 //! only events that the position names, or that follow it, can be in the stream without being recorded.
 //!
-//! Only the position counts. An event that the position covers is never looked up in the stream, because retention, compaction or
-//! a consumer may have deleted it there on purpose.
+//! Only the position counts. An event that the position covers is not looked up in the stream, because retention, compaction or a
+//! consumer may have deleted it there on purpose. If an operator has chosen the cursor, the stream itself counts instead: events
+//! above the cursor are looked up, and delivered again if they are not there.
 
 use std::collections::BTreeSet;
 
@@ -76,15 +77,25 @@ impl Unrecorded {
         Some(offset) > self.above || self.owed.range(at_offset).next().is_some()
     }
 
-    /// Compares a position with the record. Besides the events that it names, the stream has those in `found`; the ones in
-    /// `last` belong to the last delivery. Gives the position as it is to be continued, and the unrecorded events in the stream.
+    /// The offsets of events that the position names, but that have to be looked up in the stream: their ids are not known, or
+    /// an operator has chosen the cursor and wants to have again whatever is not there any more.
+    pub(super) fn doubted(&self, position: &Position, recorded: &Recorded) -> BTreeSet<Offset> {
+        let named = if recorded.confirmed.is_none() { position.offsets() } else { position.offsets_without_ids() };
+        named.into_iter().filter(|offset| self.reaches(*offset)).collect()
+    }
+
+    /// Compares a position with the record. Besides the events that it names, except for the doubted ones, the stream has those
+    /// in `found`; the ones in `last` belong to the last delivery. Gives the position as it is to be continued, and the
+    /// unrecorded events in the stream.
     pub(super) fn compare(
         &self,
         position: &Position,
+        doubted: &BTreeSet<Offset>,
         last: &BTreeSet<EventKey>,
         found: &BTreeSet<EventKey>,
     ) -> (Position, BTreeSet<EventKey>) {
         let mut named = position.events();
+        named.retain(|key| !doubted.contains(&key.offset));
         named.extend(last);
         named.retain(|key| self.contains(key));
         let mut position = position.keeping(&named);

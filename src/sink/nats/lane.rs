@@ -21,7 +21,7 @@ use super::server::{Ack, Failure, NO_STREAM, Refusal, Server, WRONG_SEQUENCE, mi
 use super::settings::NatsSettings;
 use super::stream::{self, Facts, Stream};
 use super::{AT_ONCE, AT_ONCE_ALONE};
-use crate::event::{EventKey, Offset};
+use crate::event::EventKey;
 use crate::sink::stream::{self as protocol, Unrecorded};
 use crate::sink::{LaneRef, Position as Place, Recorded, Resumed, SinkError};
 
@@ -168,17 +168,16 @@ impl Lane {
     ) -> Result<BTreeSet<EventKey>, SinkError> {
         let unrecorded = Unrecorded::new(recorded, claim.lane.through);
         let since = claim.since.unwrap_or_default();
-        let nameless: BTreeSet<Offset> =
-            claim.lane.offsets_without_ids().into_iter().filter(|offset| unrecorded.reaches(*offset)).collect();
+        let doubted = unrecorded.doubted(&claim.lane, recorded);
         // Events that an earlier delivery has put into the stream are not named any more.
         let is_put_back = claim.lane.prior > recorded.through;
-        let from = if is_put_back || !nameless.is_empty() { 0 } else { since };
+        let from = if is_put_back || !doubted.is_empty() { 0 } else { since };
         let found = self.search(shared, from + 1, &unrecorded).await?;
         let is_last =
-            |(sequence, key): &&(u64, EventKey)| (since > 0 && *sequence > since) || nameless.contains(&key.offset);
+            |(sequence, key): &&(u64, EventKey)| (since > 0 && *sequence > since) || doubted.contains(&key.offset);
         let last = found.iter().filter(is_last).map(|(_, key)| *key).collect();
         let found = found.iter().map(|(_, key)| *key).collect();
-        let (lane, there) = unrecorded.compare(&claim.lane, &last, &found);
+        let (lane, there) = unrecorded.compare(&claim.lane, &doubted, &last, &found);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         if is_put_back && !there.is_empty() {
             warn!(%channel, %sink, events = there.len(),

@@ -72,6 +72,11 @@ impl Position {
         if offsets.len() == self.ids.len() { keys().collect() } else { BTreeSet::new() }
     }
 
+    /// The offsets of the last delivery.
+    pub(in crate::sink) fn offsets(&self) -> BTreeSet<Offset> {
+        expanded(&self.offsets).into_iter().collect()
+    }
+
     /// The offsets of the last delivery, if the position has no ids for them.
     pub(in crate::sink) fn offsets_without_ids(&self) -> BTreeSet<Offset> {
         let offsets = expanded(&self.offsets);

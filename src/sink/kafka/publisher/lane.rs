@@ -159,10 +159,9 @@ impl Lane {
         }
         // Events that earlier deliveries have put into the topic are not named any more.
         let unrecorded = Unrecorded::new(recorded, self.position.lane.through);
-        let is_nameless = |offset| unrecorded.reaches(offset);
         let is_needed = self.position.lane.prior > recorded.through
             || self.was_missing
-            || self.position.lane.offsets_without_ids().into_iter().any(is_nameless);
+            || !unrecorded.doubted(&self.position.lane, recorded).is_empty();
         let search = is_needed.then(|| Search::begin(brokers, partitions, &self.identity, unrecorded));
         search.transpose().map(Begun::Claimed)
     }
@@ -180,14 +179,13 @@ impl Lane {
         let was_there = known.is_some();
         let mut position =
             known.unwrap_or_else(|| Position { lane: stream::Position::first(&self.identity, None), ends: Vec::new() });
-        if was_there && !self.was_missing && position.lane.through == recorded.through {
+        if was_there && position.ends.is_empty() && position.lane.through == recorded.through {
             return Ok(Some(position));
         }
         position.lane.through = recorded.through;
         position.lane.epoch = recorded.epoch;
-        if self.was_missing {
-            position.ends = Vec::new();
-        }
+        // The topic may be another one now.
+        position.ends = Vec::new();
         if let Some(claim) = &self.claim {
             let (record, brokers) = (body(&position), &shared.brokers);
             let record = self.positions_record(&self.id, &record, shared);
@@ -223,9 +221,9 @@ impl Lane {
     pub(super) fn taken_over(&mut self, recorded: &Recorded, found: &BTreeSet<EventKey>) -> BTreeSet<EventKey> {
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         let unrecorded = Unrecorded::new(recorded, self.position.lane.through);
-        let nameless = self.position.lane.offsets_without_ids();
-        let last = found.iter().filter(|key| nameless.contains(&key.offset)).copied().collect();
-        let (position, there) = unrecorded.compare(&self.position.lane, &last, found);
+        let doubted = unrecorded.doubted(&self.position.lane, recorded);
+        let last = found.iter().filter(|key| doubted.contains(&key.offset)).copied().collect();
+        let (position, there) = unrecorded.compare(&self.position.lane, &doubted, &last, found);
         if !found.is_empty() {
             warn!(%channel, %sink, events = found.len(),
                 "the cursor was moved back: events that are in the topic are not produced again");
