@@ -3,42 +3,59 @@
 //! ```text
 //! resume, deliver ──► lane ──► producer      transactions: what is refused, what is not known
 //!                      │  └──► topics        what must hold of both topics; how they are made
-//!                      ├─────► positions     what the topic of positions says of the lane
-//!                      └─────► search        which events are there, where a cursor was put back
+//!                      ├─────► positions     the lane's position and claims in the topic of positions
+//!                      └─────► search        the lane's events in the topic, if a cursor was moved back
 //! ```
 //!
 //! # Position
 //!
-//! A lane is one channel at one sink. Its transactional id is `TRANSACTIONAL_ID.SINK.CHANNEL-ID`. The events of a delivery, and
-//! a record in the topic of positions with that id as its key, are one transaction: `read_committed` readers see all of it or
-//! nothing. The position names the offsets of the lane's last delivery: the lane records each delivery before it begins the
-//! next, so that no more than those can be there without being recorded.
+//! A lane is one channel at one sink. Its transactional id is `TRANSACTIONAL_ID.SINK.CHANNEL-ID`. The events of a delivery, and a
+//! record in the topic of positions with that id as its key, are one transaction: `read_committed` readers see all of it or
+//! nothing. The record is the lane's position. It states how far the lane has got, and names the events of the last delivery. The
+//! module `stream` beside this one describes it.
 //!
 //! A lane *claims* before it produces anything:
 //!
 //! 1. `init_transactions` with its transactional id. The coordinator then ends what an earlier producer of this id has begun: it
-//!    completes what was committed, gives up the rest, and refuses that producer from then on. Whether its requests were delayed
-//!    in a frozen process or on the network makes no difference. That is the fence, and the brokers hold it: neither clocks nor
-//!    the lease's epochs are compared.
+//!    completes what was committed, aborts the rest, and refuses that producer from then on, even if its requests were delayed in
+//!    a frozen process or on the network. So the brokers fence older instances. Clocks and epochs are not compared.
 //! 2. A transaction with a claim, a record with another key in the topic of positions.
 //! 3. It reads that topic, `read_committed`, until it has read its own claim. So it has read every position that was committed
-//!    before. To read to the end would not be enough: where a transaction of another lane is open, the stable end is before
-//!    it, and a position of this lane may stand behind.
+//!    before. To read to the end would not be enough: if a transaction of another lane is open, the stable end is before it,
+//!    and a position of this lane can be after it.
 //!
 //! All lanes use partition 0 of the topic of positions. A sink reads it once, and from then on what is new.
 //!
 //! # Exactly once
 //!
-//! * *Crash in a transaction:* the next claim, or `transaction.timeout.ms`, gives it up. Readers that are `read_committed` never
-//!   see it.
-//! * *Crash after it:* the position names the events. [`resume`](super::Sink::resume) claims, reads it, and the sink passes over them.
-//! * *The answer to a commit is lost:* the lane closes its producer, and claims again before it does anything else. The position
-//!   that it has then read tells whether that delivery is there.
-//! * *An older instance wakes up:* it is refused. It reads the topic of positions, finds the claim of another instance, and ends
-//!   ([`SinkError::Overtaken`]). Where it finds its own, nobody has overtaken it: the coordinator has ended a transaction that
-//!   was open for too long, and the lane claims again.
-//! * *A cursor was put back:* the highest offset delivered before the last delivery is above it. Then the lane searches the
-//!   topic for its events, and passes over them.
+//! * *Crash in a transaction:* the next claim, or `transaction.timeout.ms`, aborts it. Readers that are `read_committed` never see
+//!   it.
+//! * *Crash after it:* the position names the events. [`resume`](super::Sink::resume) claims and reads it, and the sink skips them.
+//! * *The answer to a commit is lost:* the lane closes its producer, and resumes before it does anything else. The position that it
+//!   then reads tells whether that delivery is there.
+//! * *An older instance wakes up:* it is refused. It resumes, finds the claim of another instance in the topic of positions, and
+//!   ends ([`SinkError::Overtaken`]). If it finds its own, the coordinator has ended a transaction that was open for too long,
+//!   and the lane claims again.
+//! * *A cursor was moved back:* the position counts a higher offset as delivered. The lane searches the topic for its events and
+//!   skips them.
+//!
+//! # Topics that were restored or deleted
+//!
+//! * *Topic of positions restored to an earlier state:* it has an earlier position, which `resume` returns.
+//! * *Position or a topic deleted:* `resume` returns [`Position::Missing`](super::Position::Missing) and writes no position. A lane
+//!   without a confirmed position starts with the recorded cursor. If its position was missing before in this run, it first looks
+//!   through the topic for its events, which it then skips. A new lane does not, because it would have to read the whole topic.
+//! * *Topic of events deleted and made again, or truncated:* the position has the offset of the lane's last record in each
+//!   partition. If a partition ends before it, the position counts as missing. While the daemon runs, a transaction whose records
+//!   get offsets before it is aborted ([`SinkError::Displaced`]). A topic that has grown past these offsets again is not noticed.
+//! * *Events deleted, position kept:* only the position counts. Retention and compaction of the topic of events delete records on
+//!   purpose, so they are not produced again, unless an operator moves the cursor back. The topic of positions has to be compacted, which keeps the last position of each
+//!   lane; another `cleanup.policy` is refused.
+//! * *A position that another program overwrites while the daemon runs* is not noticed before the next `resume`: the next
+//!   transaction replaces it.
+//! * *Late events:* they do not move the position. If the topics were restored to a state before a late delivery and nothing else is
+//!   missing, a restart does not notice it.
+//! * *Clocks:* no time of a broker is read.
 //!
 //! # Invariants
 //!
@@ -52,7 +69,7 @@
 //!
 //! # Cancellation
 //!
-//! At any point. What was begun goes on to its end under the lane's lock, and the next delivery knows what came of it.
+//! At any point. The work continues to its end under the lane's lock, and the lane resumes before the next delivery.
 
 #[cfg(feature = "kafka")]
 mod publisher;

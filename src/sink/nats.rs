@@ -3,55 +3,69 @@
 //! ```text
 //! resume, deliver ──► lane ──► server     requests to the servers: what is refused, what is not known
 //!                      │  └──► stream     what must hold of the stream; how it is made
-//!                      ├─────► position   what the lane's own subject says of it
+//!                      ├─────► position   the last message on the lane's own subject
 //!                      └─────► message    headers ──► subject
 //! ```
 //!
 //! # Position
 //!
-//! A lane is one channel at one sink. In the stream it has a subject of its own, `POSITIONS.CHANNEL-ID.SINK`. The last message
-//! there is the lane's position. It names the offsets of the lane's last delivery: the lane records each delivery before it
-//! begins the next, so that no more than those can be there without being recorded.
+//! A lane is one channel at one sink. It has a subject of its own in the stream, `POSITIONS.CHANNEL-ID.SINK`. The last message on
+//! it is the lane's position. It states how far the lane has got, and names the events of the last delivery. The module `stream`
+//! beside this one describes it.
 //!
-//! A lane *claims* its subject before it sends anything: it reads the position, and publishes it again under its own name,
-//! with `Nats-Expected-Last-Subject-Sequence`, which the server compares with the last message there at the moment when it
-//! stores the new one. Of two that claim at the same time one is refused and reads again. So the one that has claimed has read the
-//! last position there was. All that the lane sends then has the condition that its claim, or what it sent last, still is
-//! the last message on its subject. The next claim breaks that condition for everything sent before, whether it was delayed
-//! in a frozen process, in a connection's buffer or on the network. That is the fence, and the server holds it: neither clocks
-//! nor epochs are compared.
+//! A lane *claims* its subject before it sends anything: it reads the position, and publishes it again under its own name with
+//! `Nats-Expected-Last-Subject-Sequence`. The server stores the message only if the last message on the subject still is the
+//! one that was read. Every later message of the lane has the condition that the claim, or the position that followed it, is
+//! still the last message. The next claim breaks that condition for everything that was sent before, even if it was delayed in
+//! a frozen process, in a buffer or on the network. So the server fences older instances. Clocks and epochs are not compared.
 //!
 //! # Exactly once in atomic batches
 //!
-//! From NATS 2.12 on, where the stream allows it (ADR-50 of NATS): the events of a delivery are one batch or a few, each with the
-//! position that follows from it. The server stores a batch as a whole or not at all, and its condition is that of the position.
+//! From NATS 2.12 on, if the stream allows it (ADR-50 of NATS): the events of a delivery are one batch or a few, and the last
+//! message of each batch is the position that results from it. The server stores the whole batch or nothing, under the condition
+//! of the position.
 //!
-//! * *Crash before the batch is complete:* nothing is there; the server forgets it.
-//! * *Crash after it:* the position names the events. [`resume`](Sink::resume) claims, reads it, and the sink passes over
-//!   them.
-//! * *The answer is lost:* whether the batch is there is not known, and it may still come. The lane claims again before it does
-//!   anything else. If the position that it has then read names the batch, the batch is there; if not, its condition is
-//!   broken, and it never will be.
-//! * *An older instance wakes up:* its condition is broken. It is refused, finds the claim of another instance and ends
+//! * *Crash before the batch is complete:* the server discards it.
+//! * *Crash after it:* the position names the events. [`resume`](Sink::resume) claims and reads it, and the sink skips them.
+//! * *The answer is lost:* the lane resumes before it does anything else. If the position that it then reads names the batch,
+//!   the batch is there. If not, the condition of the batch is broken, and it will never be stored.
+//! * *The server stores only a part:* NATS 2.15 does so if its storage fills up within a batch. Each claim looks for events of the
+//!   lane after its last position, and so does a delivery whose ids the server calls duplicates. The sink skips those events.
+//! * *An older instance wakes up:* the server refuses its messages. It resumes, finds the claim of another instance and ends
 //!   ([`SinkError::Overtaken`]).
 //!
 //! # Exactly once without batches
 //!
-//! From NATS 2.11 on: a position is published first, which says that events follow. Each event then has the condition that this
-//! position still is the last one (`Nats-Expected-Last-Subject-Sequence-Subject`), and is published when the one before it was
-//! answered. After a claim no event that was sent before it can come any more; then a search through the messages behind the
-//! position tells which have come. Everything else is as above. An older server cannot hold that fence, and is refused.
+//! From NATS 2.11 on: each event is published once the one before it was answered, under the condition that the lane's position
+//! still is the last one (`Nats-Expected-Last-Subject-Sequence-Subject`). Then the new position is published. After a claim no
+//! earlier event can arrive any more, and the search after the last position finds those that did. An older server cannot
+//! compare with another subject, and is refused.
+//!
+//! # A stream that was restored, purged or deleted
+//!
+//! * *Restored to an earlier state:* it has an earlier position, which `resume` returns. While the daemon runs, the next message
+//!   breaks its condition, the delivery ends with [`SinkError::Displaced`], and the lane resumes.
+//! * *Position or stream deleted:* `resume` returns [`Position::Missing`] and publishes nothing. A lane without a confirmed
+//!   position starts with the recorded cursor. It first looks through the whole stream for its events, which it then skips.
+//! * *Limits:* a stream with `max_age`, or with `max_msgs` or `max_bytes` and `discard: old`, can delete the position of a quiet
+//!   lane. If such a stream has deleted messages, a missing position is started again as recorded. A purge of such a stream
+//!   cannot be told from its limits.
+//! * *Events deleted, position kept:* only the position counts. Limits, consumers and `nats stream purge --subject` delete events
+//!   on purpose, so they are not published again, unless an operator moves the cursor back. Retention `workqueue` and `interest` would delete positions too and is refused.
+//! * *Late events:* they do not move the position. If the stream was restored to a state before a late delivery and nothing else is
+//!   missing, a restart does not notice it.
+//! * *Clocks:* no time of the server is read.
 //!
 //! # What else is there
 //!
-//! * `Nats-Msg-Id` is the channel's id and the offset. The server's window for duplicates is not relied on. Where it knows an
-//!   id already (an operator asks for an event again, another sink publishes to the same stream), the event is sent again
-//!   with the number of the lane's position behind its id.
-//! * A cursor that was put back shows in the position: the highest offset delivered before the last delivery is above it. Then
-//!   the lane searches the whole stream for its events, and passes over them.
-//! * A position that was purged, or has become too old for the stream's limits, is begun anew.
-//! * What JetStream answers is in the server's file, and by its default synced within two minutes: what a power loss takes from
-//!   a stream without replicas is lost to the stream. `sync_interval: always`, or replicas, prevent that.
+//! * `Nats-Msg-Id` is the channel's id, the offset and the event's id, so that two events at one offset are both stored. The
+//!   server's window for duplicates is not relied on. If it knows an id already (an operator asks for an event again, or another
+//!   sink publishes to the same stream), the event is sent with the number of the lane's position after its id.
+//! * A cursor that was moved back is noticed because the position counts a higher offset as delivered. The lane then searches the
+//!   whole stream for its events and skips them.
+//! * JetStream answers when a message is in the server's file, which by default is synced within two minutes. A power loss can
+//!   take the last messages of a stream without replicas; that is a stream restored to an earlier state. `sync_interval: always`,
+//!   or replicas, prevent it.
 //!
 //! # Invariants
 //!
@@ -62,17 +76,17 @@
 //!
 //! # Cancellation
 //!
-//! At any point. A delivery that was dropped leaves the lane without its claim, and the next use claims again.
+//! At any point. A delivery that was dropped leaves the lane without its claim, and the lane resumes before the next one.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{Delivery, LaneRef, Recorded, Resumed, Sink, SinkError, Undelivered};
+use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 use crate::event::ChannelId;
 use crate::tasks::lock;
 
@@ -90,10 +104,11 @@ use server::Server;
 pub use settings::{Login, NatsSettings};
 pub use subject::Pattern;
 
-/// Events offered at once, which the ledger records as one.
+/// Events in one delivery, which the ledger records as one. Fewer if the server's limit for one message leaves the position no
+/// room to name them.
 const AT_ONCE: usize = 2 * BATCH;
 
-/// Events offered at once where each is published alone: each takes a journey to the server and back.
+/// Events in one delivery if each is published alone: each takes a round trip.
 const AT_ONCE_ALONE: usize = 100;
 
 /// The most events of one batch. A server takes 1,000 messages in a batch, and the position is one of them.
@@ -110,8 +125,8 @@ impl Nats {
     pub fn new(settings: NatsSettings) -> Self {
         let settings = Arc::new(settings);
         let server = Server::new(settings.clone());
-        let (instance, takes_batches) = (Uuid::new_v4(), AtomicBool::new(true));
-        Self { shared: Shared { settings, server, instance, takes_batches }, lanes: Mutex::default() }
+        let (instance, at_once) = (Uuid::new_v4(), AtomicUsize::new(AT_ONCE));
+        Self { shared: Shared { settings, server, instance, at_once }, lanes: Mutex::default() }
     }
 
     fn lane(&self, identity: &LaneRef) -> Arc<tokio::sync::Mutex<Lane>> {
@@ -128,10 +143,14 @@ impl fmt::Debug for Nats {
 
 #[async_trait]
 impl Sink for Nats {
-    async fn resume(&self, lane: &Recorded) -> Result<Resumed, SinkError> {
-        let known = self.lane(&lane.lane);
-        let held = known.lock().await.resume(&self.shared, lane).await?;
-        Ok(Resumed { held: lane.keys_at(held), ..Resumed::default() })
+    async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        let lane = self.lane(&recorded.lane);
+        lane.lock().await.resume(&self.shared, recorded).await
+    }
+
+    async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
+        let lane = self.lane(lane);
+        lane.lock().await.position(&self.shared).await
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
@@ -139,7 +158,7 @@ impl Sink for Nats {
     }
 
     fn at_once(&self) -> usize {
-        if self.shared.takes_batches.load(Ordering::Relaxed) { AT_ONCE } else { AT_ONCE_ALONE }
+        self.shared.at_once.load(Ordering::Relaxed)
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

@@ -1,17 +1,29 @@
-//! What the sinks that publish to a stream have in common: the headers of an event, and the offsets in a lane's position.
+//! The protocol that the sinks share which publish to a stream: the headers of an event, and the position of a lane.
+//!
+//! # Positions
+//!
+//! A lane writes a [`Position`] together with the events of each delivery. It states how far the lane has got, and it names the
+//! events of the last delivery by offset and id. The state records each delivery before the next one begins. So after a crash
+//! only events that the position names, or that follow it, can be in the stream without being recorded.
+//!
+//! Only the position counts. An event that the position covers is not looked up in the stream, because retention, compaction or a
+//! consumer may have deleted it there on purpose. If an operator has chosen the cursor, the stream itself counts instead: events
+//! above the cursor are looked up, and delivered again if they are not there.
 
 use std::collections::BTreeSet;
 
-use super::LaneRef;
-use crate::event::{ChannelId, Offset};
+use super::{LaneRef, Recorded};
+use crate::event::{ChannelId, EventKey, Offset};
 use crate::record::Message;
 
+mod position;
+
+pub(super) use position::Position;
+
 const CHANNEL_ID: &str = "Channeld-Channel-Id";
+const EVENT_ID: &str = "Channeld-Event-Id";
 const OFFSET: &str = "Channeld-Offset";
 const SINK: &str = "Channeld-Sink";
-
-/// More offsets than any delivery has: a position that names more was not written by a lane.
-const MAX_OFFSETS: usize = 10_000;
 
 /// The headers of an event, with which a lane finds it again.
 pub(super) fn headers(lane: &LaneRef, message: &Message) -> Vec<(&'static str, String)> {
@@ -22,51 +34,80 @@ pub(super) fn headers(lane: &LaneRef, message: &Message) -> Vec<(&'static str, S
         (OFFSET, record.offset.to_string()),
         (SINK, lane.sink.to_string()),
     ];
-    headers.extend(record.event_id.map(|id| ("Channeld-Event-Id", id.to_string())));
+    headers.extend(record.event_id.map(|id| (EVENT_ID, id.to_string())));
     headers.push(("Channeld-Verification", if record.is_verified() { "verified" } else { "unsigned" }.to_owned()));
     headers.extend(record.digest.as_ref().map(|digest| ("Channeld-Digest", digest.to_string())));
     headers
 }
 
-/// The offset of a message of this lane, by the values of its headers; `None` where it is of another.
-pub(super) fn offset_of<'h>(channel: ChannelId, sink: &str, value: impl Fn(&str) -> Option<&'h str>) -> Option<Offset> {
+/// Identifies the event in a message by the message's headers. `None` if another lane has published the message.
+pub(super) fn key_of<'h>(channel: ChannelId, sink: &str, value: impl Fn(&str) -> Option<&'h str>) -> Option<EventKey> {
     let is_ours = value(SINK)? == sink && value(CHANNEL_ID)?.parse::<ChannelId>().is_ok_and(|id| id == channel);
-    value(OFFSET).filter(|_| is_ours)?.parse().ok()
+    let offset = value(OFFSET).filter(|_| is_ours)?.parse().ok()?;
+    Some(EventKey { offset, id: value(EVENT_ID).and_then(|id| id.parse().ok()) })
 }
 
-/// Offsets as ranges that include both their ends.
-pub(super) fn ranges(offsets: &BTreeSet<Offset>) -> Vec<(Offset, Offset)> {
-    let mut ranges: Vec<(Offset, Offset)> = Vec::new();
-    for &offset in offsets {
-        match ranges.last_mut() {
-            Some((_, last)) if Some(*last) == offset.before() => *last = offset,
-            _ => ranges.push((offset, offset)),
-        }
-    }
-    ranges
+/// The events of a lane that the state does not record as delivered.
+#[derive(Clone, Debug)]
+pub(super) struct Unrecorded {
+    /// Everything above this offset.
+    above: Option<Offset>,
+    /// The pending events.
+    owed: BTreeSet<EventKey>,
 }
 
-/// The offsets in ranges, as far as a lane can have written them.
-pub(super) fn offsets_in(ranges: &[(Offset, Offset)]) -> BTreeSet<Offset> {
-    let each = |&(first, last): &(Offset, Offset)| (first.get()..=last.get()).filter_map(Offset::new);
-    ranges.iter().flat_map(each).take(MAX_OFFSETS).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn offsets_are_a_few_ranges_and_come_back() {
-        let offsets: BTreeSet<_> = [1, 2, 3, 7, 9, 10].into_iter().filter_map(Offset::new).collect();
-        let ranges = ranges(&offsets);
-        assert_eq!(serde_json::to_value(&ranges).unwrap(), serde_json::json!([[1, 3], [7, 7], [9, 10]]));
-        assert_eq!(offsets_in(&ranges), offsets);
+impl Unrecorded {
+    /// If the stream's position is lower than the recorded cursor, the lane goes back to the stream's position.
+    pub(super) fn new(recorded: &Recorded, position: Option<Offset>) -> Self {
+        Self { above: recorded.through.min(position), owed: recorded.owed.clone() }
     }
 
-    #[test]
-    fn a_position_that_no_lane_has_written_takes_no_memory() {
-        let offset = |number| Offset::new(number).unwrap();
-        assert_eq!(offsets_in(&[(offset(1), offset(i64::MAX))]).len(), MAX_OFFSETS);
+    /// Every event.
+    pub(super) fn all() -> Self {
+        Self { above: None, owed: BTreeSet::new() }
+    }
+
+    pub(super) fn contains(&self, key: &EventKey) -> bool {
+        Some(key.offset) > self.above || self.owed.contains(key)
+    }
+
+    /// Whether any event at this offset could be unrecorded.
+    pub(super) fn reaches(&self, offset: Offset) -> bool {
+        let at_offset = EventKey::first_at(offset)..=EventKey::last_at(offset);
+        Some(offset) > self.above || self.owed.range(at_offset).next().is_some()
+    }
+
+    /// The offsets of events that the position names, but that have to be looked up in the stream: their ids are not known, or
+    /// an operator has chosen the cursor and wants to have again whatever is not there any more.
+    pub(super) fn doubted(&self, position: &Position, recorded: &Recorded) -> BTreeSet<Offset> {
+        let named = if recorded.confirmed.is_none() { position.offsets() } else { position.offsets_without_ids() };
+        named.into_iter().filter(|offset| self.reaches(*offset)).collect()
+    }
+
+    /// Compares a position with the record. Besides the events that it names, except for the doubted ones, the stream has those
+    /// in `found`; the ones in `last` belong to the last delivery. Gives the position as it is to be continued, and the
+    /// unrecorded events in the stream.
+    pub(super) fn compare(
+        &self,
+        position: &Position,
+        doubted: &BTreeSet<Offset>,
+        last: &BTreeSet<EventKey>,
+        found: &BTreeSet<EventKey>,
+    ) -> (Position, BTreeSet<EventKey>) {
+        let mut named = position.events();
+        named.retain(|key| !doubted.contains(&key.offset));
+        named.extend(last);
+        named.retain(|key| self.contains(key));
+        let mut position = position.keeping(&named);
+        // Too many to be named. The higher offset makes the lane look for them again after the next crash.
+        position.prior = found.difference(&named).last().map(|key| key.offset).max(position.prior);
+        named.extend(found.iter().filter(|key| self.contains(key)));
+        (position, named)
+    }
+
+    /// The events among these that are offered to the sink again. A pending event that is in the stream is settled instead,
+    /// and an operator may ask for it again later.
+    pub(super) fn offered(&self, there: &BTreeSet<EventKey>) -> BTreeSet<EventKey> {
+        there.iter().filter(|key| !self.owed.contains(key)).copied().collect()
     }
 }

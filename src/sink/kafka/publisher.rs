@@ -13,9 +13,8 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::KafkaSettings;
-use crate::event::{ChannelId, Offset};
-use crate::record::Message;
-use crate::sink::{Delivery, LaneRef, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use crate::event::{ChannelId, EventKey};
+use crate::sink::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use crate::tasks::lock;
 
 mod brokers;
@@ -28,7 +27,7 @@ mod topics;
 
 use brokers::Brokers;
 use failure::Failure;
-use lane::{Lane, Shared};
+use lane::{Begun, Lane, Offer, Shared};
 use search::Search;
 
 /// Events offered at once.
@@ -87,9 +86,9 @@ impl Kafka {
         blocking(work).await
     }
 
-    async fn searched(&self, mut search: Search, lane: &LaneRef) -> Result<BTreeSet<Offset>, Failure> {
+    async fn searched(&self, mut search: Search, lane: &LaneRef) -> Result<BTreeSet<EventKey>, Failure> {
         info!(channel = %lane.channel.name, sink = %lane.sink, topic = self.shared.brokers.settings.topic,
-            "the cursor was put back: looking for the lane's events in the topic");
+            "looking for the lane's events in the topic");
         loop {
             let shared = self.shared.clone();
             let (back, found) = blocking(move || {
@@ -118,14 +117,21 @@ impl fmt::Debug for Kafka {
 impl Sink for Kafka {
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         let lane = self.lane(&recorded.lane).await;
-        let epoch_of = recorded.clone();
-        let (mut lane, begun) = self.on(lane, move |lane, shared| lane.take_over(shared, &epoch_of)).await;
+        let given = recorded.clone();
+        let (mut lane, begun) = self.on(lane, move |lane, shared| lane.take_over(shared, &given)).await;
         let found = match begun.map_err(Failure::error)? {
-            Some(search) => self.searched(search, &recorded.lane).await.map_err(Failure::error)?,
-            None => BTreeSet::new(),
+            Begun::Missing(why) => return Ok(Resumed { position: Position::Missing(why), ..Resumed::default() }),
+            Begun::Claimed(Some(search)) => self.searched(search, &recorded.lane).await.map_err(Failure::error)?,
+            Begun::Claimed(None) => BTreeSet::new(),
         };
-        let held = recorded.keys_at(lane.taken_over(recorded, found));
-        Ok(Resumed { held, ..Resumed::default() })
+        let held = lane.taken_over(recorded, &found);
+        Ok(Resumed { position: Position::At(lane.through()), held })
+    }
+
+    async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
+        let lane = self.lane(lane).await;
+        let (_, position) = self.on(lane, |lane, shared| lane.position(shared)).await;
+        position.map_err(Failure::error)
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
@@ -139,9 +145,9 @@ impl Sink for Kafka {
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let lane = self.lane(delivery.lane).await;
-        let (epoch, messages): (_, Vec<Message>) = (delivery.epoch, delivery.messages.to_vec());
-        let (mut lane, delivered) = self.on(lane, move |lane, shared| lane.deliver(shared, epoch, &messages)).await;
-        lane.answered();
+        let Delivery { epoch, after, through, messages, .. } = *delivery;
+        let offer = Offer { epoch, after, through, messages: messages.to_vec() };
+        let (_, delivered) = self.on(lane, move |lane, shared| lane.deliver(shared, &offer)).await;
         delivered
     }
 }

@@ -1,29 +1,33 @@
-//! One lane at the stream: its claim, and what it knows to be there.
+//! One lane at the stream: its claim, its position, and the events that the stream has beyond the record.
 //!
 //! # Invariants
 //!
-//! * **Nothing is sent without a claim,** and a claim is given up before anything is sent under it whose outcome may stay
-//!   unknown: also where the future is dropped. The next use claims anew, and then what was sent before has no effect any more.
+//! * **Nothing is sent without a claim.** A claim is given up before anything is sent under it whose outcome may stay unknown,
+//!   also if the future is dropped. The lane then resumes: it claims again, and messages sent before have no effect any more.
+//! * **One position.** A delivery begins only if the position is the one that the lane expects, and each message has the
+//!   condition that the position has not changed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_nats::HeaderMap;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::message::{EXPECTED_SEQUENCE, EXPECTED_STREAM, ROLLUP, offset_of};
+use super::message::{EXPECTED_SEQUENCE, EXPECTED_STREAM, ROLLUP, key_of};
 use super::position::Position;
-use super::server::{Ack, Failure, Server, WRONG_SEQUENCE, misconfigured};
+use super::server::{Ack, Failure, NO_STREAM, Refusal, Server, WRONG_SEQUENCE, misconfigured};
 use super::settings::NatsSettings;
 use super::stream::{self, Facts, Stream};
-use crate::event::Offset;
-use crate::sink::{LaneRef, Recorded, SinkError};
+use super::{AT_ONCE, AT_ONCE_ALONE};
+use crate::event::EventKey;
+use crate::sink::stream::{self as protocol, Unrecorded};
+use crate::sink::{LaneRef, Position as Place, Recorded, Resumed, SinkError};
 
 mod deliver;
 
-/// How often a claim is tried where others claim the lane at the same time.
+/// How often a claim is tried if others claim the lane at the same time.
 const CLAIMS: usize = 5;
 
 const MISSING: &str = "it is missing: make it, or set create = true";
@@ -34,8 +38,8 @@ pub(super) struct Shared {
     pub(super) server: Server,
     /// The run of the process.
     pub(super) instance: Uuid,
-    /// Whether the stream takes several messages as one, as far as was seen.
-    pub(super) takes_batches: AtomicBool,
+    /// The most events in one delivery, as far as the stream has been seen.
+    pub(super) at_once: AtomicUsize,
 }
 
 /// A lane at its stream.
@@ -43,114 +47,86 @@ pub(super) struct Lane {
     identity: LaneRef,
     /// The subject of its position.
     subject: String,
+    /// The epoch of the lease under which this process claimed the lane last. A position of another process that is newer
+    /// than this claim means that the lane was taken over.
+    epoch: Option<u64>,
+    /// The sequence number of the last position message that this process is known to have written.
+    sequence: u64,
     claim: Option<Claim>,
     /// As the stream has it, while there is a claim.
     position: Position,
-    /// What is there though it is not recorded: passed over when it is offered.
-    held: BTreeSet<Offset>,
-    /// The delivery whose outcome is not known.
-    in_doubt: Option<Uuid>,
+    /// Events that are in the stream and not recorded. They are skipped when they are offered.
+    held: BTreeSet<EventKey>,
 }
 
-/// The right to publish: no longer than the lane's last position message is this one.
+/// The right to publish, for as long as the lane's last position message is this one.
 struct Claim {
     sequence: u64,
     stream: Facts,
 }
 
+/// The last position message.
+struct Last {
+    sequence: u64,
+    position: Position,
+}
+
 impl Lane {
     pub(super) fn new(identity: LaneRef, settings: &NatsSettings) -> Self {
         let subject = format!("{}.{}.{}", settings.positions, identity.channel.id, identity.sink);
-        Self { identity, subject, claim: None, position: Position::default(), held: BTreeSet::new(), in_doubt: None }
+        Self {
+            identity,
+            subject,
+            epoch: None,
+            sequence: 0,
+            claim: None,
+            position: Position::default(),
+            held: BTreeSet::new(),
+        }
     }
 
-    /// Takes the lane over, and says which events the stream has though they are not recorded.
-    pub(super) async fn resume(&mut self, shared: &Shared, recorded: &Recorded) -> Result<BTreeSet<Offset>, SinkError> {
+    /// The position, without a claim.
+    pub(super) async fn position(&self, shared: &Shared) -> Result<Place, SinkError> {
+        let last = self.last(shared).await?;
+        Ok(last.map_or_else(|| self.missing(shared), |last| Place::At(last.position.lane.through)))
+    }
+
+    /// Claims the lane, and compares its position in the stream with the record. Without a position nothing is claimed, unless
+    /// the record knows of none.
+    pub(super) async fn resume(&mut self, shared: &Shared, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        let Shared { server, instance, .. } = shared;
+        let was_claimed = self.epoch == Some(recorded.epoch);
         self.claim = None;
-        self.in_doubt = None;
-        self.take(shared, recorded.epoch, true).await?;
-        let mut there = self.position.delivered();
-        if self.position.prior > recorded.through {
-            // More was delivered than the last delivery and the record know: the record was put back.
-            let found = self.search(shared, 1).await?;
-            warn!(channel = %self.identity.channel.name, sink = %self.identity.sink, events = found.len(),
-                "the cursor was put back: events that are in the stream are not published again");
-            there.extend(found);
-        }
-        there.retain(|offset| !recorded.covers_offset(*offset));
-        if !there.is_empty() {
-            info!(channel = %self.identity.channel.name, sink = %self.identity.sink, events = there.len(),
-                "stream already holds events that are not recorded as delivered");
-        }
-        // What is owed is settled without being offered, and may be asked for again.
-        self.held = there.iter().filter(|offset| !recorded.owes_offset(**offset)).copied().collect();
-        Ok(there)
-    }
-
-    /// Claims the lane again where the claim was given up, and settles what was in doubt.
-    async fn claimed(&mut self, shared: &Shared, epoch: u64) -> Result<(), SinkError> {
-        if self.claim.is_some() {
-            return Ok(());
-        }
-        let doubt = self.in_doubt;
-        self.take(shared, epoch, false).await?;
-        if doubt == Some(self.position.delivery) {
-            self.held.extend(self.position.delivered());
-        }
-        self.in_doubt = None;
-        Ok(())
-    }
-
-    /// Puts a position message of ours behind the last one. From then on nothing that was sent under an earlier claim is
-    /// taken. Only `anew` may it come behind one of another instance.
-    async fn take(&mut self, shared: &Shared, epoch: u64, anew: bool) -> Result<(), SinkError> {
-        let Shared { server, settings, instance, .. } = shared;
         for _ in 0..CLAIMS {
-            let stream = stream(shared).await?;
-            let last = server.last(&self.subject).await.map_err(|failure| server.error_in("reading", failure))?;
-            let (sequence, position) = match last {
-                None => (0, Position { prior: self.position.highest(), ..Position::default() }),
-                Some(last) => {
-                    let position = serde_json::from_slice::<Position>(&last.body).map_err(|error| {
-                        let doing = format!("reading the lane's position in the stream {}", settings.stream);
-                        let subject = &self.subject;
-                        let message = format!(
-                            "message {} is not one ({error}): nats stream purge {} --subject={subject}",
-                            last.sequence, settings.stream
-                        );
-                        misconfigured(&doing, &message)
-                    })?;
-                    (last.sequence, position)
-                }
+            let Some(stream) = stream(shared, recorded.confirmed.is_none()).await? else {
+                return Ok(Resumed { position: self.missing(shared), ..Resumed::default() });
             };
-            if !anew && sequence > 0 && position.instance != *instance {
+            let last = self.last(shared).await?;
+            if let Some(last) = &last
+                && was_claimed
+                && last.position.instance != *instance
+                && last.sequence > self.sequence
+            {
+                self.epoch = None;
                 return Err(SinkError::Overtaken(format!(
-                    "another instance has claimed the lane in the stream {}, at its message {sequence}",
-                    settings.stream
+                    "another instance has claimed the lane in the stream {}, at its message {}",
+                    shared.settings.stream, last.sequence
                 )));
             }
-            let since = position.since.or(position.follow.then_some(sequence));
-            let claim = Position {
-                channel: self.identity.channel.name.to_string(),
-                channel_id: self.identity.channel.id,
-                sink: self.identity.sink.to_string(),
-                epoch,
-                instance: *instance,
-                follow: false,
-                since,
-                ..position
+            let Some(Last { sequence, position }) = self.position_to_claim(last, &stream, recorded) else {
+                return Ok(Resumed { position: self.missing(shared), ..Resumed::default() });
             };
-            let headers = fenced(&stream, sequence, settings);
+            let mut claim = Position { instance: *instance, follow: !stream.batches, ..position };
+            claim.lane.epoch = recorded.epoch;
+            claim.since = claim.since.or(Some(sequence));
+            let headers = fenced(&stream, sequence, &shared.settings);
             match server.publish(self.subject.clone(), headers, claim.to_json()).await {
                 Ok(Ack { seq, .. }) => {
-                    self.position = claim;
-                    if let Some(since) = since {
-                        let mut there = self.search(shared, since + 1).await?;
-                        there.extend(self.position.delivered());
-                        self.position = Position { since: None, ..self.position.clone() }.with(&there);
-                    }
+                    (self.epoch, self.sequence) = (Some(recorded.epoch), seq);
+                    let place = Place::At(claim.lane.through);
+                    let held = self.compare(shared, claim, recorded).await?;
                     self.claim = Some(Claim { sequence: seq, stream });
-                    return Ok(());
+                    return Ok(Resumed { position: place, held });
                 }
                 Err(Failure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {}
                 Err(failure) => return Err(server.error_in("claiming a lane in", failure)),
@@ -159,22 +135,110 @@ impl Lane {
         Err(SinkError::away("others claim this lane again and again: does a second channeld use this sink?".to_owned()))
     }
 
-    /// The offsets of this lane's events in the stream, from the message `sequence` on.
-    async fn search(&self, shared: &Shared, mut sequence: u64) -> Result<BTreeSet<Offset>, SinkError> {
+    /// The position that a claim repeats. `None` if there is none although the record knows of one.
+    fn position_to_claim(&self, last: Option<Last>, stream: &Facts, recorded: &Recorded) -> Option<Last> {
+        match (last, recorded.confirmed) {
+            (Some(last), Some(_)) => Some(last),
+            (Some(Last { sequence, mut position }), None) => {
+                position.lane.through = recorded.through;
+                Some(Last { sequence, position })
+            }
+            (None, confirmed) => {
+                let through = match confirmed {
+                    None => recorded.through,
+                    Some(confirmed) if stream.has_dropped => {
+                        info!(channel = %self.identity.channel.name, sink = %self.identity.sink,
+                            "the limits of the stream have deleted the lane's position: it starts again at the recorded one");
+                        confirmed.position
+                    }
+                    Some(_) => return None,
+                };
+                let lane = protocol::Position::first(&self.identity, through);
+                Some(Last { sequence: 0, position: Position { lane, ..Position::default() } })
+            }
+        }
+    }
+
+    /// Finds the events that are in the stream and not recorded. The lane was claimed with this position.
+    async fn compare(
+        &mut self,
+        shared: &Shared,
+        claim: Position,
+        recorded: &Recorded,
+    ) -> Result<BTreeSet<EventKey>, SinkError> {
+        let unrecorded = Unrecorded::new(recorded, claim.lane.through);
+        let since = claim.since.unwrap_or_default();
+        let doubted = unrecorded.doubted(&claim.lane, recorded);
+        // Events that an earlier delivery has put into the stream are not named any more.
+        let is_put_back = claim.lane.prior > recorded.through;
+        let from = if is_put_back || !doubted.is_empty() { 0 } else { since };
+        let found = self.search(shared, from + 1, &unrecorded).await?;
+        let is_last =
+            |(sequence, key): &&(u64, EventKey)| (since > 0 && *sequence > since) || doubted.contains(&key.offset);
+        let last = found.iter().filter(is_last).map(|(_, key)| *key).collect();
+        let found = found.iter().map(|(_, key)| *key).collect();
+        let (lane, there) = unrecorded.compare(&claim.lane, &doubted, &last, &found);
+        let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
+        if is_put_back && !there.is_empty() {
+            warn!(%channel, %sink, events = there.len(),
+                "the cursor was moved back: events that are in the stream are not published again");
+        } else if !there.is_empty() {
+            info!(%channel, %sink, events = there.len(),
+                "stream already holds events that are not recorded as delivered");
+        }
+        self.position = Position { lane, since: None, ..claim };
+        self.held = unrecorded.offered(&there);
+        Ok(there)
+    }
+
+    /// The last position message.
+    async fn last(&self, shared: &Shared) -> Result<Option<Last>, SinkError> {
+        let Shared { server, settings, .. } = shared;
+        let stored = match server.last(&self.subject).await {
+            Err(Failure::Refused(Refusal { err_code: NO_STREAM, .. })) => None,
+            stored => stored.map_err(|failure| server.error_in("reading", failure))?,
+        };
+        let Some(stored) = stored else { return Ok(None) };
+        let position = Position::read(&stored.body).map_err(|error| {
+            let doing = format!("reading the lane's position in the stream {}", settings.stream);
+            let message = format!(
+                "message {} is not a position ({error}): nats stream purge {} --subject={}",
+                stored.sequence, settings.stream, self.subject
+            );
+            misconfigured(&doing, &message)
+        })?;
+        Ok(Some(Last { sequence: stored.sequence, position }))
+    }
+
+    fn missing(&self, shared: &Shared) -> Place {
+        Place::Missing(format!(
+            "the stream {} has no position message on the subject {}",
+            shared.settings.stream, self.subject
+        ))
+    }
+
+    /// The unrecorded events of this lane in the stream, with their sequence numbers, from the message `sequence` on.
+    async fn search(
+        &self,
+        shared: &Shared,
+        mut sequence: u64,
+        unrecorded: &Unrecorded,
+    ) -> Result<Vec<(u64, EventKey)>, SinkError> {
         let filter = shared.settings.subject.filter(&self.identity.channel);
-        let mut found = BTreeSet::new();
+        let mut found = Vec::new();
         loop {
             let next = shared.server.next(sequence, &filter).await;
             let Some(message) = next.map_err(|failure| shared.server.error_in("reading", failure))? else {
                 return Ok(found);
             };
-            found.extend(offset_of(&message.headers, self.identity.channel.id, &self.identity.sink));
+            let key = key_of(&message.headers, self.identity.channel.id, &self.identity.sink);
+            found.extend(key.filter(|key| unrecorded.contains(key)).map(|key| (message.sequence, key)));
             sequence = message.sequence + 1;
         }
     }
 }
 
-/// The headers of a position message that comes behind the message `sequence` on its subject, and behind no other.
+/// The headers of a position message that is stored only if the last message on its subject is the message `sequence`.
 fn fenced(stream: &Facts, sequence: u64, settings: &NatsSettings) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(EXPECTED_STREAM, &*settings.stream);
@@ -186,12 +250,16 @@ fn fenced(stream: &Facts, sequence: u64, settings: &NatsSettings) -> HeaderMap {
     headers
 }
 
-/// What the stream is now. It is made where it is missing and that is allowed.
-async fn stream(shared: &Shared) -> Result<Facts, SinkError> {
+/// The stream's settings. A stream that does not exist is made if the configuration and the caller allow it. `None` if it does
+/// not exist and the caller does not allow it.
+async fn stream(shared: &Shared, may_make: bool) -> Result<Option<Facts>, SinkError> {
     let Shared { server, settings, .. } = shared;
     let version = version(shared).await?;
     let looked = |failure| server.error_in("looking at", failure);
     let mut found = server.stream::<Stream>().await.map_err(looked)?;
+    if found.is_none() && !may_make {
+        return Ok(None);
+    }
     if found.is_none() && settings.create {
         server
             .create(&stream::wanted(settings, &version))
@@ -203,8 +271,10 @@ async fn stream(shared: &Shared) -> Result<Facts, SinkError> {
     let using = || format!("using the stream {}", settings.stream);
     let found = found.ok_or_else(|| misconfigured(&using(), MISSING))?;
     let facts = stream::facts(found, settings, &version).map_err(|message| misconfigured(&using(), &message))?;
-    shared.takes_batches.store(facts.batches, Ordering::Relaxed);
-    Ok(facts)
+    let most = if facts.batches { AT_ONCE } else { AT_ONCE_ALONE };
+    let largest = facts.max_size.unwrap_or(usize::MAX).min(max_payload(shared).await?);
+    shared.at_once.store(most.min(Position::most_events(largest)), Ordering::Relaxed);
+    Ok(Some(facts))
 }
 
 /// Says whether the stream could be used, without making it.
@@ -232,4 +302,10 @@ pub(super) async fn probe(shared: &Shared) -> Result<String, SinkError> {
 pub(super) async fn version(shared: &Shared) -> Result<String, SinkError> {
     let client = shared.server.client().await?;
     Ok(client.try_server_info().map(|info| info.version).unwrap_or_default())
+}
+
+/// The most bytes of a message, with its headers, that the server takes.
+async fn max_payload(shared: &Shared) -> Result<usize, SinkError> {
+    let client = shared.server.client().await?;
+    Ok(client.try_server_info().map_or(usize::MAX, |info| info.max_payload))
 }

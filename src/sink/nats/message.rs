@@ -4,7 +4,7 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 
 use super::subject::Pattern;
-use crate::event::{ChannelId, Offset};
+use crate::event::{ChannelId, EventKey};
 use crate::record::Message;
 use crate::sink::{LaneRef, stream};
 
@@ -25,7 +25,7 @@ const MORE_HEADERS: usize = 400;
 pub(super) struct Outgoing {
     /// Its place among the messages that were offered.
     pub(super) index: usize,
-    pub(super) offset: Offset,
+    pub(super) key: EventKey,
     pub(super) subject: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -35,13 +35,13 @@ impl Outgoing {
     pub(super) fn new(index: usize, lane: &LaneRef, message: &Message, stream: &str, pattern: &Pattern) -> Self {
         let record = message.record();
         let mut headers = HeaderMap::new();
-        headers.insert(MESSAGE_ID, &*format!("{}:{}", record.channel.id, record.offset));
+        headers.insert(MESSAGE_ID, &*message_id(record.channel.id, record.event_key()));
         headers.insert(EXPECTED_STREAM, stream);
         for (name, value) in stream::headers(lane, message) {
             headers.insert(name, &*value);
         }
         let (subject, body) = (pattern.of(record), message.body().clone());
-        Self { index, offset: record.offset, subject, headers, body }
+        Self { index, key: record.event_key(), subject, headers, body }
     }
 
     /// Its size as a server counts it against `max_payload`, which is of headers and body.
@@ -60,11 +60,17 @@ impl Outgoing {
     }
 }
 
-/// The offset in the headers of a message of this lane, as a server gives them back; `None` where it is of another.
-pub(super) fn offset_of(headers: &str, channel: ChannelId, sink: &str) -> Option<Offset> {
+/// The id by which a server recognizes a message that it has already stored. Two events at one offset are two messages.
+fn message_id(channel: ChannelId, EventKey { offset, id }: EventKey) -> String {
+    let id = id.map(|id| format!(":{id}")).unwrap_or_default();
+    format!("{channel}:{offset}{id}")
+}
+
+/// Identifies the event in a message of this lane by the headers as a server returns them. `None` for another lane's message.
+pub(super) fn key_of(headers: &str, channel: ChannelId, sink: &str) -> Option<EventKey> {
     let value = |name: &str| {
         let line = headers.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(line.trim())
     };
-    stream::offset_of(channel, sink, value)
+    stream::key_of(channel, sink, value)
 }

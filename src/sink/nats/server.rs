@@ -211,6 +211,11 @@ impl Server {
         self.message(&json!({"seq": sequence, "next_by_subj": filter})).await
     }
 
+    /// The message with this sequence number.
+    pub(super) async fn at(&self, sequence: u64) -> Result<Option<Stored>, Failure> {
+        self.message(&json!({"seq": sequence})).await
+    }
+
     async fn message(&self, request: &Value) -> Result<Option<Stored>, Failure> {
         #[derive(Deserialize)]
         struct Answer {

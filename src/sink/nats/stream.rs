@@ -16,6 +16,14 @@ const BATCHES_SINCE: (u64, u64) = (2, 12);
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stream {
     config: Config,
+    #[serde(default)]
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct State {
+    #[serde(default)]
+    first_seq: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -27,6 +35,15 @@ struct Config {
     retention: String,
     #[serde(default)]
     max_msg_size: i64,
+    #[serde(default)]
+    max_msgs: i64,
+    #[serde(default)]
+    max_bytes: i64,
+    /// In nanoseconds.
+    #[serde(default)]
+    max_age: i64,
+    #[serde(default)]
+    discard: String,
     #[serde(default)]
     allow_atomic: bool,
     #[serde(default)]
@@ -50,6 +67,18 @@ pub(super) struct Facts {
     pub(super) rollups: bool,
     /// The largest message that it takes, in bytes; `None` where it says nothing.
     pub(super) max_size: Option<usize>,
+    /// Whether its own limits delete the oldest messages and have deleted some. The limit per subject is not one of them: it
+    /// keeps the last message of each subject.
+    pub(super) has_dropped: bool,
+}
+
+impl Stream {
+    /// A stream that was just made, or made again, starts with its first message.
+    fn has_dropped(&self) -> bool {
+        let Config { max_msgs, max_bytes, max_age, discard, .. } = &self.config;
+        let drops = *max_age > 0 || (discard == "old" && (*max_msgs > 0 || *max_bytes > 0));
+        drops && self.state.first_seq > 1
+    }
 }
 
 impl Facts {
@@ -86,7 +115,8 @@ fn subjects(settings: &NatsSettings) -> [String; 2] {
 /// # Errors
 /// If lanes cannot use it: why, and what to do.
 pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> Result<Facts, String> {
-    let Config { subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror } =
+    let has_dropped = stream.has_dropped();
+    let Config { subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror, .. } =
         stream.config;
     let name = &settings.stream;
     let positions = format!("{}.>", settings.positions);
@@ -116,7 +146,7 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     }
     let max_size = usize::try_from(max_msg_size).ok().filter(|size| *size > 0);
     let batches = allow_atomic && is_since(version, BATCHES_SINCE);
-    Ok(Facts { subjects, batches, rollups: allow_rollup_hdrs, max_size })
+    Ok(Facts { subjects, batches, rollups: allow_rollup_hdrs, max_size, has_dropped })
 }
 
 /// What to say of a stream that can be used.

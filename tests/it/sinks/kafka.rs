@@ -12,6 +12,7 @@ use crate::support::{Broker, Mount, Record, Relay, Setup, Topic, deliverable};
 
 mod content;
 mod instances;
+mod positions;
 mod topics;
 
 fn setup(simulator: &Simulator, topic: &Topic) -> Setup {

@@ -12,6 +12,7 @@ use crate::support::{Database, Mount, Nats, Relay, Setup, deliverable};
 mod cluster;
 pub(super) mod content;
 mod logins;
+mod positions;
 mod stream;
 
 /// How a stream takes the events of a delivery.

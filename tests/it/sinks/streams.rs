@@ -10,6 +10,9 @@ use rustix::process::Signal;
 
 use crate::support::{Daemon, Database, Line, Mount, Relay, Setup, deliverable, everything, fill, random};
 
+pub(super) mod direct;
+pub(super) mod positions;
+
 /// Events, and kills.
 const SAMPLE: (u64, usize) = (600, 8);
 const FULL: (u64, usize) = (6_000, 25);

@@ -262,6 +262,21 @@ impl Topic {
         self.broker.ask(&["delete", &self.name]);
     }
 
+    /// Deletes the topic of positions.
+    pub(crate) fn delete_positions(&self) {
+        self.broker.ask(&["delete", &self.positions()]);
+    }
+
+    /// Produces a record to the topic of positions, without a value to delete what the key says.
+    pub(crate) fn put_position(&self, key: &str, value: Option<&str>) {
+        self.broker.ask(&[&["put", &self.positions(), key], value.as_slice()].concat());
+    }
+
+    /// The committed records of the topic of positions, in their order.
+    pub(crate) fn all_positions(&self) -> Vec<Record> {
+        self.all_of(&self.positions())
+    }
+
     /// Begins a transaction in the topic of positions.
     pub(crate) fn hold_positions(&self) -> Held {
         let mut client = python();
@@ -309,7 +324,11 @@ impl Topic {
 
     /// The records that are committed, those of each partition in their order.
     pub(crate) fn all(&self) -> Vec<Record> {
-        let printed = self.broker.ask(&["all", &self.name]);
+        self.all_of(&self.name)
+    }
+
+    fn all_of(&self, topic: &str) -> Vec<Record> {
+        let printed = self.broker.ask(&["all", topic]);
         printed.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(read).collect()
     }
 

@@ -224,6 +224,39 @@ impl Nats {
         }
     }
 
+    /// Publishes a message as another program than the daemon does, and gives its sequence number.
+    pub(crate) async fn publish(&self, subject: &str, headers: &[(String, String)], body: &[u8]) -> u64 {
+        let answer = self.connect().await.unwrap().publish(subject, headers, body).await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        answer["seq"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    /// The last message on a subject.
+    pub(crate) async fn last(&self, subject: &str) -> Option<Message> {
+        let answer = self.api(&format!("STREAM.MSG.GET.{STREAM}"), json!({"last_by_subj": subject})).await;
+        answer.get("message").map(client::message)
+    }
+
+    /// Deletes the messages on a subject.
+    pub(crate) async fn purge(&self, subject: &str) {
+        let purged = self.api(&format!("STREAM.PURGE.{STREAM}"), json!({"filter": subject})).await;
+        assert!(purged["error"].is_null(), "{purged}");
+    }
+
+    /// Copies the data of the first server, as it is after the server was killed.
+    pub(crate) fn save(&self, to: &Path) {
+        self.kill();
+        self.servers[0].save(to);
+        self.run();
+    }
+
+    /// Replaces the data of the first server by a copy.
+    pub(crate) fn restore(&self, from: &Path) {
+        self.kill();
+        self.servers[0].restore(from);
+        self.run();
+    }
+
     /// The offsets of a channel's events in the stream, in their order.
     pub(crate) async fn offsets(&self) -> Vec<i64> {
         self.events().await.iter().map(Message::offset).collect()

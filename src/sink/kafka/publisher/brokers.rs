@@ -2,6 +2,7 @@
 //!
 //! Everything here blocks.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::Message as _;
 use rdkafka::metadata::Metadata;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use tracing::debug;
@@ -133,6 +135,9 @@ impl Asker {
     }
 }
 
+/// For each partition, the lowest and the highest offset of records.
+pub(super) type Taken = BTreeMap<i32, (i64, i64)>;
+
 /// What a client says besides its answers.
 #[derive(Clone, Default)]
 pub(super) struct Heard(Arc<Mutex<Said>>);
@@ -143,6 +148,8 @@ struct Said {
     trouble: Option<(Code, String)>,
     /// Why a record was not taken: of the first that was not.
     refused: Option<KafkaError>,
+    /// For each topic and partition, the lowest and the highest offset of the records that were taken.
+    taken: HashMap<String, Taken>,
 }
 
 impl Heard {
@@ -157,6 +164,11 @@ impl Heard {
 
     pub(super) fn refused(&self) -> Option<KafkaError> {
         lock(&self.0).refused.clone()
+    }
+
+    /// For each partition of a topic, the lowest and the highest offset of the records that were taken.
+    pub(super) fn taken(&self, topic: &str) -> Taken {
+        lock(&self.0).taken.get(topic).cloned().unwrap_or_default()
     }
 }
 
@@ -182,8 +194,19 @@ impl ProducerContext for Heard {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): Self::DeliveryOpaque) {
-        if let Err((error, _)) = result {
-            lock(&self.0).refused.get_or_insert_with(|| error.clone());
+        let mut said = lock(&self.0);
+        match result {
+            Ok(message) => {
+                let (topic, offset) = (message.topic(), message.offset());
+                if !said.taken.contains_key(topic) {
+                    said.taken.insert(topic.to_owned(), Taken::new());
+                }
+                if let Some(taken) = said.taken.get_mut(topic) {
+                    let range = taken.entry(message.partition()).or_insert((offset, offset));
+                    *range = (range.0.min(offset), range.1.max(offset));
+                }
+            }
+            Err((error, _)) => drop(said.refused.get_or_insert_with(|| error.clone())),
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) enum Failure {
     Fenced,
     /// Another instance has the lane.
     Overtaken(String),
+    /// The lane's position is not the expected one.
+    Displaced(String),
 }
 
 impl Failure {
@@ -93,9 +95,10 @@ impl Failure {
             Self::Away(message) => SinkError::away(message),
             Self::Operator(message) => SinkError::unusable(message),
             Self::Event { said, .. } => SinkError::refused(said),
-            // Without a claim the next use finds out which.
+            // The lane resumes, and finds out whether another instance has claimed it.
             Self::Fenced => SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned()),
             Self::Overtaken(message) => SinkError::Overtaken(message),
+            Self::Displaced(message) => SinkError::Displaced(message),
         }
     }
 }

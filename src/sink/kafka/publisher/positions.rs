@@ -7,7 +7,7 @@
 //! * **In order.** Records are looked at in their order, and each replaces the one before it of the same key.
 //! * **Bounded.** Of each lane of this sink one position and one claim are kept, of other sinks nothing.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,8 +21,7 @@ use uuid::Uuid;
 use super::brokers::{Brokers, Heard};
 use super::failure::Failure;
 use super::producer::POSITIONS;
-use crate::event::{ChannelId, Offset};
-use crate::sink::stream::{offsets_in, ranges};
+use crate::sink::stream;
 
 /// What follows a lane's transactional id in the key of its claims.
 const CLAIM: &str = "/claim";
@@ -33,23 +32,15 @@ const CLAIMS: usize = 8;
 /// So long the topic is read on after the last lane has asked.
 pub(super) const KEPT_OPEN: Duration = Duration::from_secs(30);
 
-/// What a lane has delivered last.
-///
-/// Only the last delivery is named: the one before it was recorded before this one began.
+/// A position, and where the records of the lane ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
-    /// The channel, by its name, for a person who reads it.
-    pub(super) channel: String,
-    pub(super) channel_id: ChannelId,
-    pub(super) sink: String,
-    /// The epoch of the lease under which it was written, for a person who reads it.
-    pub(super) epoch: u64,
-    /// Names the last delivery.
-    pub(super) delivery: Uuid,
-    /// The highest offset that was delivered before the last delivery.
-    pub(super) prior: Option<Offset>,
-    /// The offsets of the last delivery, as ranges that include both their ends.
-    pub(super) offsets: Vec<(Offset, Offset)>,
+    #[serde(flatten)]
+    pub(super) lane: stream::Position,
+    /// For each partition of the topic of events, the offset of the last record there that the lane had produced before the
+    /// last delivery. A topic that ends before it was deleted and made again, or truncated.
+    #[serde(default)]
+    pub(super) ends: Vec<(i32, i64)>,
 }
 
 /// That an instance has taken a lane over.
@@ -64,19 +55,9 @@ pub(super) struct Claim {
 }
 
 impl Position {
-    /// The offsets of the last delivery.
-    pub(super) fn delivered(&self) -> BTreeSet<Offset> {
-        offsets_in(&self.offsets)
-    }
-
-    /// With these offsets as the last delivery.
-    pub(super) fn with(self, delivered: &BTreeSet<Offset>) -> Self {
-        Self { offsets: ranges(delivered), ..self }
-    }
-
-    /// The highest offset that was delivered.
-    pub(super) fn highest(&self) -> Option<Offset> {
-        self.offsets.last().map(|(_, last)| *last).max(self.prior)
+    fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
+        let read: Self = serde_json::from_slice(body)?;
+        Ok(Self { lane: read.lane.upgraded(), ..read })
     }
 }
 
@@ -100,16 +81,15 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The last claim.
-    pub(super) fn claim(&self) -> Option<&Claim> {
-        self.claims.back()
+    /// The first claim of another instance after this one. None if this one is not known: the topic was restored to a state
+    /// before it, which is not a reason to give way to the claims there.
+    pub(super) fn overtaker(&self, ours: &Claim) -> Option<&Claim> {
+        let mut later = self.claims.iter().skip_while(|claim| claim.id != ours.id);
+        later.find(|claim| claim.instance != ours.instance)
     }
 
-    /// Where a claim was read, the one before it and the last one.
-    fn around(&self, id: Uuid) -> Option<[Option<Claim>; 2]> {
-        let at = self.claims.iter().position(|claim| claim.id == id)?;
-        let before = at.checked_sub(1).and_then(|before| self.claims.get(before));
-        Some([before.cloned(), self.claims.back().cloned()])
+    fn has_claim(&self, id: Uuid) -> bool {
+        self.claims.iter().any(|claim| claim.id == id)
     }
 
     fn add(&mut self, claim: Claim) {
@@ -125,7 +105,8 @@ pub(super) struct Positions {
     /// What the keys of this sink begin with.
     prefix: String,
     known: HashMap<String, Known>,
-    next: At,
+    /// The offset of the next record; `None` before the first one.
+    next: Option<i64>,
     reader: Option<Reader>,
 }
 
@@ -138,7 +119,7 @@ struct Reader {
 impl Positions {
     /// Of the lanes whose transactional ids begin so.
     pub(super) fn new(prefix: String) -> Self {
-        Self { prefix, known: HashMap::new(), next: At::Beginning, reader: None }
+        Self { prefix, known: HashMap::new(), next: None, reader: None }
     }
 
     /// What is known of a lane.
@@ -153,26 +134,20 @@ impl Positions {
         self.read(brokers, None)
     }
 
-    /// Reads until this claim of a lane was read, and gives the one before it and the last one.
-    pub(super) fn read_to_claim(
-        &mut self,
-        brokers: &Brokers,
-        id: &str,
-        claim: Uuid,
-    ) -> Result<[Option<Claim>; 2], Failure> {
-        let around = |positions: &Self| positions.known.get(id).and_then(|known| known.around(claim));
+    /// Reads until this claim of a lane was read.
+    pub(super) fn read_to_claim(&mut self, brokers: &Brokers, id: &str, claim: Uuid) -> Result<(), Failure> {
         // Another lane may have read it.
-        if around(self).is_none() {
-            self.read(brokers, Some((id, claim)))?;
+        if self.known.get(id).is_some_and(|known| known.has_claim(claim)) {
+            return Ok(());
         }
-        Ok(around(self).unwrap_or_default())
+        self.read(brokers, Some((id, claim)))
     }
 
     fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), Failure> {
         let deadline = Instant::now() + brokers.settings.timeout;
         let reader = match self.reader.take() {
             Some(reader) => reader,
-            None => Reader::begin(brokers, self.next)?,
+            None => Reader::begin(brokers, self.next.map_or(At::Beginning, At::Offset))?,
         };
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -189,7 +164,11 @@ impl Positions {
                 },
                 Some(Ok(message)) => message,
             };
-            self.next = At::Offset(message.offset() + 1);
+            if self.next.is_some_and(|next| message.offset() < next) {
+                // The topic was deleted and made again: it is read from its beginning.
+                self.known.clear();
+            }
+            self.next = Some(message.offset() + 1);
             let key = message.key().and_then(|key| std::str::from_utf8(key).ok()).unwrap_or_default();
             if !key.starts_with(&self.prefix) {
                 continue;
@@ -197,7 +176,7 @@ impl Positions {
             let value = message.payload().unwrap_or_default();
             let Some(id) = key.strip_suffix(CLAIM) else {
                 let at = message.offset();
-                let read = serde_json::from_slice(value).map_err(|error| format!("record {at} is not one ({error})"));
+                let read = Position::read(value).map_err(|error| format!("record {at} is not a position ({error})"));
                 // A record without a value deletes what was said.
                 let position = message.payload().map(|_| read);
                 self.known.entry(key.to_owned()).or_default().position = position;
@@ -273,24 +252,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_offset_is_that_of_any_delivery() {
-        let offsets: BTreeSet<_> = [1, 2, 7].into_iter().filter_map(Offset::new).collect();
-        let position = Position::default().with(&offsets);
-        assert_eq!((position.delivered(), position.highest()), (offsets, Offset::new(7)));
-        let late = Position { prior: Offset::new(20), ..position };
-        assert_eq!(late.highest(), Offset::new(20));
+    fn a_later_claim_of_another_instance_counts_only_if_ours_is_known() {
+        let claim = |number| Claim { id: Uuid::from_u128(number), instance: Uuid::from_u128(number % 2), epoch: 1 };
+        let mut known = Known::default();
+        assert_eq!(known.overtaker(&claim(1)), None);
+        (1..=20).for_each(|number| known.add(claim(number)));
+        assert_eq!(known.overtaker(&claim(19)), Some(&claim(20)));
+        assert_eq!(known.overtaker(&claim(13)), Some(&claim(14)));
+        assert_eq!(known.overtaker(&claim(20)), None);
+        assert_eq!(known.overtaker(&claim(12)), None);
+        assert!(known.has_claim(Uuid::from_u128(13)) && !known.has_claim(Uuid::from_u128(12)));
     }
 
     #[test]
-    fn a_claim_that_was_read_for_another_lane_is_found_with_those_around_it() {
-        let claim = |number| Claim { id: Uuid::from_u128(number), instance: Uuid::from_u128(number), epoch: 1 };
-        let mut known = Known::default();
-        assert_eq!(known.around(Uuid::from_u128(1)), None);
-        (1..=20).for_each(|number| known.add(claim(number)));
-        assert_eq!(known.claim(), Some(&claim(20)));
-        assert_eq!(known.around(Uuid::from_u128(20)), Some([Some(claim(19)), Some(claim(20))]));
-        assert_eq!(known.around(Uuid::from_u128(13)), Some([None, Some(claim(20))]));
-        assert_eq!(known.around(Uuid::from_u128(12)), None);
+    fn a_position_tells_where_the_records_of_the_lane_ended() {
+        let position = Position { ends: vec![(0, 12), (5, 3)], ..Position::default() };
+        assert_eq!(Position::read(&body(&position)).unwrap().ends, position.ends);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
-use super::brokers::{Brokers, Heard};
+use super::brokers::{Brokers, Heard, Taken};
 use super::failure::Failure;
 
 /// Between two looks at what has come.
@@ -74,8 +74,13 @@ impl Producer {
         Ok(producer)
     }
 
-    /// Produces these records as one.
-    pub(super) fn transact(&self, brokers: &Brokers, records: &[Outgoing<'_>]) -> Result<(), Broken> {
+    /// Produces these records as one. `check` decides whether they are committed, by their offsets in the topic of events.
+    pub(super) fn transact(
+        &self,
+        brokers: &Brokers,
+        records: &[Outgoing<'_>],
+        check: impl FnOnce(&Taken) -> Result<(), Failure>,
+    ) -> Result<(), Broken> {
         self.rest();
         self.heard.begin();
         let unknown = |error: &KafkaError| Broken { failure: self.failure(error, brokers), is_aborted: false };
@@ -100,6 +105,9 @@ impl Producer {
         if let Some(error) = self.heard.refused() {
             return Err(self.abort(&error, brokers));
         }
+        if let Err(failure) = check(&self.heard.taken(&brokers.settings.topic)) {
+            return Err(Broken { is_aborted: self.give_up(), failure });
+        }
         self.client.commit_transaction(self.timeout).map_err(|error| match &error {
             KafkaError::Transaction(said) if said.txn_requires_abort() => self.abort(&error, brokers),
             error => unknown(error),
@@ -123,15 +131,19 @@ impl Producer {
         if failure == Failure::Fenced {
             return Broken { failure, is_aborted: false };
         }
-        // It waits for what was sent, whose end has to be looked at meanwhile.
-        let aborted = std::thread::scope(|scope| {
+        Broken { failure, is_aborted: self.give_up() }
+    }
+
+    /// Whether the transaction could be aborted.
+    fn give_up(&self) -> bool {
+        // It waits for the records in flight, whose answers have to be taken meanwhile.
+        std::thread::scope(|scope| {
             let aborting = scope.spawn(|| self.client.abort_transaction(self.timeout));
             while !aborting.is_finished() {
                 self.client.poll(TICK);
             }
             aborting.join().is_ok_and(|aborted| aborted.is_ok())
-        });
-        Broken { failure, is_aborted: aborted }
+        })
     }
 
     /// Takes what has come meanwhile out of its queue.

@@ -1,4 +1,5 @@
-//! Which events of a lane are in the topic. It is asked where a cursor was put back, and reads the whole topic.
+//! Finds the events of a lane in the topic of events, by reading the whole topic. It is needed only if a cursor was moved back, or
+//! a position was deleted.
 //!
 //! Everything here blocks.
 
@@ -13,8 +14,9 @@ use rdkafka::{Offset as At, TopicPartitionList};
 use super::brokers::{Brokers, Heard};
 use super::failure::Failure;
 use super::positions::reading;
-use crate::event::Offset;
-use crate::sink::{LaneRef, stream};
+use crate::event::EventKey;
+use crate::sink::LaneRef;
+use crate::sink::stream::{self, Unrecorded};
 
 /// Between two looks at whether transactions have ended.
 const TICK: Duration = Duration::from_millis(20);
@@ -25,30 +27,23 @@ pub(super) struct Search {
     /// The partitions that were not read to their end yet.
     left: BTreeSet<i32>,
     lane: LaneRef,
-    /// The events up to here are not asked for.
-    above: Option<Offset>,
-    found: BTreeSet<Offset>,
+    /// The events that are looked for.
+    unrecorded: Unrecorded,
+    found: BTreeSet<EventKey>,
     /// When something has come last.
     moved: Instant,
 }
 
 impl Search {
-    /// For the events of a lane above this offset. What stood behind open transactions is waited for: it may be of the lane.
+    /// For these events of a lane. Records behind an open transaction are waited for: they may be the lane's.
     pub(super) fn begin(
         brokers: &Brokers,
         partitions: usize,
         lane: &LaneRef,
-        above: Option<Offset>,
+        unrecorded: Unrecorded,
     ) -> Result<Self, Failure> {
         let topic = &brokers.settings.topic;
-        let ends = {
-            let (all, ..) = brokers.client::<BaseConsumer<Heard>>(&[("isolation.level", "read_uncommitted")])?;
-            let ends = (0..).take(partitions).map(|partition| {
-                let ends = all.fetch_watermarks(topic, partition, brokers.settings.timeout);
-                ends.map(|(_, end)| (partition, end)).map_err(|error| Failure::of(&error, None, &brokers.settings))
-            });
-            ends.collect::<Result<BTreeMap<_, _>, _>>()?
-        };
+        let ends = ends(brokers, (0..).take(partitions))?;
         let (client, _) = brokers.client::<BaseConsumer<Heard>>(&reading(&brokers.settings.transactional_id))?;
         let deadline = Instant::now() + brokers.settings.timeout;
         for (&partition, &end) in &ends {
@@ -73,18 +68,18 @@ impl Search {
         }
         client.assign(&assigned).map_err(|error| Failure::of(&error, None, &brokers.settings))?;
         let left = ends.into_keys().collect();
-        Ok(Self { client, left, lane: lane.clone(), above, found: BTreeSet::new(), moved: Instant::now() })
+        Ok(Self { client, left, lane: lane.clone(), unrecorded, found: BTreeSet::new(), moved: Instant::now() })
     }
 
-    /// Reads on for so long at the most: what was found, once all was read.
-    pub(super) fn go_on(&mut self, brokers: &Brokers, slice: Duration) -> Result<Option<BTreeSet<Offset>>, Failure> {
+    /// Reads for this long at most. Gives the events that were found once the whole topic was read.
+    pub(super) fn go_on(&mut self, brokers: &Brokers, slice: Duration) -> Result<Option<BTreeSet<EventKey>>, Failure> {
         let until = Instant::now() + slice;
         while !self.left.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             match self.client.poll(left) {
                 Some(Ok(message)) => {
-                    let offset = offset_of(&message, &self.lane);
-                    self.found.extend(offset.filter(|offset| self.above.is_none_or(|above| *offset > above)));
+                    let key = key_of(&message, &self.lane);
+                    self.found.extend(key.filter(|key| self.unrecorded.contains(key)));
                     self.moved = Instant::now();
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
@@ -109,11 +104,21 @@ impl Search {
     }
 }
 
-fn offset_of(message: &BorrowedMessage<'_>, lane: &LaneRef) -> Option<Offset> {
+/// The offsets at which these partitions of the topic of events end, with the records of open transactions.
+pub(super) fn ends(brokers: &Brokers, partitions: impl Iterator<Item = i32>) -> Result<BTreeMap<i32, i64>, Failure> {
+    let (client, ..) = brokers.client::<BaseConsumer<Heard>>(&[("isolation.level", "read_uncommitted")])?;
+    let end = |partition| {
+        let ends = client.fetch_watermarks(&brokers.settings.topic, partition, brokers.settings.timeout);
+        ends.map(|(_, end)| (partition, end)).map_err(|error| Failure::of(&error, None, &brokers.settings))
+    };
+    partitions.map(end).collect()
+}
+
+fn key_of(message: &BorrowedMessage<'_>, lane: &LaneRef) -> Option<EventKey> {
     let headers = message.headers()?;
     let value = |name: &str| {
         let header = headers.iter().find(|header| header.key == name)?;
         std::str::from_utf8(header.value?).ok()
     };
-    stream::offset_of(lane.channel.id, &lane.sink, value)
+    stream::key_of(lane.channel.id, &lane.sink, value)
 }

@@ -60,17 +60,18 @@ impl Topic {
 }
 
 impl Seen {
-    /// What holds of the topics. They are made where they are missing and that is allowed.
-    pub(super) fn facts(&self, brokers: &Brokers) -> Result<Facts, Failure> {
+    /// The state of the topics. Topics that do not exist are made if the configuration and the caller allow it. `None` if one of
+    /// them does not exist and the caller does not allow it.
+    pub(super) fn facts(&self, brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, Failure> {
         let mut seen = lock(&self.0);
         if let Some((when, facts)) = &*seen
             && when.elapsed() < STILL_TRUE
         {
-            return Ok(facts.clone());
+            return Ok(Some(facts.clone()));
         }
         *seen = None;
-        let facts = made(brokers)?;
-        *seen = Some((Instant::now(), facts.clone()));
+        let facts = made(brokers, may_make)?;
+        *seen = facts.clone().map(|facts| (Instant::now(), facts));
         Ok(facts)
     }
 
@@ -80,9 +81,12 @@ impl Seen {
     }
 }
 
-fn made(brokers: &Brokers) -> Result<Facts, Failure> {
+fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, Failure> {
     let asker = brokers.asker()?;
     let [mut events, mut positions] = look(brokers, &asker)?;
+    if !may_make && (events.is_none() || positions.is_none()) {
+        return Ok(None);
+    }
     if brokers.settings.create && (events.is_none() || positions.is_none()) {
         create(brokers, events.is_none(), positions.is_none())?;
         let deadline = Instant::now() + brokers.settings.timeout;
@@ -92,7 +96,7 @@ fn made(brokers: &Brokers) -> Result<Facts, Failure> {
             [events, positions] = look(brokers, &asker)?;
         }
     }
-    facts(events, positions, &brokers.settings).map_err(Failure::Operator)
+    facts(events, positions, &brokers.settings).map(Some).map_err(Failure::Operator)
 }
 
 /// What there is, of events and of positions.

@@ -1,18 +1,18 @@
-//! Publishing a delivery: in atomic batches, or one message at a time behind a position message.
+//! Publishing a delivery: in atomic batches, or one message at a time, each time followed by the position.
 
 use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::{CLAIMS, Lane, Shared, fenced, stream};
-use crate::event::Offset;
-use crate::record::Message;
+use super::{Claim, Lane, Shared, fenced, max_payload, stream};
+use crate::event::{EventKey, Offset};
 use crate::sink::nats::BATCH;
 use crate::sink::nats::message::{
-    BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, EXPECTED_SEQUENCE, EXPECTED_SUBJECT, Outgoing,
+    BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, EXPECTED_SEQUENCE, EXPECTED_SUBJECT, Outgoing, key_of,
 };
 use crate::sink::nats::position::Position;
 use crate::sink::nats::server::{Ack, BATCHES_DISABLED, DUPLICATE, Failure, WRONG_SEQUENCE};
+use crate::sink::stream::Unrecorded;
 use crate::sink::{Delivery, SinkError, Undelivered};
 
 /// The most bytes in one batch, unless one event has more. A server keeps a batch in memory until it ends.
@@ -23,7 +23,7 @@ const BATCH_BYTES: usize = 4 << 20;
 struct Attempt {
     /// The most messages.
     size: usize,
-    /// The server knows the plain ids already: this number, of the lane's position, is put behind each of them.
+    /// The server knows the plain ids already: each id is followed by this number of the lane's position.
     again: Option<u64>,
 }
 
@@ -31,20 +31,26 @@ impl Attempt {
     const FIRST: Self = Self { size: BATCH, again: None };
 }
 
-/// What has become of messages that were sent together.
+/// The messages of a delivery that are sent next.
+struct Chunk {
+    events: Vec<Outgoing>,
+    /// All messages before this index are in the stream once these are.
+    end: usize,
+    /// Why the message at `end` cannot be sent at all, if that is so.
+    unfit: Option<SinkError>,
+}
+
+/// What became of messages that were sent together.
 enum Sent {
-    /// So many of the first are there, at least one.
-    Taken(usize),
-    /// So many of the first are there, and the next one is not.
-    Refused(usize, SinkError),
-    /// None is there. They are to be sent again in this way.
+    /// All messages of the delivery before this index are in the stream, and the position covers them. The error is that of the
+    /// message at the index, if any.
+    Stored(usize, Option<SinkError>),
+    /// None is stored. They are sent again in this way.
     Retry(Attempt),
-    /// The lane's claim was over, and none is there.
-    Unclaimed,
 }
 
 impl Lane {
-    /// Publishes what is not there yet.
+    /// Publishes the messages that are not in the stream yet.
     pub(in crate::sink::nats) async fn deliver(
         &mut self,
         shared: &Shared,
@@ -52,101 +58,89 @@ impl Lane {
     ) -> Result<(), Undelivered> {
         let mut settled = 0;
         let result = self.publish(shared, delivery, &mut settled).await;
-        let rest = if result.is_ok() { &[] } else { &delivery.messages[settled..] };
-        let beyond = self.held_of(rest);
-        // What was offered is not offered again unless that is meant.
-        if let Some(last) = delivery.messages.last() {
-            self.held.retain(|offset| *offset > last.offset());
+        if let Some(last) = delivery.messages[..settled].last() {
+            let offered: BTreeSet<_> = delivery.messages.iter().map(|message| message.record().event_key()).collect();
+            self.held.retain(|key| key.offset >= last.offset() && !offered.contains(key));
         }
-        result.map_err(|error| Undelivered { delivered: settled, beyond, error })
+        result.map_err(|error| Undelivered::after(settled, error))
     }
 
-    /// Those of the messages that are there though they are not recorded.
-    fn held_of(&self, messages: &[Message]) -> BTreeSet<Offset> {
-        messages.iter().map(Message::offset).filter(|offset| self.held.contains(offset)).collect()
-    }
-
-    /// Counts in `settled` how many of the first messages are there.
+    /// Counts in `settled` how many of the first messages are in the stream and covered by the position.
     async fn publish(
         &mut self,
         shared: &Shared,
         delivery: &Delivery<'_>,
         settled: &mut usize,
     ) -> Result<(), SinkError> {
-        self.claimed(shared, delivery.epoch).await?;
-        // What was there before and is not recorded stays named in the lane's position.
-        let mut there = self.held.clone();
-        let prior = if there.is_empty() { self.position.highest() } else { self.position.prior };
-        let (mut claims, mut has_looked, mut attempt) = (0, false, Attempt::FIRST);
+        if self.claim.is_none() || self.position.lane.through != delivery.after {
+            return Err(self.displaced(shared));
+        }
+        // Events that are in the stream and not recorded stay named.
+        let mut named = self.position.lane.events();
+        named.retain(|key| self.held.contains(key));
+        let base = self.position.lane.keeping(&named);
+        let (mut has_looked, mut attempt) = (false, Attempt::FIRST);
         loop {
-            let (chunk, unfit) = self.chunk(shared, delivery, *settled, attempt).await?;
-            if chunk.is_empty() {
-                let Some(error) = unfit else { return Ok(()) };
-                let Some(claim) = self.claim.as_mut().filter(|_| !has_looked) else { return Err(error) };
+            let mut chunk = self.chunk(shared, delivery, *settled, attempt).await?;
+            if chunk.events.is_empty() && self.position.lane.through == reached(delivery, chunk.end) {
+                *settled = chunk.end;
+                let Some(error) = chunk.unfit.take() else { return Ok(()) };
+                if has_looked {
+                    return Err(error);
+                }
                 // An operator may have changed the stream meanwhile.
-                claim.stream = stream(shared).await?;
+                let looked = stream(shared, false).await?;
+                let (Some(claim), Some(looked)) = (&mut self.claim, looked) else { return Err(self.displaced(shared)) };
+                claim.stream = looked;
                 has_looked = true;
                 continue;
             }
-            let position = Position { epoch: delivery.epoch, prior, since: None, ..self.position.clone() };
-            let places: Vec<_> = chunk.iter().map(|event| event.index).collect();
-            match self.send(shared, chunk, &mut there, position, attempt).await {
-                Sent::Taken(count) => {
-                    *settled = places[count - 1] + 1;
+            let mut position = Position { lane: base.clone(), since: None, ..self.position.clone() };
+            (position.lane.epoch, position.lane.delivery) = (delivery.epoch, Uuid::new_v4());
+            match self.send(shared, delivery, chunk, position, &mut named, attempt).await? {
+                Sent::Stored(end, error) => {
+                    *settled = end;
+                    if let Some(error) = error {
+                        return Err(error);
+                    }
                     attempt = Attempt::FIRST;
-                }
-                Sent::Refused(count, error) => {
-                    *settled = places.get(count).copied().unwrap_or(*settled);
-                    return Err(error);
                 }
                 Sent::Retry(other) => attempt = other,
-                Sent::Unclaimed if claims < CLAIMS => {
-                    claims += 1;
-                    attempt = Attempt::FIRST;
-                    self.claimed(shared, delivery.epoch).await?;
-                }
-                Sent::Unclaimed => {
-                    let message = "the lane's position is deleted again and again: does another program purge it?";
-                    return Err(SinkError::away(message.to_owned()));
-                }
             }
         }
     }
 
-    /// The messages from the first one that is not settled on that can be sent together, and why the one after them cannot be
-    /// sent at all, where that is so.
+    /// The messages after the first `settled` that can be sent together.
     async fn chunk(
         &self,
         shared: &Shared,
         delivery: &Delivery<'_>,
         settled: usize,
         Attempt { size, again }: Attempt,
-    ) -> Result<(Vec<Outgoing>, Option<SinkError>), SinkError> {
-        let client = shared.server.client().await?;
-        let max_payload = client.try_server_info().map_or(usize::MAX, |info| info.max_payload);
-        let (mut chunk, mut bytes) = (Vec::new(), 0);
+    ) -> Result<Chunk, SinkError> {
+        let (settings, max_payload) = (&shared.settings, max_payload(shared).await?);
+        let (mut events, mut bytes) = (Vec::new(), 0);
         for (index, message) in delivery.messages.iter().enumerate().skip(settled) {
-            if self.held.contains(&message.offset()) {
+            if self.held.contains(&message.record().event_key()) {
                 continue;
             }
-            let settings = &shared.settings;
-            if chunk.len() == size {
-                break;
+            if events.len() == size {
+                return Ok(Chunk { events, end: index, unfit: None });
             }
             let mut outgoing = Outgoing::new(index, delivery.lane, message, &settings.stream, &settings.subject);
             if let Some(position) = again {
                 outgoing = outgoing.again(position);
             }
             if let Some(error) = self.unfit(&outgoing, max_payload, &settings.stream) {
-                return Ok((chunk, Some(error)));
+                return Ok(Chunk { events, end: index, unfit: Some(error) });
             }
             bytes += outgoing.size();
-            if bytes > BATCH_BYTES && !chunk.is_empty() {
-                break;
+            if bytes > BATCH_BYTES && !events.is_empty() {
+                return Ok(Chunk { events, end: index, unfit: None });
             }
-            chunk.push(outgoing);
+            events.push(outgoing);
         }
-        Ok((chunk, None))
+        Ok(Chunk { events, end: delivery.messages.len(), unfit: None })
     }
 
     /// Why the stream would not take an event.
@@ -169,133 +163,159 @@ impl Lane {
         Some(SinkError::refused(message))
     }
 
-    /// Sends messages that stand in their order, with none of this lane between them. `there` is what of the delivery is in
-    /// the stream.
+    /// Sends messages that follow each other in the delivery, and the position that results from them. Adds to `named` the
+    /// events that are in the stream then.
     async fn send(
         &mut self,
         shared: &Shared,
-        chunk: Vec<Outgoing>,
-        there: &mut BTreeSet<Offset>,
+        delivery: &Delivery<'_>,
+        Chunk { events, end, .. }: Chunk,
         position: Position,
+        named: &mut BTreeSet<EventKey>,
         attempt: Attempt,
-    ) -> Sent {
-        let Some(claim) = &self.claim else { return Sent::Unclaimed };
-        if !claim.stream.batches {
-            return self.one_by_one(shared, &chunk, there, position).await;
+    ) -> Result<Sent, SinkError> {
+        let Some(claim) = self.claim.take() else { return Err(self.displaced(shared)) };
+        let sequence = claim.sequence;
+        let (count, refused) =
+            if claim.stream.batches { (events.len(), None) } else { self.one_by_one(shared, &events, sequence).await };
+        let end = events.get(count).map_or(end, |next| next.index);
+        let refused = match refused {
+            Some(Failure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => return Err(self.displaced(shared)),
+            Some(failure @ Failure::Unanswered(_)) => return Err(shared.server.error_of_event(failure)),
+            refused => refused.map(|failure| shared.server.error_of_event(failure)),
+        };
+        if count == 0 && refused.is_some() {
+            self.claim = Some(claim);
+            return Ok(Sent::Stored(end, refused));
         }
-        let (size, sequence) = (chunk.len(), claim.sequence);
-        let all = there.iter().copied().chain(chunk.iter().map(|event| event.offset)).collect();
-        let position = Position { delivery: Uuid::new_v4(), ..position }.with(&all);
-        match self.batch(shared, chunk, position).await {
+        let mut all = named.clone();
+        all.extend(events[..count].iter().map(|event| event.key));
+        let mut position = Position { lane: position.lane.with(&all), ..position };
+        position.lane.through = reached(delivery, end);
+        let is_position_alone = events.is_empty() || !claim.stream.batches;
+        let batch = if claim.stream.batches { events } else { Vec::new() };
+        let size = batch.len();
+        let failure = match self.store(shared, claim, batch, position).await {
             Ok(()) => {
-                *there = all;
-                Sent::Taken(size)
+                *named = all;
+                return Ok(Sent::Stored(end, refused));
             }
-            // With the next claim the stream is looked at again: an operator may have changed it.
-            Err(Failure::Refused(refusal)) if [WRONG_SEQUENCE, BATCHES_DISABLED].contains(&refusal.err_code) => {
+            Err(failure) => failure,
+        };
+        match failure {
+            Failure::Refused(refusal) if refusal.err_code == WRONG_SEQUENCE => {
                 self.claim = None;
-                Sent::Unclaimed
+                Err(self.displaced(shared))
             }
-            Err(Failure::Refused(refusal)) if refusal.err_code == DUPLICATE && attempt.again.is_none() => {
-                Sent::Retry(Attempt { again: Some(sequence), ..attempt })
+            Failure::Refused(refusal) if refusal.err_code == DUPLICATE => {
+                let (known, found) = (named.len(), self.stored_after(shared, sequence).await?);
+                self.held.extend(&found);
+                named.extend(found);
+                match attempt.again {
+                    // The server has stored a part of a batch.
+                    _ if named.len() > known => Ok(Sent::Retry(Attempt::FIRST)),
+                    None => Ok(Sent::Retry(Attempt { again: Some(sequence), ..attempt })),
+                    Some(_) => Err(shared.server.error_of_event(Failure::Refused(refusal))),
+                }
             }
-            Err(failure) => match shared.server.error_of_event(failure) {
-                // One of them is refused: which, the halves tell.
-                SinkError::Refused { .. } if size > 1 => Sent::Retry(Attempt { size: size.div_ceil(2), ..attempt }),
-                error => Sent::Refused(0, error),
+            failure if is_position_alone => Err(shared.server.error_in("publishing the lane's position to", failure)),
+            failure => match shared.server.error_of_event(failure) {
+                // One of them is refused. The halves tell which.
+                SinkError::Refused { .. } if size > 1 => Ok(Sent::Retry(Attempt { size: size.div_ceil(2), ..attempt })),
+                error => Err(error),
             },
         }
     }
 
-    /// Publishes events and the lane's position as one. While the answer is awaited there is no claim.
-    async fn batch(&mut self, shared: &Shared, events: Vec<Outgoing>, position: Position) -> Result<(), Failure> {
-        let Some(mut claim) = self.claim.take() else { return Ok(()) };
-        self.in_doubt = Some(position.delivery);
-        let id = position.delivery.simple().to_string();
-        let (mut sent, last) = (Ok(()), events.len() + 1);
-        for (event, number) in events.into_iter().zip(1_usize..) {
+    /// Publishes the position and the events of a batch before it, all or nothing. While the answer is awaited there is no
+    /// claim.
+    async fn store(
+        &mut self,
+        shared: &Shared,
+        claim: Claim,
+        batch: Vec<Outgoing>,
+        position: Position,
+    ) -> Result<(), Failure> {
+        let id = position.lane.delivery.simple().to_string();
+        let last = batch.len() + 1;
+        for (event, number) in batch.into_iter().zip(1_usize..) {
             let mut headers = event.headers;
             headers.insert(BATCH_ID, &*id);
             headers.insert(BATCH_SEQUENCE, &*number.to_string());
-            sent = shared.server.send(event.subject, headers, event.body).await;
-            if sent.is_err() {
-                break;
-            }
+            shared.server.send(event.subject, headers, event.body).await?;
         }
-        sent?;
         let mut headers = fenced(&claim.stream, claim.sequence, &shared.settings);
-        headers.insert(BATCH_ID, &*id);
-        headers.insert(BATCH_SEQUENCE, &*last.to_string());
-        headers.insert(BATCH_COMMIT, "1");
-        let answer = shared.server.publish(self.subject.clone(), headers, position.to_json()).await;
-        if let Ok(Ack { seq, .. }) = &answer {
-            claim.sequence = *seq;
-            self.position = position;
+        if last > 1 {
+            headers.insert(BATCH_ID, &*id);
+            headers.insert(BATCH_SEQUENCE, &*last.to_string());
+            headers.insert(BATCH_COMMIT, "1");
         }
-        if !matches!(answer, Err(Failure::Unanswered(_))) {
-            self.in_doubt = None;
-            self.claim = Some(claim);
-        }
-        answer.map(drop)
-    }
-
-    /// Publishes a position message that says what is to follow, and each event under the condition that nothing has come
-    /// behind that message on its subject. While an answer is awaited there is no claim.
-    async fn one_by_one(
-        &mut self,
-        shared: &Shared,
-        events: &[Outgoing],
-        there: &mut BTreeSet<Offset>,
-        position: Position,
-    ) -> Sent {
-        let Some(mut claim) = self.claim.take() else { return Sent::Unclaimed };
-        let position = Position { delivery: Uuid::new_v4(), follow: true, ..position }.with(there);
-        self.in_doubt = Some(position.delivery);
-        let headers = fenced(&claim.stream, claim.sequence, &shared.settings);
-        let mut count = 0;
-        let mut taken = shared.server.publish(self.subject.clone(), headers, position.to_json()).await;
-        if let Ok(Ack { seq, .. }) = &taken {
-            claim.sequence = *seq;
-            for event in events {
-                taken = self.one(shared, event, claim.sequence).await;
-                if taken.is_err() {
-                    break;
-                }
-                there.insert(event.offset);
-                count += 1;
+        match shared.server.publish(self.subject.clone(), headers, position.to_json()).await {
+            Ok(Ack { seq, .. }) => {
+                self.sequence = seq;
+                self.claim = Some(Claim { sequence: seq, ..claim });
+                self.position = position;
+                Ok(())
             }
-            self.position = Position { follow: false, ..position.with(there) };
-        }
-        let is_over = |failure: &Failure| matches!(failure, Failure::Refused(why) if why.err_code == WRONG_SEQUENCE);
-        match taken {
-            Err(Failure::Unanswered(message)) => Sent::Refused(count, SinkError::away(message)),
-            Err(failure) if is_over(&failure) => {
-                self.in_doubt = None;
-                if count == 0 { Sent::Unclaimed } else { Sent::Taken(count) }
-            }
-            taken => {
-                (self.claim, self.in_doubt) = (Some(claim), None);
-                match taken {
-                    Ok(_) => Sent::Taken(count),
-                    Err(failure) => Sent::Refused(count, shared.server.error_of_event(failure)),
+            Err(failure) => {
+                // With the next claim the stream is looked at again: an operator has changed it.
+                let is_changed = matches!(&failure, Failure::Refused(refusal) if refusal.err_code == BATCHES_DISABLED);
+                if !is_changed && matches!(failure, Failure::Refused(_)) {
+                    self.claim = Some(claim);
                 }
+                Err(failure)
             }
         }
     }
 
-    /// Publishes one event behind the position message `sequence`.
-    async fn one(&self, shared: &Shared, event: &Outgoing, sequence: u64) -> Result<Ack, Failure> {
+    /// Publishes each event under the condition that the position message `sequence` still is the last one on its subject. Says
+    /// how many of the first are stored, and why the next one is not.
+    async fn one_by_one(&self, shared: &Shared, events: &[Outgoing], sequence: u64) -> (usize, Option<Failure>) {
+        for (count, event) in events.iter().enumerate() {
+            if let Err(failure) = self.one(shared, event, sequence).await {
+                return (count, Some(failure));
+            }
+        }
+        (events.len(), None)
+    }
+
+    /// Publishes one event after the position message `sequence`.
+    async fn one(&self, shared: &Shared, event: &Outgoing, sequence: u64) -> Result<(), Failure> {
         let mut event = event.clone();
         loop {
             let mut headers = event.headers.clone();
             headers.insert(EXPECTED_SEQUENCE, &*sequence.to_string());
             headers.insert(EXPECTED_SUBJECT, &*self.subject);
             let ack = shared.server.publish(event.subject.clone(), headers, event.body.clone()).await?;
-            // What was sent under this claim has been waited for: an id that the server knows is of an earlier delivery.
-            if !ack.duplicate || ack.seq > sequence {
-                return Ok(ack);
+            if !ack.duplicate {
+                return Ok(());
+            }
+            // The id is known from a message of this lane that is stored already, or from elsewhere.
+            let known = if ack.seq > sequence { shared.server.at(ack.seq).await? } else { None };
+            let key = known.and_then(|known| key_of(&known.headers, self.identity.channel.id, &self.identity.sink));
+            if key == Some(event.key) {
+                return Ok(());
             }
             event = event.again(sequence);
         }
     }
+
+    /// The events of this lane in the stream after the position message `sequence`.
+    async fn stored_after(&self, shared: &Shared, sequence: u64) -> Result<BTreeSet<EventKey>, SinkError> {
+        let found = self.search(shared, sequence + 1, &Unrecorded::all()).await?;
+        Ok(found.into_iter().map(|(_, key)| key).collect())
+    }
+
+    fn displaced(&self, shared: &Shared) -> SinkError {
+        SinkError::Displaced(format!(
+            "the lane's last position message in the stream {}, on the subject {}, is not the one that this instance wrote",
+            shared.settings.stream, self.subject
+        ))
+    }
+}
+
+/// The position once all messages before this index are delivered.
+fn reached(delivery: &Delivery<'_>, end: usize) -> Option<Offset> {
+    let through = if end == 0 { None } else { Some(delivery.through_part(&(0..end))) };
+    delivery.after.max(through)
 }

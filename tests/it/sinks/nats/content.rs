@@ -58,7 +58,7 @@ async fn whatever_a_type_is_its_event_arrives_under_a_subject_of_its_channel() {
     assert_eq!(events[0].subject, "channeld.c0.wallet.status");
     let id = ChannelId(Uuid::from_u128(1));
     for (name, value) in [
-        ("Nats-Msg-Id", format!("{id}:1")),
+        ("Nats-Msg-Id", format!("{id}:1:{}", Uuid::from_u128(1))),
         ("Channeld-Channel-Id", id.to_string()),
         ("Channeld-Offset", "1".to_owned()),
         ("Channeld-Event-Id", Uuid::from_u128(1).to_string()),

@@ -6,6 +6,7 @@
     client.py alter ADDRESS TOPIC [KEY=VALUE]…
     client.py settings ADDRESS TOPIC          prints them as one JSON object
     client.py delete ADDRESS TOPIC
+    client.py put ADDRESS TOPIC KEY [VALUE]   produces a record to partition 0, a tombstone without a value
     client.py hold ADDRESS TOPIC              begins a transaction with a record in partition 0, prints a line, and commits it when
                                               its input ends
 """
@@ -99,6 +100,11 @@ def delete(address, topic):
     admin(address).delete_topics([topic])
 
 
+def put(address, topic, key, value=None):
+    producer = KafkaProducer(bootstrap_servers=address)
+    producer.send(topic, key=key.encode(), value=None if value is None else value.encode(), partition=0).get(timeout=30)
+
+
 def hold(address, topic):
     producer = KafkaProducer(bootstrap_servers=address, transactional_id="another-lane", transaction_timeout_ms=60000)
     producer.init_transactions()
@@ -111,5 +117,5 @@ def hold(address, topic):
 
 if __name__ == "__main__":
     commands = {"read": read, "all": read_all, "make": make, "alter": alter, "settings": settings, "delete": delete,
-                "hold": hold}
+                "put": put, "hold": hold}
     commands[sys.argv[1]](*sys.argv[2:])

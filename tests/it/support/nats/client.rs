@@ -53,8 +53,26 @@ impl Client {
         timeout(ANSWER, self.answer(subject, body)).await.ok()?.ok().filter(|body| !body.is_empty())
     }
 
+    /// The answer to a message with headers.
+    pub(super) async fn publish(
+        &mut self,
+        subject: &str,
+        headers: &[(String, String)],
+        body: &[u8],
+    ) -> Option<Vec<u8>> {
+        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = format!("NATS/1.0\r\n{lines}\r\n");
+        let sizes = format!("{} {}", headers.len(), headers.len() + body.len());
+        let message = [format!("HPUB {subject} {INBOX} {sizes}\r\n{headers}").as_bytes(), body, b"\r\n"].concat();
+        timeout(ANSWER, self.answer_to(&message)).await.ok()?.ok()
+    }
+
     async fn answer(&mut self, subject: &str, body: &str) -> io::Result<Vec<u8>> {
-        self.stream.write_all(format!("PUB {subject} {INBOX} {}\r\n{body}\r\n", body.len()).as_bytes()).await?;
+        self.answer_to(format!("PUB {subject} {INBOX} {}\r\n{body}\r\n", body.len()).as_bytes()).await
+    }
+
+    async fn answer_to(&mut self, message: &[u8]) -> io::Result<Vec<u8>> {
+        self.stream.write_all(message).await?;
         loop {
             let line = self.line().await?;
             let words: Vec<_> = line.split(' ').collect();

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
+use crate::support::run;
 use crate::support::wait::{LONGEST_WAIT, LOOK_AGAIN};
 
 /// A server with its data.
@@ -64,6 +65,18 @@ impl Server {
         let Some(mut keeper) = self.keeper.lock().unwrap().take() else { return };
         drop(keeper.stdin.take());
         keeper.wait().unwrap();
+    }
+
+    /// Copies the data to a directory that does not exist yet.
+    pub(super) fn save(&self, to: &Path) {
+        run(Command::new("cp").arg("-a").arg(self.directory.path().join("jetstream")).arg(to));
+    }
+
+    /// Replaces the data by that of a directory.
+    pub(super) fn restore(&self, from: &Path) {
+        let data = self.directory.path().join("jetstream");
+        fs::remove_dir_all(&data).unwrap();
+        run(Command::new("cp").arg("-a").arg(from).arg(data));
     }
 
     pub(super) fn log(&self) -> String {

@@ -6,12 +6,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{Lane, Shared};
-use crate::event::Offset;
+use super::{Lane, Shared, raised};
+use crate::event::{EventKey, Offset};
 use crate::record::{Field, Message};
 use crate::sink::kafka::publisher::failure::Failure;
 use crate::sink::kafka::publisher::positions::{Position, body};
-use crate::sink::kafka::publisher::producer::{Broken, Outgoing, POSITIONS};
+use crate::sink::kafka::publisher::producer::{Broken, Outgoing};
 use crate::sink::{SinkError, Undelivered, stream};
 
 /// The most bytes in one transaction, unless one event has more. The library keeps a copy of them until it ends.
@@ -23,9 +23,7 @@ const HEADER_OVERHEAD: usize = 10;
 
 /// An event that is ready to be produced.
 struct Event {
-    /// Its place among the messages that were offered.
-    index: usize,
-    offset: Offset,
+    event: EventKey,
     key: String,
     headers: Vec<(&'static str, String)>,
     body: Bytes,
@@ -39,44 +37,70 @@ impl Event {
     }
 }
 
+/// A delivery, as it is given to the thread that produces it.
+pub(in crate::sink::kafka::publisher) struct Offer {
+    pub(in crate::sink::kafka::publisher) epoch: u64,
+    pub(in crate::sink::kafka::publisher) after: Option<Offset>,
+    pub(in crate::sink::kafka::publisher) through: Offset,
+    pub(in crate::sink::kafka::publisher) messages: Vec<Message>,
+}
+
+impl Offer {
+    /// The position once all messages before this index are delivered.
+    fn reached(&self, end: usize) -> Option<Offset> {
+        let through = if end == self.messages.len() {
+            Some(self.through)
+        } else {
+            end.checked_sub(1).map(|last| self.messages[last].offset())
+        };
+        self.after.max(through)
+    }
+}
+
+/// The messages of a delivery that are produced next.
+struct Chunk {
+    events: Vec<Event>,
+    /// All messages before this index are in the topic once these are.
+    end: usize,
+    /// Why the message at `end` cannot be produced at all, if that is so.
+    unfit: Option<SinkError>,
+}
+
 impl Lane {
-    /// Produces what is not there yet.
+    /// Produces the messages that are not in the topic yet.
     pub(in crate::sink::kafka::publisher) fn deliver(
         &mut self,
         shared: &Shared,
-        epoch: u64,
-        messages: &[Message],
+        offer: &Offer,
     ) -> Result<(), Undelivered> {
         let mut settled = 0;
-        let result = self.produce(shared, epoch, messages, &mut settled);
+        let result = self.produce(shared, offer, &mut settled);
         self.used = Instant::now();
-        let rest = if result.is_ok() { &[] } else { &messages[settled..] };
-        let beyond = rest.iter().map(Message::offset).filter(|offset| self.held.contains(offset)).collect();
-        // What was offered is not offered again unless that is meant.
-        if let Some(last) = messages.last() {
-            self.held.retain(|offset| *offset > last.offset());
+        if let Some(last) = offer.messages[..settled].last() {
+            let offered: BTreeSet<_> = offer.messages.iter().map(|message| message.record().event_key()).collect();
+            self.held.retain(|key| key.offset >= last.offset() && !offered.contains(key));
         }
-        result.map_err(|error| Undelivered { delivered: settled, beyond, error })
+        result.map_err(|error| Undelivered::after(settled, error))
     }
 
-    /// Counts in `settled` how many of the first messages are there.
-    fn produce(
-        &mut self,
-        shared: &Shared,
-        epoch: u64,
-        messages: &[Message],
-        settled: &mut usize,
-    ) -> Result<(), SinkError> {
+    /// Counts in `settled` how many of the first messages are in the topic and covered by the position.
+    fn produce(&mut self, shared: &Shared, offer: &Offer, settled: &mut usize) -> Result<(), SinkError> {
         shared.brokers.reach().map_err(Failure::error)?;
-        self.claimed(shared, epoch).map_err(Failure::error)?;
-        // What was there before and is not recorded stays named in the lane's position.
-        let mut there = self.held.clone();
-        let prior = if there.is_empty() { self.position.highest() } else { self.position.prior };
+        self.claimed(shared, offer.epoch).map_err(Failure::error)?;
+        if self.position.lane.through != offer.after {
+            return Err(self.displaced(shared).error());
+        }
+        // Events that are in the topic and not recorded stay named.
+        let mut named = self.position.lane.events();
+        named.retain(|key| self.held.contains(key));
+        let base = self.position.lane.keeping(&named);
         let delivery = Uuid::new_v4();
         let (mut limit, mut has_looked) = (self.bytes, false);
         loop {
-            let (chunk, unfit) = self.chunk(messages, *settled, limit, shared);
-            if chunk.is_empty() {
+            let Chunk { events, end, unfit } = self.chunk(&offer.messages, *settled, limit, shared);
+            let through = offer.reached(end);
+            if events.is_empty() && self.position.lane.through == through {
+                *settled = end;
                 let Some(error) = unfit else { return Ok(()) };
                 if has_looked {
                     return Err(error);
@@ -86,34 +110,31 @@ impl Lane {
                 has_looked = true;
                 continue;
             }
-            let all: BTreeSet<_> = there.iter().copied().chain(chunk.iter().map(|event| event.offset)).collect();
-            let position = Position {
-                channel: self.identity.channel.name.to_string(),
-                channel_id: self.identity.channel.id,
-                sink: self.identity.sink.to_string(),
-                epoch,
-                delivery,
-                prior,
-                offsets: Vec::new(),
-            }
-            .with(&all);
-            match self.transact(shared, &chunk, position) {
+            let mut all = named.clone();
+            all.extend(events.iter().map(|event| event.event));
+            let mut position = Position { lane: base.clone().with(&all), ends: self.position.ends.clone() };
+            (position.lane.epoch, position.lane.delivery, position.lane.through) = (offer.epoch, delivery, through);
+            match self.transact(shared, &events, position) {
                 Ok(()) => {
-                    there = all;
-                    *settled = chunk.last().map_or(*settled, |last| last.index + 1);
+                    named = all;
+                    *settled = end;
                 }
-                // One of them is refused: which, the halves tell.
-                Err(Broken { failure: Failure::Event { is_too_large, .. }, is_aborted: true }) if chunk.len() > 1 => {
-                    limit = chunk.iter().map(Event::size).sum::<usize>().div_ceil(2);
+                // One of them is refused. The halves tell which.
+                Err(Broken { failure: Failure::Event { is_too_large, .. }, is_aborted: true }) if events.len() > 1 => {
+                    limit = events.iter().map(Event::size).sum::<usize>().div_ceil(2);
                     if is_too_large {
                         self.bytes = limit;
                     }
                 }
                 Err(Broken { failure, .. }) => {
                     return Err(match failure {
-                        // By another instance, or because the transaction was open for too long: the next claim tells.
-                        Failure::Fenced => self.claimed(shared, epoch).err().unwrap_or(failure).error(),
-                        Failure::Event { said, is_too_large } => self.refused(&chunk[0], &said, is_too_large, shared),
+                        Failure::Event { said, is_too_large } if !events.is_empty() => {
+                            self.refused(&events[0], &said, is_too_large, shared)
+                        }
+                        Failure::Event { said, .. } => SinkError::unusable(format!(
+                            "producing the lane's position to {}: {said}",
+                            shared.brokers.settings.positions_topic
+                        )),
                         failure => failure.error(),
                     });
                 }
@@ -121,35 +142,29 @@ impl Lane {
         }
     }
 
-    /// The messages from the first one that is not settled on that can be produced together, and why the one after them cannot
-    /// be at all, where that is so.
-    fn chunk(
-        &self,
-        messages: &[Message],
-        settled: usize,
-        limit: usize,
-        shared: &Shared,
-    ) -> (Vec<Event>, Option<SinkError>) {
-        let (mut chunk, mut bytes) = (Vec::new(), 0);
+    /// The messages after the first `settled` that can be produced together.
+    fn chunk(&self, messages: &[Message], settled: usize, limit: usize, shared: &Shared) -> Chunk {
+        let (mut events, mut bytes) = (Vec::new(), 0);
         for (index, message) in messages.iter().enumerate().skip(settled) {
-            if self.held.contains(&message.offset()) {
+            if self.held.contains(&message.record().event_key()) {
                 continue;
             }
             let record = message.record();
             let key = record.facts().subject().or_else(|| record.facts().get(Field::Type).map(str::to_owned));
             let headers = stream::headers(&self.identity, message);
             let (key, body) = (key.unwrap_or_default(), message.body().clone());
-            let event = Event { index, offset: record.offset, key, headers, body };
+            let event = Event { event: record.event_key(), key, headers, body };
             if self.largest().is_some_and(|largest| event.size() > largest) {
-                return (chunk, Some(self.too_large(&event, None, shared)));
+                let unfit = Some(self.too_large(&event, None, shared));
+                return Chunk { events, end: index, unfit };
             }
             bytes += event.size();
-            if bytes > limit && !chunk.is_empty() {
-                break;
+            if bytes > limit && !events.is_empty() {
+                return Chunk { events, end: index, unfit: None };
             }
-            chunk.push(event);
+            events.push(event);
         }
-        (chunk, None)
+        Chunk { events, end: messages.len(), unfit: None }
     }
 
     /// The largest batch that the topic takes, as far as it was told.
@@ -159,7 +174,7 @@ impl Lane {
 
     fn look_again(&mut self, shared: &Shared) -> Result<(), Failure> {
         shared.seen.forget();
-        let topic = shared.seen.facts(&shared.brokers)?;
+        let topic = shared.seen.facts(&shared.brokers, false)?.ok_or_else(|| self.displaced(shared))?;
         if let Some(claim) = &mut self.claim {
             claim.topic = topic;
         }
@@ -187,12 +202,11 @@ impl Lane {
         })
     }
 
-    /// Produces events and the lane's position as one. What came of it is in doubt until it is told.
-    fn transact(&mut self, shared: &Shared, events: &[Event], position: Position) -> Result<(), Broken> {
+    /// Produces events and the lane's position as one.
+    fn transact(&mut self, shared: &Shared, events: &[Event], mut position: Position) -> Result<(), Broken> {
         let settings = &shared.brokers.settings;
         let Some(claim) = &self.claim else { return Err(Broken { failure: Failure::Fenced, is_aborted: false }) };
-        self.in_doubt = Some(position.delivery);
-        let place = body(&position);
+        let written = body(&position);
         let mut records: Vec<_> = events
             .iter()
             .map(|event| Outgoing {
@@ -203,16 +217,18 @@ impl Lane {
                 body: &event.body,
             })
             .collect();
-        records.push(Outgoing {
-            topic: &settings.positions_topic,
-            partition: Some(POSITIONS),
-            key: &self.id,
-            headers: &[],
-            body: &place,
+        records.push(self.positions_record(&self.id, &written, shared));
+        let result = claim.producer.transact(&shared.brokers, &records, |taken| {
+            Self::check_ends(&position, taken, &settings.topic)?;
+            position.ends = raised(&position.ends, taken);
+            Ok(())
         });
-        let result = claim.producer.transact(&shared.brokers, &records);
         match &result {
             Ok(()) => self.position = position,
+            Err(Broken { failure: Failure::Displaced(why), .. }) => {
+                self.lost = Some(why.clone());
+                self.claim = None;
+            }
             Err(Broken { is_aborted: true, .. }) => {}
             Err(Broken { failure, .. }) => {
                 if !matches!(failure, Failure::Away(_) | Failure::Fenced) {

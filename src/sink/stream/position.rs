@@ -1,0 +1,188 @@
+//! The position of a lane, as the lane writes it to its stream.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::event::{ChannelId, EventId, EventKey, Offset};
+use crate::sink::LaneRef;
+
+/// The format that this version writes. Format 0 had neither `through` nor `ids`.
+const FORMAT: u8 = 1;
+
+/// More events than any delivery has. It bounds the memory that a position takes which no lane has written.
+const MAX_EVENTS: usize = 10_000;
+
+/// How far a lane has got, and the events that it delivered last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::sink) struct Position {
+    #[serde(default)]
+    format: u8,
+    /// The channel's name, for a person who reads it.
+    channel: String,
+    channel_id: ChannelId,
+    sink: String,
+    /// The epoch of the lease under which it was written, for a person who reads it.
+    pub(in crate::sink) epoch: u64,
+    /// Identifies the last delivery.
+    pub(in crate::sink) delivery: Uuid,
+    /// Every event up to here was delivered; `None` before the first event.
+    #[serde(default)]
+    pub(in crate::sink) through: Option<Offset>,
+    /// The highest offset that was delivered and is not named below.
+    pub(in crate::sink) prior: Option<Offset>,
+    /// The offsets of the last delivery as ranges that include both ends, in ascending order. An offset that occurs twice
+    /// stands for two events.
+    offsets: Vec<(Offset, Offset)>,
+    /// The ids of the same events in the same order.
+    #[serde(default)]
+    ids: Vec<Option<EventId>>,
+}
+
+impl Position {
+    /// An upper bound of the bytes that the position takes without its events.
+    pub(in crate::sink) const BYTES: usize = 1_000;
+
+    /// An upper bound of the bytes that it takes for each event: a range of large numbers and an id.
+    pub(in crate::sink) const BYTES_PER_EVENT: usize = 96;
+
+    /// The position of a lane that has delivered nothing yet.
+    pub(in crate::sink) fn first(lane: &LaneRef, through: Option<Offset>) -> Self {
+        Self {
+            format: FORMAT,
+            through,
+            channel: lane.channel.name.to_string(),
+            channel_id: lane.channel.id,
+            sink: lane.sink.to_string(),
+            ..Self::default()
+        }
+    }
+
+    /// Completes a position of an older format: it had got as far as its highest offset.
+    pub(in crate::sink) fn upgraded(self) -> Self {
+        let through = if self.format == 0 { self.highest() } else { self.through };
+        Self { format: FORMAT, through, ..self }
+    }
+
+    /// The events of the last delivery. None if the position has offsets without ids.
+    pub(in crate::sink) fn events(&self) -> BTreeSet<EventKey> {
+        let offsets = expanded(&self.offsets);
+        let keys = || offsets.iter().zip(&self.ids).map(|(&offset, &id)| EventKey { offset, id });
+        if offsets.len() == self.ids.len() { keys().collect() } else { BTreeSet::new() }
+    }
+
+    /// The offsets of the last delivery.
+    pub(in crate::sink) fn offsets(&self) -> BTreeSet<Offset> {
+        expanded(&self.offsets).into_iter().collect()
+    }
+
+    /// The offsets of the last delivery, if the position has no ids for them.
+    pub(in crate::sink) fn offsets_without_ids(&self) -> BTreeSet<Offset> {
+        let offsets = expanded(&self.offsets);
+        if offsets.len() == self.ids.len() { BTreeSet::new() } else { offsets.into_iter().collect() }
+    }
+
+    /// With these events as the last delivery.
+    pub(in crate::sink) fn with(self, events: &BTreeSet<EventKey>) -> Self {
+        let ids = events.iter().map(|key| key.id).collect();
+        Self { offsets: ranges(events.iter().map(|key| key.offset)), ids, ..self }
+    }
+
+    /// Names only these events. The others that the position named count as delivered before.
+    pub(in crate::sink) fn keeping(&self, events: &BTreeSet<EventKey>) -> Self {
+        let is_dropped =
+            |offset: &Offset| events.range(EventKey::first_at(*offset)..=EventKey::last_at(*offset)).next().is_none();
+        let dropped = expanded(&self.offsets).into_iter().rev().find(is_dropped);
+        Self { prior: dropped.max(self.prior), ..self.clone() }.with(events)
+    }
+
+    /// The highest offset that was delivered.
+    fn highest(&self) -> Option<Offset> {
+        self.offsets.last().map(|(_, last)| *last).max(self.prior)
+    }
+}
+
+/// Offsets in ascending order as ranges that include both ends.
+fn ranges(offsets: impl Iterator<Item = Offset>) -> Vec<(Offset, Offset)> {
+    let mut ranges: Vec<(Offset, Offset)> = Vec::new();
+    for offset in offsets {
+        match ranges.last_mut() {
+            Some((_, last)) if Some(*last) == offset.before() => *last = offset,
+            _ => ranges.push((offset, offset)),
+        }
+    }
+    ranges
+}
+
+fn expanded(ranges: &[(Offset, Offset)]) -> Vec<Offset> {
+    let each = |&(first, last): &(Offset, Offset)| (first.get()..=last.get()).filter_map(Offset::new);
+    ranges.iter().flat_map(each).take(MAX_EVENTS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sink::tests::{channel, lane, offset};
+
+    /// The event with this id at an offset; id 0 stands for none.
+    fn key(at: i64, id: u128) -> EventKey {
+        EventKey { offset: offset(at), id: (id > 0).then(|| EventId(Uuid::from_u128(id))) }
+    }
+
+    fn position(events: &BTreeSet<EventKey>) -> Position {
+        Position::first(&lane(&channel(1)), None).with(events)
+    }
+
+    #[test]
+    fn a_position_names_events_by_offset_and_id_also_two_at_one_offset() {
+        let events = BTreeSet::from([key(1, 10), key(2, 0), key(3, 30), key(3, 31), key(4, 40), key(9, 90)]);
+        let written = serde_json::to_value(position(&events)).unwrap();
+        assert_eq!(written["offsets"], json!([[1, 3], [3, 4], [9, 9]]));
+        assert_eq!(serde_json::from_value::<Position>(written).unwrap().upgraded().events(), events);
+    }
+
+    #[test]
+    fn a_position_of_the_older_format_has_got_as_far_as_its_highest_offset() {
+        let old = json!({"channel": "c", "channel_id": Uuid::nil(), "sink": "s", "epoch": 1, "delivery": Uuid::nil(),
+            "prior": 20, "offsets": [[3, 4], [7, 7]]});
+        let read = serde_json::from_value::<Position>(old).unwrap().upgraded();
+        assert_eq!(read.through, Some(offset(20)));
+        assert_eq!((read.events().len(), read.offsets_without_ids()), (0, [3, 4, 7].map(offset).into()));
+        let again = serde_json::from_slice::<Position>(&serde_json::to_vec(&read).unwrap()).unwrap().upgraded();
+        assert_eq!(again, read);
+    }
+
+    #[test]
+    fn a_position_before_the_first_event_is_not_taken_for_an_older_format() {
+        let reset = Position { prior: Some(offset(20)), ..position(&BTreeSet::new()) };
+        let read = serde_json::from_slice::<Position>(&serde_json::to_vec(&reset).unwrap()).unwrap().upgraded();
+        assert_eq!(read.through, None);
+    }
+
+    #[test]
+    fn an_event_that_is_no_longer_named_counts_as_delivered_before() {
+        let all = position(&BTreeSet::from([key(1, 1), key(2, 2), key(3, 3)]));
+        let (kept, none) = (BTreeSet::from([key(2, 2), key(3, 3)]), BTreeSet::new());
+        assert_eq!((all.keeping(&kept).prior, all.keeping(&kept).events()), (Some(offset(1)), kept));
+        assert_eq!(all.keeping(&none).prior, Some(offset(3)));
+        let late = Position { prior: Some(offset(20)), ..all };
+        assert_eq!(late.keeping(&none).prior, Some(offset(20)));
+    }
+
+    #[test]
+    fn a_position_that_no_lane_has_written_takes_no_memory() {
+        let huge = Position { offsets: vec![(offset(1), offset(i64::MAX))], ..Position::default() };
+        assert_eq!(huge.offsets_without_ids().len(), MAX_EVENTS);
+    }
+
+    #[test]
+    fn a_position_takes_no_more_bytes_than_is_reckoned_with() {
+        let far = |number| key(i64::MAX - 2 * number, u128::MAX - u128::try_from(number).unwrap());
+        let events: BTreeSet<_> = (0..100).map(far).collect();
+        let bytes = serde_json::to_vec(&position(&events)).unwrap().len();
+        assert!(bytes <= Position::BYTES + 100 * Position::BYTES_PER_EVENT, "{bytes}");
+    }
+}

@@ -1,0 +1,271 @@
+//! The position message of a lane, and the stream that is restored, purged, limited or filled up behind the sink's back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use channeld::event::{EventId, EventKey};
+use channeld::sink::{Login, Nats as Sink_, NatsSettings, Sink, SinkError};
+use serde_json::{Value, json};
+
+use super::{batches, made, one_by_one};
+use crate::sinks::streams::direct::{DirectLane, at, key, keys, offset};
+use crate::sinks::streams::positions::{self, Altered, delivered, is_missing, lane_of};
+use crate::support::{Nats, STREAM};
+
+/// Long enough for a server to know an id again.
+const WINDOW: u64 = 120_000_000_000;
+
+fn settings(nats: &Nats, login: Login) -> NatsSettings {
+    NatsSettings {
+        servers: vec![format!("nats://{}", nats.address()).parse().unwrap()],
+        login,
+        authorities: None,
+        identity: None,
+        stream: STREAM.to_owned(),
+        subject: "channeld.{channel}.{type}".parse().unwrap(),
+        positions: "channeld-positions".to_owned(),
+        create: true,
+        replicas: 1,
+        timeout: Duration::from_secs(5),
+    }
+}
+
+fn subject(lane: &DirectLane) -> String {
+    format!("channeld-positions.{}.{}", lane.lane.channel.id, lane.lane.sink)
+}
+
+impl Altered for Nats {
+    fn sink(&self) -> Arc<dyn Sink> {
+        Arc::new(Sink_::new(settings(self, Login::None)))
+    }
+
+    async fn keys(&self, lane: &DirectLane) -> Vec<EventKey> {
+        let id = lane.lane.channel.id.to_string();
+        let events = self.events().await;
+        let ours = events.iter().filter(|event| event.header("Channeld-Channel-Id") == id);
+        let key = |event: &crate::support::Published| EventKey {
+            offset: offset(event.offset()),
+            id: event.header("Channeld-Event-Id").parse().ok().map(EventId),
+        };
+        let mut keys: Vec<_> = ours.map(key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    async fn stored(&self, lane: &DirectLane) -> Option<Value> {
+        self.last(&subject(lane)).await.map(|message| serde_json::from_slice(&message.body).unwrap())
+    }
+
+    async fn store(&self, lane: &DirectLane, position: Option<&Value>) {
+        match position {
+            Some(position) => {
+                self.publish(&subject(lane), &[], position.to_string().as_bytes()).await;
+            }
+            None => self.purge(&subject(lane)).await,
+        }
+    }
+}
+
+/// Waits until the sink is connected again, and gives what came of the delivery.
+async fn outcome(lane: &mut DirectLane, events: &[EventKey]) -> SinkError {
+    loop {
+        let error = lane.deliver(events).await.unwrap_err().error;
+        if !matches!(&error, SinkError::Unavailable { message, .. } if message.contains("cannot be reached")) {
+            return error;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+macro_rules! of_both_kinds {
+    ($($test:ident)*) => {$(
+        #[tokio::test]
+        async fn $test() {
+            for stream in [batches(), one_by_one()] {
+                let Some(nats) = made(stream).await else { return };
+                positions::$test(&nats).await;
+            }
+        }
+    )*};
+}
+
+of_both_kinds! {
+    states_how_far_it_has_got
+    tells_two_events_at_one_offset_apart
+    settles_a_pending_event_by_its_identity
+    reads_the_position_of_an_older_version
+    asks_if_the_position_is_deleted
+    returns_an_earlier_position
+    refuses_a_delivery_after_another_position
+    does_not_take_the_lane_back
+}
+
+#[tokio::test]
+async fn a_stream_that_was_restored_is_delivered_to_again_from_its_own_position() {
+    for stream in [batches(), one_by_one()] {
+        let Some(nats) = made(stream).await else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let copy = directory.path().join("copy");
+        let mut lane = delivered(&nats, 1..=3).await;
+        nats.save(&copy);
+        nats.count().await;
+        let mut running = lane.restarted(nats.sink());
+        running.resume().await.unwrap();
+        running.deliver(&keys(4..=7)).await.unwrap();
+        nats.restore(&copy);
+        nats.count().await;
+        // While the daemon runs.
+        let error = outcome(&mut running, &keys(8..=8)).await;
+        assert!(matches!(error, SinkError::Displaced(_)), "{error}");
+        assert_eq!(nats.keys(&lane).await, keys(1..=3));
+        let resumed = running.resume().await.unwrap();
+        assert_eq!((resumed.position, resumed.held.len()), (at(3), 0));
+        running.deliver(&keys(4..=8)).await.unwrap();
+        assert_eq!(nats.keys(&lane).await, keys(1..=8));
+        // While it is stopped.
+        nats.restore(&copy);
+        nats.count().await;
+        lane = running.restarted(nats.sink());
+        assert_eq!(lane.resume().await.unwrap().position, at(3));
+        lane.deliver(&keys(4..=8)).await.unwrap();
+        assert_eq!(nats.keys(&lane).await, keys(1..=8));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_deleted_or_purged_is_neither_made_nor_filled_again_by_itself() {
+    for stream in [batches(), one_by_one()] {
+        let Some(nats) = made(stream.clone()).await else { return };
+        for is_deleted in [true, false] {
+            let mut lane = delivered(&nats, 1..=3).await;
+            let what = if is_deleted { "DELETE" } else { "PURGE" };
+            nats.api(&format!("STREAM.{what}.{STREAM}"), json!({})).await;
+            assert!(lane.deliver(&keys(4..=4)).await.is_err());
+            for mut lane in [lane.clone(), lane.restarted(nats.sink())] {
+                assert!(is_missing(&lane.resume().await.unwrap().position));
+                assert!(is_missing(&lane.sink.position(&lane.lane).await.unwrap()));
+            }
+            let info = nats.api(&format!("STREAM.INFO.{STREAM}"), json!({})).await;
+            assert_eq!(info["error"]["err_code"].as_u64().is_some(), is_deleted, "{info}");
+            assert!(is_deleted || info["state"]["messages"] == 0, "{info}");
+            // An operator has it filled again from an offset on.
+            lane.put(Some(1));
+            assert_eq!(lane.resume().await.unwrap().position, at(1));
+            lane.deliver(&keys(2..=4)).await.unwrap();
+            assert_eq!(nats.keys(&lane).await, keys(2..=4));
+            nats.api(&format!("STREAM.DELETE.{STREAM}"), json!({})).await;
+            nats.make(stream.clone()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_that_a_consumer_or_a_limit_has_deleted_are_not_published_again() {
+    for stream in [batches(), one_by_one()] {
+        let Some(nats) = made(stream).await else { return };
+        let lane = delivered(&nats, 1..=3).await;
+        lane.deliver_unrecorded(&keys(4..=5)).await.unwrap();
+        nats.purge("channeld.>").await;
+        let mut lane = lane.restarted(nats.sink());
+        let resumed = lane.resume().await.unwrap();
+        assert_eq!((resumed.position, resumed.held), (at(5), keys(4..=5).into_iter().collect()));
+        lane.deliver(&keys(4..=6)).await.unwrap();
+        assert_eq!(nats.keys(&lane).await, keys(6..=6));
+        // Unless an operator moves the cursor back.
+        lane.put(None);
+        lane.resume().await.unwrap();
+        lane.deliver(&keys(1..=7)).await.unwrap();
+        assert_eq!(nats.keys(&lane).await, keys(1..=7));
+    }
+}
+
+#[tokio::test]
+async fn a_position_that_the_limits_of_the_stream_have_deleted_is_started_again_as_recorded() {
+    let Some(nats) = made(json!({"max_msgs": 5, "discard": "old"})).await else { return };
+    let mut quiet = delivered(&nats, 1..=3).await;
+    delivered(&nats, 1..=9).await;
+    assert_eq!(nats.stored(&quiet).await, None);
+    quiet = quiet.restarted(nats.sink());
+    assert_eq!(quiet.resume().await.unwrap().position, at(3));
+    quiet.deliver(&keys(4..=4)).await.unwrap();
+    assert_eq!(nats.keys(&quiet).await, keys(4..=4));
+    // One that was made again with such limits has deleted nothing yet.
+    nats.api(&format!("STREAM.DELETE.{STREAM}"), json!({})).await;
+    nats.make(json!({"max_msgs": 5, "discard": "old"})).await;
+    assert!(is_missing(&quiet.restarted(nats.sink()).resume().await.unwrap().position));
+}
+
+/// Stores the messages of these events as a batch of the lane does that the server keeps in part.
+async fn keep_part(nats: &Nats, lane: &DirectLane, events: &[EventKey]) {
+    for event in events {
+        let (id, channel) = (event.id.unwrap(), lane.lane.channel.id);
+        let headers = [
+            ("Nats-Msg-Id", format!("{channel}:{}:{id}", event.offset)),
+            ("Channeld-Channel-Id", channel.to_string()),
+            ("Channeld-Offset", event.offset.to_string()),
+            ("Channeld-Sink", lane.lane.sink.to_string()),
+            ("Channeld-Event-Id", id.to_string()),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value));
+        nats.publish("channeld.c0.wallet.status", &headers, b"{}").await;
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_a_batch_that_the_server_has_kept_is_not_published_again() {
+    let Some(nats) = made(json!({"duplicate_window": WINDOW})).await else { return };
+    // The ids are known when the delivery is offered again at once.
+    let mut lane = delivered(&nats, 1..=3).await;
+    keep_part(&nats, &lane, &keys(4..=6)).await;
+    lane.deliver(&keys(4..=9)).await.unwrap();
+    assert_eq!(nats.keys(&lane).await, keys(1..=9));
+    assert_eq!(lane.sink.position(&lane.lane).await.unwrap(), at(9));
+    // After a restart they are found, however many there are and whatever the server remembers.
+    keep_part(&nats, &lane, &keys(10..=12)).await;
+    nats.change(json!({"duplicate_window": 100_000_000})).await;
+    let mut lane = lane.restarted(nats.sink());
+    assert_eq!(lane.resume().await.unwrap().held, keys(10..=12).into_iter().collect());
+    lane.deliver(&keys(10..=14)).await.unwrap();
+    assert_eq!(nats.keys(&lane).await, keys(1..=14));
+}
+
+#[tokio::test]
+async fn an_id_that_is_known_from_another_lane_is_published_all_the_same() {
+    for stream in [batches(), one_by_one()] {
+        let mut stream = stream;
+        stream["duplicate_window"] = json!(WINDOW);
+        let Some(nats) = made(stream).await else { return };
+        let mut lane = lane_of(&nats);
+        lane.resume().await.unwrap();
+        let mut other = DirectLane { lane: lane.lane.clone(), ..lane_of(&nats) };
+        other.lane.sink = "other".into();
+        other.resume().await.unwrap();
+        other.deliver(&keys(1..=3)).await.unwrap();
+        lane.deliver(&keys(1..=4)).await.unwrap();
+        let twice = [key(1, 1), key(1, 1), key(2, 2), key(2, 2), key(3, 3), key(3, 3), key(4, 4)];
+        assert_eq!(nats.keys(&lane).await, twice);
+    }
+}
+
+/// An account whose storage fills up within a batch: NATS 2.15 keeps the first events of the batch and refuses the rest.
+#[tokio::test]
+async fn an_account_that_fills_up_within_a_batch_has_each_event_once() {
+    let lines = "accounts { A { jetstream: { max_file: 300000, max_mem: 0 }, users: [{ user: me, password: it }] } }";
+    let Some(nats) = Nats::start_with(lines, json!({"user": "me", "pass": "it"})) else { return };
+    nats.make(json!({"duplicate_window": WINDOW})).await;
+    let login = Login::Password("me".to_owned(), channeld::secret::Secret::new("it"));
+    let filler = json!({"name": "filler", "subjects": ["filler"], "storage": "file"});
+    nats.api("STREAM.CREATE.filler", filler).await;
+    let mut lane = DirectLane::new(Arc::new(Sink_::new(settings(&nats, login))), "direct");
+    lane.resume().await.unwrap();
+    lane.deliver(&keys(1..=3)).await.unwrap();
+    nats.publish("filler", &[], &vec![b'x'; 100_000]).await;
+    assert!(lane.deliver(&keys(4..=300)).await.is_err());
+    let kept = nats.keys(&lane).await.len();
+    assert!((4..300).contains(&kept), "{kept}");
+    nats.api("STREAM.PURGE.filler", json!({})).await;
+    let resumed = lane.resume().await.unwrap();
+    assert_eq!((resumed.position, resumed.held.len()), (at(3), kept - 3));
+    lane.deliver(&keys(4..=300)).await.unwrap();
+    assert_eq!(nats.keys(&lane).await, keys(1..=300));
+}
