@@ -30,7 +30,7 @@ use crate::event::{EventKey, Offset};
 use crate::ledger::{Cursor, Late};
 use crate::record::Message;
 use crate::retry::Retry;
-use crate::sink::{Delivery, LaneRef, Recorded, SinkError, Undelivered};
+use crate::sink::{Delivery, LaneRef, Position, Recorded, SinkError, Undelivered};
 use crate::telemetry::Chain;
 use crate::telemetry::trace::{Part, Trace, TraceId};
 
@@ -51,6 +51,9 @@ pub(crate) struct Lane {
     give_up: GiveUpTimer,
     /// The events that the sink held above the cursor when the lane began. They are offered again, and the sink skips them.
     held: BTreeSet<Offset>,
+    /// The sink's position as it last confirmed it, and whether a delivery failed since.
+    position: Option<Offset>,
+    is_uncertain: bool,
     /// The trace of the events in hand, and when it began. Its spans end without waiting for the next events.
     trace: Option<(TraceId, SystemTime)>,
     /// The delivery of the events in hand, as a part of their trace.
@@ -75,6 +78,8 @@ impl Lane {
             outlet,
             through,
             held: BTreeSet::new(),
+            position: None,
+            is_uncertain: false,
             trace: None,
             delivery: Part::default(),
         };
@@ -104,14 +109,18 @@ impl Lane {
     }
 
     /// Asks the sink what it holds beyond the recorded cursor.
-    async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+    pub(super) async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let pending = |(offset, late): (&Offset, &Late)| EventKey { offset: *offset, id: late.event_id };
         let owed = self.shared.look(|ledger| ledger.owed(&self.identity.sink).map(pending).collect());
         let epoch = self.shared.owned.claim.lease.epoch;
         let recorded = Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed: None };
         let held = loop {
             match self.outlet.sink.resume(&recorded).await {
-                Ok(resumed) => break resumed.held,
+                Ok(resumed) => {
+                    self.position = if let Position::At(position) = resumed.position { position } else { None };
+                    self.is_uncertain = false;
+                    break resumed.held;
+                }
                 Err(error) => self.refused(error, stop).await?,
             }
         };
@@ -170,13 +179,15 @@ impl Lane {
     }
 
     /// Offers events to the sink once. With them, everything up to `through` is dealt with.
-    async fn offer(&self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
+    async fn offer(&mut self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time);
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
         let began = std::time::Instant::now();
         let epoch = self.shared.owned.claim.lease.epoch;
-        let delivery = Delivery { lane: &self.identity, epoch, after: None, through, messages };
+        let delivery = Delivery { lane: &self.identity, epoch, after: self.position, through, messages };
         let answer = self.delivery.around(self.deliver(&delivery)).await;
+        self.is_uncertain = answer.is_err();
+        self.position = self.position.max(Some(through));
         let (took, no_more) = (began.elapsed(), BTreeSet::new());
         let (first, beyond, error) = match &answer {
             Ok(()) => (messages.len(), &no_more, None),
