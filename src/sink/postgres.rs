@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! deliver ──► writer ──► insert       one statement: the lane's position, and up to 200 rows
-//! resume ──────────────► claim        one statement: the lane's position, and which late events are there
+//! resume ──────────────► claim        one statement: the lane's position, and which pending events have a row
 //!                           │
 //! pool, table ◄─────────────┘         connections; what the database has, and the SQL for what it lacks
 //! ```
@@ -12,24 +12,27 @@
 //! * **Durable before `Ok`.** A batch counts as delivered when the server has answered that its last rows are committed, as
 //!   durably as `synchronous_commit` has it for the role. Those before them are then no less durable.
 //! * **Rows and position in one statement,** which is a transaction of its own: it works through a pooler, and an instance
-//!   that is stopped in the middle locks nothing. Where the answer is lost, the same is written again, and changes nothing.
-//! * **Fenced in the statement.** It writes only where the table knows of no later claim of the channel.
+//!   that is stopped in the middle locks nothing. If the answer is lost, the lane asks for the position again.
+//! * **Compared in the statement.** It writes only if the table has the expected position of the lane and no later claim of
+//!   it. A database that was restored, or a standby that was promoted without the last commits, is noticed by the next
+//!   statement. A statement that delivers never adds the lane's row: a missing row is a missing position.
 //! * **A database that is away is waited for.** Only what is wrong with one event is a refusal, and of that event alone.
 //!
 //! # Cancellation
 //!
 //! Statements that are not awaited to their end may still be carried out. Their connection is closed.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
-use super::table::{overtaken, with_size};
-use super::{Delivery, LaneRef, Recorded, Resumed, Sink, SinkError, Undelivered};
-use crate::event::Offset;
+use super::table::{displaced, overtaken, progress, with_size, without_row};
+use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use crate::event::{EventId, EventKey, Offset};
 use crate::postgres::bigint;
 
 mod cells;
@@ -46,7 +49,7 @@ mod writer;
 pub use settings::PostgresSettings;
 
 use cells::Parameter;
-use pool::Pool;
+use pool::{Borrowed, Pool};
 use refusal::Failure;
 use statements::Statements;
 use writer::Writer;
@@ -72,34 +75,91 @@ impl Postgres {
         Ok(Self { settings, statements, pool })
     }
 
-    fn check_claim(&self, lane: &LaneRef, epoch: u64, is_ours: bool) -> Result<(), Failure> {
-        if is_ours { Ok(()) } else { Err(Failure::Overtaken(overtaken(lane, epoch, &self.settings.progress()))) }
+    /// The name of the table with the positions, for messages.
+    fn progress_name(&self) -> String {
+        format!("{}.{}", self.settings.schema, progress(&self.settings.table))
     }
 
-    async fn claim(&self, lane: &Recorded) -> Result<BTreeSet<Offset>, Failure> {
-        let (channel, sink) = (lane.lane.channel.id.0, &*lane.lane.sink);
-        let (through, epoch) = (lane.through.map(Offset::get), bigint(lane.epoch));
-        let owed: Vec<_> = lane.owed.iter().map(|key| key.offset.get()).collect();
-        let parameters: [Parameter<'_>; 5] = [
+    async fn take_over(&self, recorded: &Recorded) -> Result<Resumed, Failure> {
+        let Recorded { lane, epoch, through, owed, confirmed } = recorded;
+        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
+        let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
+        let (offsets, ids): (Vec<_>, Vec<_>) = owed.iter().map(|key| (key.offset.get(), key.id.map(|id| id.0))).unzip();
+        let parameters: [Parameter<'_>; 6] = [
             (&channel as _, Type::UUID),
             (&sink as _, Type::TEXT),
             (&through as _, Type::INT8),
-            (&epoch as _, Type::INT8),
-            (&owed as _, Type::INT8_ARRAY),
+            (&numbered as _, Type::INT8),
+            (&offsets as _, Type::INT8_ARRAY),
+            (&ids as _, Type::UUID_ARRAY),
         ];
-        let rows = self.pool.borrow().await?.query(&self.statements.claim, &parameters).await?;
-        let found = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>(0));
-        self.check_claim(&lane.lane, lane.epoch, found.is_some())?;
-        Ok(found.unwrap_or_default().into_iter().filter_map(Offset::new).collect())
+        let Statements { adopt, claim, .. } = &self.statements;
+        let statement = if confirmed.is_some() { claim } else { adopt };
+        let rows = self.pool.borrow().await?.query(statement, &parameters).await?;
+        let row = rows.first().expect("an aggregate gives one row");
+        let (is_ours, is_there): (bool, bool) = (row.get(0), row.get(1));
+        let position = match (is_ours, is_there) {
+            (true, _) => Position::At(row.get::<_, Option<i64>>(2).and_then(Offset::new)),
+            (false, false) if confirmed.is_some() => Position::Missing(without_row(&self.progress_name())),
+            (false, _) => return Err(Failure::Lane(overtaken(lane, *epoch, &self.settings.progress()))),
+        };
+        let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
+        let key = |(offset, id): (i64, Option<Uuid>)| {
+            Offset::new(offset).map(|offset| EventKey { offset, id: id.map(EventId) })
+        };
+        Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key).collect() })
+    }
+
+    /// The lane's position and epoch.
+    async fn row_of(&self, connection: &Borrowed<'_>, lane: &LaneRef) -> Result<(Position, i64), Failure> {
+        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
+        let parameters: [Parameter<'_>; 2] = [(&channel as _, Type::UUID), (&sink as _, Type::TEXT)];
+        let rows = connection.query(&self.statements.position, &parameters).await?;
+        let through = |row: &Row| row.get::<_, Option<i64>>(0).and_then(Offset::new);
+        Ok(match rows.first() {
+            Some(row) => (Position::At(through(row)), row.get(1)),
+            None => (Position::Missing(without_row(&self.progress_name())), 0),
+        })
+    }
+
+    /// Why a statement has not moved the lane from the position that it expected.
+    async fn why_unmoved(
+        &self,
+        connection: &Borrowed<'_>,
+        delivery: &Delivery<'_>,
+        expected: Option<Offset>,
+    ) -> Failure {
+        let found = match self.row_of(connection, delivery.lane).await {
+            Ok(found) => found,
+            Err(failure) => return failure,
+        };
+        let epoch = bigint(delivery.epoch);
+        Failure::Lane(match found {
+            (_, later) if epoch != 0 && later > epoch => {
+                overtaken(delivery.lane, delivery.epoch, &self.settings.progress())
+            }
+            (found, _) => displaced(&self.progress_name(), &found, expected),
+        })
     }
 }
 
 #[async_trait]
 impl Sink for Postgres {
-    /// Claims the lane in the table, so that an older claim writes no more. What is there is offered again, and passed over.
-    async fn resume(&self, lane: &Recorded) -> Result<Resumed, SinkError> {
-        let held = self.claim(lane).await.map_err(Failure::error)?;
-        Ok(Resumed { held: lane.keys_at(held), ..Resumed::default() })
+    /// Claims the lane in the table, so that an older claim writes no more.
+    async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        self.take_over(recorded).await.map_err(Failure::error)
+    }
+
+    async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
+        let found = async {
+            let connection = self.pool.borrow_unprepared().await?;
+            self.row_of(&connection, lane).await
+        };
+        match found.await {
+            Ok((position, _)) => Ok(position),
+            Err(Failure::NoTable(_)) => Ok(Position::Missing(without_row(&self.progress_name()))),
+            Err(failure) => Err(failure.error()),
+        }
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

@@ -9,9 +9,12 @@
 //! # Invariants
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its transaction is on the disk: `synchronous = FULL`.
-//! * **Rows and position together.** They are one transaction. A row that is there is passed over when it is offered again.
+//! * **Rows and position together.** They are one transaction, which writes only if the table has the expected position of the
+//!   lane: a database that was restored is noticed by the next delivery. An event that has a row is skipped when it is offered
+//!   again.
 //! * **Readable while written.** The log is written ahead: readers and the writer do not block each other.
-//! * **The path leads to the file.** One that was moved or removed is closed, and a new one is made.
+//! * **The path leads to the file.** A file that was moved or replaced gets the rows of its log and is closed before the file
+//!   at the path is opened. See [`files`].
 //!
 //! # Cancellation
 //!
@@ -23,10 +26,13 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 
 use super::table::{Parts, Row, with_size};
-use super::{Delivery, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use crate::metrics::UpkeepFailures;
 
 mod database;
+mod files;
+mod key;
+mod lane;
 mod probe;
 mod refusal;
 mod schema;
@@ -38,7 +44,7 @@ mod writer;
 
 pub use settings::SqliteSettings;
 
-use writer::{Work, Writer};
+use writer::{Task, Work, Writer};
 
 /// Events offered at once, which the ledger records as one.
 const AT_ONCE: usize = 2_000;
@@ -75,11 +81,16 @@ impl Sqlite {
 #[async_trait]
 impl Sink for Sqlite {
     /// Claims the lane in the table, so that an older claim writes no more.
-    async fn resume(&self, lane: &Recorded) -> Result<Resumed, SinkError> {
-        let owed = lane.owed.iter().map(|key| key.offset).collect();
-        let work = Work::claim(lane.lane.clone(), lane.epoch, lane.through, owed);
-        let held = self.writer().carry_out(work).await.map_err(|undelivered| undelivered.error)?;
-        Ok(Resumed { held: lane.keys_at(held), ..Resumed::default() })
+    async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        let Recorded { lane, epoch, through, owed, confirmed } = recorded.clone();
+        let task = Task::TakeOver { through, is_adopted: confirmed.is_none(), pending: owed };
+        let work = Work { lane, epoch, task };
+        self.writer().carry_out(work).await.map_err(|undelivered| undelivered.error)
+    }
+
+    async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
+        let (settings, lane) = (self.settings.clone(), lane.clone());
+        blocking(move || probe::position(&settings, &lane)).await
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
@@ -98,11 +109,15 @@ impl Sink for Sqlite {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let mut parts = Parts::of(delivery.messages, ROWS, Row::of);
         let mut next = parts.next().await;
+        let mut after = delivery.after;
         while let Some((place, rows)) = next {
-            let work = Work::rows(delivery.lane.clone(), delivery.epoch, delivery.through_part(&place), rows);
+            let through = delivery.through_part(&place);
+            let (lane, epoch) = (delivery.lane.clone(), delivery.epoch);
+            let work = Work { lane, epoch, task: Task::Deliver { after, through, rows } };
             // While one part is written, the next is made.
             let (written, made) = tokio::join!(self.writer().carry_out(work), parts.next());
             written.map_err(|undelivered| with_size(undelivered.behind(place.start), delivery.messages))?;
+            after = after.max(Some(through));
             next = made;
         }
         Ok(())

@@ -13,7 +13,8 @@ use jiff::Timestamp;
 use strum::{EnumString, IntoStaticStr, VariantNames};
 use uuid::Uuid;
 
-use super::{LaneRef, SinkError, Undelivered};
+use super::{LaneRef, Position, SinkError, Undelivered};
+use crate::event::Offset;
 use crate::record::{Facts, Field, Message, Record};
 use crate::verify::Hash;
 
@@ -25,6 +26,9 @@ pub(super) use columns::{COLUMNS, Column, Kind};
 
 /// Rows of so many bytes are made before other tasks run, in two or three milliseconds.
 const BYTES_AT_ONCE: usize = 1 << 20;
+
+/// Replaces a missing event id in the unique index. Both databases treat two nulls as distinct.
+pub(super) const NO_ID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// What follows a table's name in that of the table with the positions of lanes.
 const PROGRESS: &str = "_progress";
@@ -160,6 +164,32 @@ pub(super) fn with_size(mut undelivered: Undelivered, messages: &[Message]) -> U
         *message = format!("{message}; its record has {bytes} bytes");
     }
     undelivered
+}
+
+/// The name of the unique index that identifies an event.
+pub(super) fn identity_index(table: &str) -> String {
+    format!("{table}_identity")
+}
+
+/// The reason why a lane has no position.
+pub(super) fn without_row(progress: &str) -> String {
+    format!("table {progress} has no row for this lane")
+}
+
+/// The error of a delivery that found another position than the lane expected.
+pub(super) fn displaced(progress: &str, found: &Position, expected: Option<Offset>) -> SinkError {
+    let shown = |offset: Option<Offset>| match offset {
+        Some(offset) => format!("at offset {offset}"),
+        None => "before the first event".to_owned(),
+    };
+    let expected = shown(expected);
+    SinkError::Displaced(match found {
+        Position::At(found) => format!(
+            "the lane in table {progress} is {}, expected {expected}: the table was restored, or another program changed it",
+            shown(*found)
+        ),
+        _ => format!("{}, expected {expected}: the table was restored or made again", without_row(progress)),
+    })
 }
 
 /// What a lane is told where the table has a later epoch of it.

@@ -1,4 +1,5 @@
--- What there is of a table: $1 its schema, $2 its name and $3 that of its positions, as SQL has them.
+-- What there is of a table: $1 its schema, $2 its name and $3 that of its positions, as SQL has them; $4 the expression of an
+-- event's id in the key.
 with found as (
     select to_regnamespace(quote_ident($1)) as schema, to_regclass($2) as events, to_regclass($3) as progress
 )
@@ -15,9 +16,21 @@ select current_setting('server_version'),
         where attrelid = events and attnum > 0 and not attisdropped
     ), '{}'),
     exists (
-        select from pg_index i where i.indrelid = events and i.indisunique and i.indpred is null and (
-            select array_agg(a.attname::text order by a.attname) from pg_attribute a
-            where a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+        select from pg_index i where i.indrelid = events and i.indisunique and i.indisvalid and i.indpred is null and (
+            select array_agg(lower(pg_get_indexdef(i.indexrelid, number, true)) order by number)
+            from generate_series(1, i.indnatts) as number
+        ) = array['channel_id', 'event_offset', $4]
+    ),
+    -- The keys of older versions, as the SQL that drops them.
+    array(
+        select case
+            when c.oid is null then format('drop index if exists %s;', i.indexrelid::regclass)
+            else format('alter table %s drop constraint if exists %I;', $2, c.conname)
+        end
+        from pg_index i left join pg_constraint c on c.conindid = i.indexrelid and c.contype in ('p', 'u')
+        where i.indrelid = events and i.indisunique and i.indpred is null and (
+            select array_agg(lower(pg_get_indexdef(i.indexrelid, number, true)) order by pg_get_indexdef(i.indexrelid, number, true))
+            from generate_series(1, i.indnatts) as number
         ) = '{channel_id,event_offset}'
     ),
     progress is not null,

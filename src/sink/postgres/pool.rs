@@ -10,21 +10,26 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Error, Row};
+use tracing::info;
 
 use super::PostgresSettings;
 use super::cells::Parameter;
 use super::refusal::Failure;
-use super::table::Seen;
-use crate::postgres::{Connector, DatabaseError, Open, answered};
+use super::table::{Missing, Seen};
+use crate::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, Open, answered};
 use crate::sink::SinkError;
-use crate::tasks::lock;
+use crate::tasks::{joined, lock};
 
 /// So many lanes deliver at the same time at the most: each has a connection for a whole delivery.
 const CONNECTIONS: usize = 4;
 
 /// How long a statement that is of no use any more is waited for.
 const MOMENT: Duration = Duration::from_secs(1);
+
+/// How long a change of the tables waits for a lock. Everyone who uses the tables waits behind it.
+const LOCK_TIMEOUT: &str = "5s";
 
 /// The advisory lock under which one instance at a time makes tables.
 const LOCK: i64 = 0x6368_616e_7461_626c;
@@ -63,13 +68,25 @@ impl Pool {
 
     /// Waits for a connection.
     pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, Failure> {
-        let permit = self.turns.acquire().await.expect("it is never closed");
+        let permit = self.turn().await;
         let open = self.open().await?;
-        if !self.is_ready.load(Ordering::Relaxed) {
-            self.prepare(&open).await?;
-            self.is_ready.store(true, Ordering::Relaxed);
-        }
-        Ok(Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit })
+        let open = if self.is_ready.load(Ordering::Relaxed) { open } else { self.prepare(open).await? };
+        self.is_ready.store(true, Ordering::Relaxed);
+        Ok(self.lend(open, permit))
+    }
+
+    /// As [`borrow`](Self::borrow), but without making tables.
+    pub(super) async fn borrow_unprepared(&self) -> Result<Borrowed<'_>, Failure> {
+        let permit = self.turn().await;
+        Ok(self.lend(self.open().await?, permit))
+    }
+
+    async fn turn(&self) -> SemaphorePermit<'_> {
+        self.turns.acquire().await.expect("it is never closed")
+    }
+
+    fn lend<'p>(&'p self, open: Open, permit: SemaphorePermit<'p>) -> Borrowed<'p> {
+        Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit }
     }
 
     async fn open(&self) -> Result<Open, Failure> {
@@ -94,16 +111,49 @@ impl Pool {
         seen.map_err(|error| Failure::of_connection(&error, &self.settings.server, &self.at))
     }
 
-    /// Makes what is missing, or says so.
-    async fn prepare(&self, open: &Open) -> Result<(), Failure> {
-        let missing = self.look(open).await?.missing(&self.settings, &self.at).map_err(Failure::Operator)?;
-        if missing.is_empty() {
-            return Ok(());
+    /// Makes what is missing, or says so. An old key of the table is dropped in a transaction of its own, once the new one was
+    /// seen: that waits for readers, and the new one may have taken long.
+    async fn prepare(&self, mut open: Open) -> Result<Open, Failure> {
+        let missing = self.missing(&open).await?;
+        if !missing.made.is_empty() {
+            open = self.run(open, missing.made).await?;
         }
-        // Several statements in one text are one transaction.
-        let statements = format!("select pg_advisory_xact_lock({LOCK}); {missing}");
-        let made = answered(open.client.batch_execute(&statements)).await;
-        made.map_err(|error| Failure::of_statement(&error, &self.settings.server, &self.at))
+        if missing.dropped.is_empty() {
+            return Ok(open);
+        }
+        let missing = self.missing(&open).await?;
+        if missing.made.is_empty() {
+            self.run(open, missing.dropped).await
+        } else {
+            Err(Failure::Database(format!("the table still lacks: {}; trying again", missing.made)))
+        }
+    }
+
+    async fn missing(&self, open: &Open) -> Result<Missing, Failure> {
+        self.look(open).await?.missing(&self.settings, &self.at).map_err(Failure::Operator)
+    }
+
+    /// Runs statements that change the tables, as one transaction. It goes on if it takes longer than one may wait, as an index
+    /// on a large table does.
+    async fn run(&self, open: Open, statements: String) -> Result<Open, Failure> {
+        info!(sink = self.at, statements, "changing the tables");
+        // Several statements in one text are one transaction. Those who read the tables must not wait for long behind it.
+        let statements = format!(
+            "select set_config('lock_timeout', '{LOCK_TIMEOUT}', true); select pg_advisory_xact_lock({LOCK}); {statements}"
+        );
+        let mut running = tokio::spawn(async move { (open.client.batch_execute(&statements).await, open) });
+        let Ok(done) = timeout(ANSWER_TIMEOUT, &mut running).await else {
+            let what = "the tables are being changed, which takes long if they have many rows: waiting for it";
+            return Err(Failure::Database(what.to_owned()));
+        };
+        let (made, open) = joined(done).await;
+        match made {
+            Ok(()) => Ok(open),
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Err(Failure::Database(format!(
+                "the tables have to be changed, and are locked by another session, which may change them: trying again ({error})"
+            ))),
+            Err(error) => Err(Failure::of_statement(&DatabaseError::Server(error), &self.settings.server, &self.at)),
+        }
     }
 
     /// What a start will find.
@@ -111,7 +161,7 @@ impl Pool {
         let open = self.connect().await?;
         let seen = self.look(&open).await?;
         let missing = seen.missing(&self.settings, &self.at).map_err(Failure::Operator)?;
-        Ok(seen.said(&self.settings, &missing))
+        Ok(seen.said(&self.settings, &missing.to_string()))
     }
 }
 

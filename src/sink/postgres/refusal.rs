@@ -12,6 +12,9 @@ const SHOWN: usize = 300;
 /// How the server says, with the code of an internal error, that it does not give so much memory to one value.
 const TOO_MUCH_MEMORY: &str = "invalid memory alloc request size";
 
+/// The advice if the table is not as it was.
+const CHANGED: &str = "the table was changed: `channeld check --connect` prints the SQL for what it lacks";
+
 /// What happened, and whose it is.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -21,8 +24,10 @@ pub(super) enum Failure {
     Database(String),
     /// The database's, until an operator acts.
     Operator(String),
-    /// Another instance has the lane.
-    Overtaken(SinkError),
+    /// A table does not exist, which an operator may have dropped.
+    NoTable(String),
+    /// The lane's row is not what the statement expects: another instance has the lane, or its position is another one.
+    Lane(SinkError),
 }
 
 impl Failure {
@@ -51,11 +56,12 @@ impl Failure {
             return Self::Event { message: message(advice), is_json: is_of_json(code) || is_too_large };
         }
         match *code {
-            SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_COLUMN_REFERENCE => {
-                Self::Operator(message(
-                    "the table was changed: `channeld check --connect` prints the SQL for what it lacks",
-                ))
-            }
+            SqlState::UNDEFINED_TABLE => Self::NoTable(message(CHANGED)),
+            SqlState::UNDEFINED_COLUMN | SqlState::INVALID_COLUMN_REFERENCE => Self::Operator(message(CHANGED)),
+            SqlState::DEPENDENT_OBJECTS_STILL_EXIST => Self::Operator(message(
+                "a foreign key or another object of yours uses the old key of the table, which does not tell two events at one \
+                 offset apart: drop that object",
+            )),
             SqlState::NOT_NULL_VIOLATION => Self::Operator(message(
                 "give each column that you have added to the table a default, or let it be null",
             )),
@@ -106,8 +112,8 @@ impl Failure {
         match self {
             Self::Event { message, .. } => SinkError::refused(message),
             Self::Database(message) => SinkError::away(message),
-            Self::Operator(message) => SinkError::unusable(message),
-            Self::Overtaken(error) => error,
+            Self::Operator(message) | Self::NoTable(message) => SinkError::unusable(message),
+            Self::Lane(error) => error,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The statements over the tables.
 
 use super::PostgresSettings;
-use crate::sink::table::{COLUMNS, Kind, joined, quoted};
+use crate::sink::table::{COLUMNS, Kind, NO_ID, joined, quoted};
 
 /// Parameters of an insert before those of the columns.
 const BEFORE: usize = 6;
@@ -10,27 +10,26 @@ const BEFORE: usize = 6;
 /// server.
 const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg_postmaster_start_time()))";
 
-/// The statements. `$1` to `$4` are the channel, the sink, the position and the epoch. `$5` is, of an insert, the position that
-/// must have been reached before and, of a claim, the late events that are asked for. `$6` of an insert is whether its commit
-/// waits for the disk. An insert gives how many lanes it has moved, and which process of the server has carried it out.
+/// The statements. `$1` and `$2` are the channel and the sink.
 #[derive(Debug)]
 pub(super) struct Statements {
+    /// Moves the lane from position `$5` to `$3` under epoch `$4`, and writes rows. `$6` says whether its commit waits for the
+    /// disk. Returns how many lanes it moved, and the process of the server that executed it.
     pub(super) insert: String,
+    /// Sets the lane's position to `$3` exactly, under epoch `$4`. `$5` and `$6` are the offsets and ids of pending events.
+    /// Returns as [`claim`](Self::claim).
+    pub(super) adopt: String,
+    /// Takes the lane over under epoch `$4` and changes nothing else. The parameters are the same as for
+    /// [`adopt`](Self::adopt). Returns whether the lane is ours, whether it had a row, its position, and the offsets and ids
+    /// of the pending events that have a row.
     pub(super) claim: String,
+    /// Returns the lane's position and epoch. Fails if one of the two tables is missing.
+    pub(super) position: String,
 }
 
 impl Statements {
     pub(super) fn of(settings: &PostgresSettings) -> Self {
-        let (table, progress) = (settings.quoted(), settings.progress());
-        // A lease that is not shared has epoch 0 and is always in force.
-        let lane = |condition: &str| {
-            format!(
-                "lane as (insert into {progress} as p (channel_id, sink, through, epoch) values ($1, $2, $3, $4) \
-                 on conflict (channel_id, sink) do update set through = greatest(p.through, excluded.through), \
-                 epoch = excluded.epoch where (p.epoch <= excluded.epoch or excluded.epoch = 0){condition} returning 1)"
-            )
-        };
-        let (lane, lane_in_order) = (lane(""), lane(" and ($5::bigint is null or p.through >= $5)"));
+        let (table, progress, key) = (settings.quoted(), settings.progress(), key());
         let names = joined(COLUMNS.iter().map(|column| quoted(column.name)), ", ");
         let arrays = joined((1..=COLUMNS.len()).map(|number| format!("${}", BEFORE + number)), ", ");
         let values = COLUMNS.iter().map(|column| {
@@ -43,18 +42,54 @@ impl Statements {
             Some(_) => format!(", (select pg_notify(${notified}, ${note}) from written limit 1)"),
             None => String::new(),
         };
+        let lane = "p.channel_id = $1 and p.sink = $2";
+        // A lease that is not shared has epoch 0 and is always in force.
+        let in_force = "(p.epoch <= $4 or $4 = 0)";
+        let pending = "unnest($5::bigint[], $6::uuid[]) as pending (event_offset, event_id)";
+        let is_pending = format!(
+            "e.channel_id = $1 and e.event_offset = pending.event_offset and {} = {}",
+            identity("e.event_id"),
+            identity("pending.event_id")
+        );
+        let taken_over = format!(
+            "select exists (select from lane), exists (select from {progress} as p where {lane}), \
+             (select through from lane), coalesce(array_agg(e.event_offset), '{{}}'), coalesce(array_agg(e.event_id), '{{}}') \
+             from {table} as e join {pending} on {is_pending}"
+        );
         Self {
             insert: format!(
-                "with {lane_in_order}, written as (insert into {table} ({names}) \
+                "with lane as (update {progress} as p set through = greatest(p.through, $3), epoch = $4 \
+                 where {lane} and {in_force} and p.through is not distinct from $5::bigint returning 1), \
+                 written as (insert into {table} ({names}) \
                  select {values} from lane, unnest({arrays}) as given ({names}) \
-                 on conflict (channel_id, event_offset) do nothing returning 1) \
+                 on conflict ({key}) do nothing returning 1) \
                  select (select count(*) from lane), {BACKEND}, \
                  case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}"
             ),
+            adopt: format!(
+                "with lane as (insert into {progress} as p (channel_id, sink, through, epoch) values ($1, $2, $3, $4) \
+                 on conflict (channel_id, sink) do update set through = excluded.through, epoch = excluded.epoch \
+                 where {in_force} returning p.through) {taken_over}"
+            ),
             claim: format!(
-                "with {lane} select coalesce((select array_agg(event_offset) from {table} \
-                 where channel_id = $1 and event_offset = any($5)), '{{}}') from lane"
+                "with lane as (update {progress} as p set epoch = $4 where {lane} and {in_force} \
+                 returning p.through) {taken_over}"
+            ),
+            // The second table is only named: a position without the rows that it is about is none.
+            position: format!(
+                "select p.through, p.epoch from {progress} as p where {lane} \
+                 and not exists (select from {table} where false)"
             ),
         }
     }
+}
+
+/// The expressions over which rows are unique.
+pub(super) fn key() -> String {
+    format!("channel_id, event_offset, ({})", identity("event_id"))
+}
+
+/// An event's id in a comparison: a null would be distinct from every other null.
+pub(super) fn identity(id: &str) -> String {
+    format!("coalesce({id}, '{NO_ID}'::uuid)")
 }

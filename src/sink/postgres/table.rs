@@ -1,12 +1,15 @@
 //! What the database has of the tables, and the SQL for what it lacks.
 
+use std::fmt;
+
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::PostgresSettings;
 use super::cells::Parameter;
+use super::statements::{identity, key};
 use crate::postgres::{DatabaseError, advice_on_standby, answered};
-use crate::sink::table::{COLUMNS, Column, Kind, Search, joined, quoted, searched};
+use crate::sink::table::{COLUMNS, Column, Kind, Search, identity_index, joined, quoted, searched};
 
 /// The column of the full-text search.
 const SEARCH: &str = "search";
@@ -31,16 +34,45 @@ pub(super) struct Seen {
     /// None where there is no table.
     pub(super) columns: Vec<String>,
     pub(super) has_key: bool,
+    /// The SQL that drops the keys of older versions, in which an offset identified an event.
+    pub(super) old_keys: Vec<String>,
     pub(super) has_progress: bool,
     pub(super) may_write: bool,
     pub(super) has_trigrams: bool,
 }
 
+/// The SQL for what a table lacks, which may be run twice.
+#[derive(Debug)]
+pub(super) struct Missing {
+    pub(super) made: String,
+    /// Drops what `made` replaces.
+    pub(super) dropped: String,
+}
+
+impl Missing {
+    fn is_empty(&self) -> bool {
+        self.made.is_empty() && self.dropped.is_empty()
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { made, dropped } = self;
+        let between = if made.is_empty() || dropped.is_empty() { "" } else { " " };
+        write!(f, "{made}{between}{dropped}")
+    }
+}
+
 impl Seen {
     pub(super) async fn look(client: &Client, settings: &PostgresSettings) -> Result<Self, DatabaseError> {
         let (table, progress) = (settings.quoted(), settings.progress());
-        let names: [Parameter<'_>; 3] =
-            [(&settings.schema as _, Type::TEXT), (&table as _, Type::TEXT), (&progress as _, Type::TEXT)];
+        let id = identity("event_id");
+        let names: [Parameter<'_>; 4] = [
+            (&settings.schema as _, Type::TEXT),
+            (&table as _, Type::TEXT),
+            (&progress as _, Type::TEXT),
+            (&id as _, Type::TEXT),
+        ];
         let rows = answered(client.query_typed(include_str!("look.sql"), &names)).await?;
         let row = rows.first().expect("a query without a table gives one row");
         Ok(Self {
@@ -54,18 +86,20 @@ impl Seen {
             may_make: row.get(7),
             columns: row.get(8),
             has_key: row.get(9),
-            has_progress: row.get(10),
-            may_write: row.get(11),
-            has_trigrams: row.get(12),
+            old_keys: row.get(10),
+            has_progress: row.get(11),
+            may_write: row.get(12),
+            has_trigrams: row.get(13),
         })
     }
 
-    /// The SQL that makes what is missing, which may be run twice; or why it is not made, and what to do.
-    pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<String, String> {
+    /// What is missing; or why it is not made, and what to do.
+    pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<Missing, String> {
         if self.is_read_only {
             return Err(format!("it takes no writes, as a standby does not: {}", advice_on_standby(at)));
         }
         let (table, missing) = (settings.quoted(), self.statements(settings));
+        let missing = Missing { made: missing, dropped: self.old_keys.join(" ") };
         if let Some(column) = self.foreign() {
             return Err(format!(
                 "table {table} has no column {column}: it is not channeld's, or was changed; name another in {at}.table, or \
@@ -111,6 +145,10 @@ impl Seen {
         }
         if self.columns.is_empty() {
             statements.push(self.create(settings));
+            if self.has_progress {
+                // They are about rows that are gone.
+                statements.push(format!("delete from {};", settings.progress()));
+            }
         } else {
             statements.extend(self.lacking(settings));
         }
@@ -130,10 +168,11 @@ impl Seen {
         let columns = COLUMNS.iter().map(|column| self.defined(column)).chain(generated(settings.search));
         let columns = joined(columns, ", ");
         let mut created = format!(
-            "create table if not exists {table} ({columns}, primary key (channel_id, event_offset)); \
+            "create table if not exists {table} ({columns}); {} \
              create index if not exists \"{name}_time\" on {table} using brin (\"time\") with (pages_per_range = 32, autosummarize = on); \
              create index if not exists \"{name}_event_id\" on {table} (event_id); \
-             create index if not exists \"{name}_operation_id\" on {table} (operation_id) where operation_id is not null;"
+             create index if not exists \"{name}_operation_id\" on {table} (operation_id) where operation_id is not null;",
+            create_key(settings),
         );
         created.extend(index(settings));
         created
@@ -146,7 +185,9 @@ impl Seen {
         let lacking = COLUMNS.iter().filter(|column| !self.has(column.name)).map(|column| add(self.defined(column)));
         let mut lacking: Vec<_> = lacking.collect();
         if !self.has_key {
-            lacking.push(format!("alter table {table} add primary key (channel_id, event_offset);"));
+            // One of that name was not finished: an index that is made concurrently can fail.
+            let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&identity_index(&settings.table)));
+            lacking.push(format!("drop index if exists {unfinished}; {}", create_key(settings)));
         }
         if !self.has(SEARCH) {
             lacking.extend(generated(settings.search).map(add));
@@ -191,6 +232,12 @@ impl Seen {
         }
         said
     }
+}
+
+/// Makes the key of a table.
+fn create_key(settings: &PostgresSettings) -> String {
+    let (table, name) = (settings.quoted(), quoted(&identity_index(&settings.table)));
+    format!("create unique index if not exists {name} on {table} ({});", key())
 }
 
 /// The column that is searched, made by the server of others.

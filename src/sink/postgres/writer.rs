@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **In order.** A statement writes only where the lane's position has reached the end of the statement before. A position that
-//!   is beyond that already (the daemon's cursor was put back) holds nothing up: if a statement is refused then, its rows come
-//!   after those of the next.
+//! * **In order.** A statement writes only if the lane's position is the one that the statement before it has made. If a
+//!   statement does not move the position (an operator moved the daemon's cursor back), the next one is sent after its answer:
+//!   otherwise the next one would write although this one was refused.
 //! * **Durable before it counts.** Of several statements the last one alone waits for the server's disk, and so for everything
 //!   committed before it. What is written without such a wait does not count as delivered.
 //! * **One process of the server.** A process ends when its server crashes, so the same process has lost nothing. Behind a
@@ -38,9 +38,9 @@ pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
 /// What a statement depends on, and does besides writing its rows.
 #[derive(Clone, Copy)]
 struct Step {
-    /// It writes only where the position has reached this.
+    /// It writes only if the lane has this position.
     after: Option<Offset>,
-    /// Where it moves the position.
+    /// The position becomes the higher of `after` and this.
     through: Offset,
     /// Whether it is answered only when it is on the server's disk.
     waits: bool,
@@ -48,8 +48,8 @@ struct Step {
 
 /// The answer to a statement.
 struct Written {
-    /// Whether the lane is ours, and its position had reached what it has to.
-    is_ours: bool,
+    /// Whether the lane is ours, and had the expected position.
+    has_moved: bool,
     /// The process of the server that has carried it out.
     backend: String,
 }
@@ -58,7 +58,7 @@ struct Written {
 struct Part<F: Future> {
     place: Range<usize>,
     rows: Arc<Vec<Row>>,
-    waits: bool,
+    step: Step,
     statement: Pin<Box<MaybeDone<F>>>,
 }
 
@@ -73,6 +73,8 @@ struct Sender<'a> {
 /// Writes a delivery.
 pub(super) struct Writer<'a> {
     sender: Sender<'a>,
+    /// The lane's position as the answered statements have made it.
+    position: Option<Offset>,
     /// So many of the first messages are on the server's disk.
     durable: usize,
     /// The process of the server that has carried out the statements before.
@@ -81,42 +83,53 @@ pub(super) struct Writer<'a> {
     each_waits: bool,
 }
 
+impl Step {
+    /// The lane's position after it.
+    fn position(&self) -> Option<Offset> {
+        self.after.max(Some(self.through))
+    }
+
+    fn moves(&self) -> bool {
+        self.position() != self.after
+    }
+}
+
 impl<'a> Writer<'a> {
     pub(super) fn new(sink: &'a Postgres, connection: &'a Borrowed<'a>, delivery: &'a Delivery<'a>) -> Self {
         let each_waits = connection.is_pooled();
-        Self { sender: Sender { sink, connection, delivery }, durable: 0, backend: None, each_waits }
+        let position = delivery.after;
+        Self { sender: Sender { sink, connection, delivery }, position, durable: 0, backend: None, each_waits }
     }
 
     /// Writes every message.
     pub(super) async fn write(mut self) -> Result<(), Undelivered> {
         let sender @ Sender { delivery, connection, .. } = self.sender;
         let mut parts = Parts::of(delivery.messages, ROWS, cells::row);
-        let (mut last, mut after) = (None, None);
+        let mut last: Option<Part<_>> = None;
         while let Some((place, rows)) = parts.next().await {
-            if pieces(&rows).len() > 1 {
-                if let Some(before) = last.take() {
-                    self.finish(before).await?;
-                }
+            let is_apart = pieces(&rows).len() > 1;
+            if let Some(before) = last.take_if(|before| is_apart || !before.step.moves()) {
+                self.finish(before).await?;
+            }
+            if is_apart {
                 self.write_apart(place.start, rows).await?;
-                after = None;
                 continue;
             }
             let (through, is_last) = (delivery.through_part(&place), place.end == delivery.messages.len());
-            let waits = is_last || self.each_waits;
-            let (step, rows) = (Step { after, through, waits }, Arc::new(rows));
+            let after = last.as_ref().map_or(self.position, |before| before.step.position());
+            let (step, rows) = (Step { after, through, waits: is_last || self.each_waits }, Arc::new(rows));
             let sent = rows.clone();
             let mut statement = Box::pin(maybe_done(async move { sender.insert(step, &sent).await }));
             // Sends it.
             let _ = statement.as_mut().now_or_never();
-            after = Some(through);
-            let part = Part { place, rows, waits, statement };
+            let part = Part { place, rows, step, statement };
             let Some(before) = last.take() else {
                 last = Some(part);
                 continue;
             };
             match self.finish(before).await {
                 Ok(true) => last = Some(part),
-                // Nothing relies on what was sent behind it: its rows are written once more.
+                // The statement behind it expects a position that this one has not made: its rows are written once more.
                 otherwise => {
                     let is_idle = connection.abandon(part.statement).await;
                     otherwise?;
@@ -126,7 +139,6 @@ impl<'a> Writer<'a> {
                         )));
                     }
                     self.write_apart(part.place.start, Arc::unwrap_or_clone(part.rows)).await?;
-                    after = None;
                 }
             }
         }
@@ -138,7 +150,7 @@ impl<'a> Writer<'a> {
 
     /// Waits for a statement. Where it is refused for one of its events, its rows are written apart. Returns whether the statement
     /// itself has written.
-    async fn finish<F>(&mut self, Part { place, rows, waits, mut statement }: Part<F>) -> Result<bool, Undelivered>
+    async fn finish<F>(&mut self, Part { place, rows, step, mut statement }: Part<F>) -> Result<bool, Undelivered>
     where
         F: Future<Output = Result<Written, Error>>,
     {
@@ -146,9 +158,9 @@ impl<'a> Writer<'a> {
             statement.as_mut().await;
             statement.as_mut().take_output().expect("it is taken once")
         };
-        match self.answer(sent).await {
+        match self.answer(step, sent).await {
             Ok(()) => {
-                if waits {
+                if step.waits {
                     self.durable = place.end;
                 }
                 Ok(true)
@@ -169,8 +181,8 @@ impl<'a> Writer<'a> {
         let mut pieces = pieces(&rows);
         while let Some(piece) = pieces.pop() {
             let place = first + piece.start..first + piece.end;
-            let step = Step { after: None, through: delivery.through_part(&place), waits: true };
-            match self.answer(sender.insert(step, &rows[piece.clone()])).await {
+            let step = Step { after: self.position, through: delivery.through_part(&place), waits: true };
+            match self.answer(step, sender.insert(step, &rows[piece.clone()])).await {
                 Ok(()) => self.durable = place.end,
                 Err(Failure::Event { .. }) if piece.len() > 1 => {
                     let middle = piece.start + piece.len() / 2;
@@ -191,8 +203,8 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         let through = self.sender.delivery.through_part(&(0..written));
-        let step = Step { after: Some(through), through, waits: true };
-        match self.answer(self.sender.insert(step, &[])).await {
+        let step = Step { after: self.position, through, waits: true };
+        match self.answer(step, self.sender.insert(step, &[])).await {
             Ok(()) => {
                 self.durable = written;
                 Ok(())
@@ -204,17 +216,21 @@ impl<'a> Writer<'a> {
     }
 
     /// Waits for the answer to a statement.
-    async fn answer(&mut self, sent: impl Future<Output = Result<Written, Error>>) -> Result<(), Failure> {
+    async fn answer(&mut self, step: Step, sent: impl Future<Output = Result<Written, Error>>) -> Result<(), Failure> {
         let Sender { sink, connection, delivery } = self.sender;
-        let Written { is_ours, backend } = connection.answer(sent).await?;
+        let Written { has_moved, backend } = connection.answer(sent).await?;
         let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
-        if is_another && !(is_ours && self.each_waits) {
+        if is_another && !(has_moved && self.each_waits) {
             connection.note_pooler();
             let what = "statements of one delivery were carried out by several processes of the server, as behind a pooler: \
                         trying again, and waiting for the server's disk with each";
             return Err(Failure::Database(what.to_owned()));
         }
-        sink.check_claim(delivery.lane, delivery.epoch, is_ours)
+        if !has_moved {
+            return Err(sink.why_unmoved(connection, delivery, step.after).await);
+        }
+        self.position = step.position();
+        Ok(())
     }
 
     fn undelivered(&self, error: SinkError) -> Undelivered {
@@ -244,7 +260,7 @@ impl Sender<'_> {
         }
         let answer = connection.send(&statements.insert, &parameters).await?;
         let row = answer.first().expect("a query without a table gives one row");
-        Ok(Written { is_ours: row.get::<_, i64>(0) > 0, backend: row.get(1) })
+        Ok(Written { has_moved: row.get::<_, i64>(0) > 0, backend: row.get(1) })
     }
 }
 

@@ -1,29 +1,32 @@
 //! The open database, and what is written to it.
 
-use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, OpenFlags, ToSql, Transaction, TransactionBehavior, params};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use tracing::{error, info, warn};
 
 use super::SqliteSettings;
+use super::files::{self, Files};
+use super::lane::Done;
 use super::refusal::Failure;
 use super::schema::{self, Statements};
 use super::writer::{Answer, Work};
-use crate::event::Offset;
 use crate::metrics::UpkeepFailures;
-use crate::sink::table::{Cell, overtaken};
-use crate::sink::{SinkError, Undelivered};
+use crate::sink::{Resumed, SinkError, Undelivered};
+use crate::telemetry::Chain;
 
 /// How long another program may hold the database locked.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// After so many rows it is looked for what is not kept.
 const LOOK_AFTER: usize = 1_000;
+
+/// After so long without a delivery the log is written into the main file.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Permissions of a new database, less the umask: as those of a file sink.
 const MODE: u32 = 0o640;
@@ -38,12 +41,14 @@ pub(super) struct Database {
     pub(super) upkeep_at: Option<Instant>,
     /// Rows that were written since that was decided.
     written: usize,
+    /// When to write the log into the main file, if nothing else is written until then.
+    rest_at: Option<Instant>,
 }
 
+/// The connection is closed before the files.
 struct Open {
     connection: Connection,
-    /// Device and number of the file.
-    file: (u64, u64),
+    files: Files,
 }
 
 /// Why a group was not written.
@@ -53,19 +58,17 @@ struct Failed {
     failure: Failure,
 }
 
-/// What was done for one work.
-type Done = Result<BTreeSet<Offset>, SinkError>;
-
 impl Database {
     pub(super) fn new(settings: Arc<SqliteSettings>, failures: UpkeepFailures) -> Self {
         let statements = Statements::of(&settings);
-        Self { settings, statements, failures, open: None, upkeep_at: None, written: 0 }
+        Self { settings, statements, failures, open: None, upkeep_at: None, written: 0, rest_at: None }
     }
 
     /// Writes what several lanes bring, all in one transaction; where an event of one is refused, each in one of its own.
     pub(super) fn write(&mut self, group: Vec<Work>) -> Vec<Answer> {
         let written = self.transaction(&group);
-        self.written += group.iter().map(|work| work.rows.len()).sum::<usize>();
+        self.rest_at = Some(Instant::now() + IDLE);
+        self.written += group.iter().map(Work::rows).sum::<usize>();
         if self.written >= LOOK_AFTER || self.upkeep_at.is_none() {
             (self.written, self.upkeep_at) = (0, Some(Instant::now()));
         }
@@ -94,7 +97,7 @@ impl Database {
 
     fn one(&mut self, work: &Work) -> Result<Done, Failed> {
         let done = self.transaction(std::slice::from_ref(work))?;
-        Ok(done.into_iter().next().unwrap_or(Ok(BTreeSet::new())))
+        Ok(done.into_iter().next().unwrap_or_else(|| Ok(Resumed::default())))
     }
 
     fn transaction(&mut self, group: &[Work]) -> Result<Vec<Done>, Failed> {
@@ -106,22 +109,25 @@ impl Database {
             let transaction = transaction.map_err(|error| failed(error, 0))?;
             let each = group
                 .iter()
-                .map(|work| statements.write(&transaction, work).map_err(|(error, after)| failed(error, after)));
+                .map(|work| statements.carry_out(&transaction, work).map_err(|(error, after)| failed(error, after)));
             let done = each.collect::<Result<Vec<_>, _>>()?;
             transaction.commit().map_err(|error| failed(error, 0))?;
             Ok(done)
         });
         if written.as_ref().is_err_and(|failed| failed.failure.is_of_the_database()) {
-            // Opened anew, and its tables looked at again, by what comes next.
-            self.open = None;
+            // Opened anew, and its tables looked at again, by what comes next. If it cannot be closed, that is said then.
+            drop(self.close());
         }
+        self.note();
         written
     }
 
-    /// The connection: opened where it is not, or where its path leads to another file by now.
+    /// The connection: opened if it is not, or if the path leads to another file or content by now.
     pub(super) fn opened(&mut self) -> Result<&mut Connection, Failure> {
-        if self.open.as_ref().is_some_and(|open| identity(&self.settings.path) != Some(open.file)) {
-            self.open = None;
+        match &self.open {
+            Some(open) if !open.files.is_at_path() => self.close()?,
+            Some(open) if open.files.is_overwritten() => self.discard()?,
+            _ => {}
         }
         if self.open.is_none() {
             self.open = Some(self.connect()?);
@@ -130,16 +136,113 @@ impl Database {
     }
 
     pub(super) fn reopen(&mut self) -> Result<(), SinkError> {
-        self.open = None;
-        self.opened().map(drop).map_err(Failure::error)
+        self.close().and_then(|()| self.opened().map(drop)).map_err(Failure::error)
+    }
+
+    /// Notes how the files are, after they were used.
+    pub(super) fn note(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.files.note();
+        }
+    }
+
+    /// Closes the database. A file that was moved first gets the rows of the log, which stays at the path.
+    fn close(&mut self) -> Result<(), Failure> {
+        let Some(Open { connection, files }) = self.open.take() else { return Ok(()) };
+        if files.is_at_path() {
+            drop(connection);
+            files.remove_owner();
+            return Ok(());
+        }
+        if !files.is_removed() {
+            let path = &self.settings.path;
+            match checkpoint(&connection) {
+                Ok(true) => {
+                    let path = path.display();
+                    info!(%path, "the database was moved: its log was written into it, and it was closed");
+                }
+                Ok(false) => {
+                    self.open = Some(Open { connection, files });
+                    return Err(Failure::of_reader(path));
+                }
+                Err(error) if is_damaged(&error) => {
+                    // Nobody can write into it. The log stays for whoever repairs it.
+                    drop(connection);
+                    return Err(Failure::of(&error, path));
+                }
+                Err(error) => {
+                    self.open = Some(Open { connection, files });
+                    return Err(Failure::of(&error, path));
+                }
+            }
+        }
+        drop(connection);
+        files.remove_log();
+        Ok(())
+    }
+
+    /// Closes a file whose content was replaced. The log is about the content before, and does not get into it.
+    fn discard(&mut self) -> Result<(), Failure> {
+        let Some(Open { connection, files }) = self.open.take() else { return Ok(()) };
+        let path = &self.settings.path;
+        if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+            self.open = Some(Open { connection, files });
+            return Err(Failure::of(&error, path));
+        }
+        drop(connection);
+        files.remove_log();
+        warn!(path = %path.display(), "the content of the database was replaced while it was open: it is read again");
+        Ok(())
+    }
+
+    /// How long to wait for work before something else is due.
+    pub(super) fn is_due_in(&self) -> Duration {
+        let rest = self.rest_at.map(|at| at.saturating_duration_since(Instant::now()));
+        rest.into_iter().chain([self.upkeep_is_due_in()]).min().unwrap_or_default()
+    }
+
+    /// Does what is due while there is nothing to write.
+    pub(super) fn rest(&mut self) {
+        if self.rest_at.take_if(|at| *at <= Instant::now()).is_some() {
+            self.empty_log();
+        }
+        if self.upkeep_is_due_in().is_zero() {
+            self.upkeep();
+        }
+    }
+
+    /// Writes the log into the main file, which is then complete without it: whoever copies or moves it alone loses nothing.
+    /// Readers may prevent it.
+    fn empty_log(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        if open.files.is_at_path() && !open.files.is_overwritten() {
+            // Events that arrive meanwhile must not wait for a reader.
+            let set = |busy| open.connection.busy_timeout(busy);
+            let emptied = set(Duration::ZERO).and_then(|()| checkpoint(&open.connection)).and_then(|_| set(BUSY));
+            open.files.note();
+            if emptied.is_err() {
+                drop(self.close());
+            }
+        } else {
+            // If this fails, the next delivery says so.
+            drop(self.opened());
+        }
+    }
+
+    /// Closes the database for good.
+    pub(super) fn end(&mut self) {
+        if let Err(failure) = self.close() {
+            let (path, error) = (self.settings.path.display(), failure.error());
+            error!(%path, error = %Chain(&error), "the database was moved, and its last rows are only in the log at its path: move the log to the moved file, with -wal at its end");
+        }
     }
 
     fn connect(&self) -> Result<Open, Failure> {
         let path = &*self.settings.path;
+        files::check_log(path)?;
         // SQLite would give it other permissions.
-        let made = OpenOptions::new().write(true).create(true).truncate(false).mode(MODE).open(path);
-        made.map_err(|error| Failure::opening(&error, path))?;
-        let file = identity(path).ok_or_else(|| Failure::missing(path))?;
+        let main = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path);
+        let main = main.map_err(|error| Failure::opening(&error, path))?;
         let failure = |error| Failure::of(&error, path);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failure)?;
@@ -151,57 +254,17 @@ impl Database {
         }
         connection.execute_batch(schema::AFTER_THE_LOG).map_err(failure)?;
         schema::prepare(&mut connection, &self.settings)?;
-        Ok(Open { connection, file })
+        let mut open = Open { connection, files: Files::of(path, main)? };
+        open.files.note();
+        Ok(open)
     }
 }
 
-/// Device and number of the file that a path leads to.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+/// Writes the log into the main file and empties it. Returns whether it was all written: readers may prevent it.
+fn checkpoint(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("pragma wal_checkpoint(truncate)", [], |row| Ok(row.get::<_, i64>(0)? == 0))
 }
 
-impl Statements {
-    /// Moves the lane's position, inserts its rows, and looks for what it asks for. An error comes with the number of rows
-    /// before it.
-    fn write(&self, transaction: &Transaction<'_>, work: &Work) -> Result<Done, (rusqlite::Error, usize)> {
-        let at_first = |error| (error, 0);
-        let channel = work.lane.channel.id.to_string();
-        let epoch = i64::try_from(work.epoch).unwrap_or(i64::MAX);
-        let position = params![channel, work.lane.sink, work.through.map(Offset::get), epoch];
-        if transaction.execute(&self.progress, position).map_err(at_first)? == 0 {
-            return Ok(Err(overtaken(&work.lane, work.epoch, &self.progress_table)));
-        }
-        let mut insert = transaction.prepare(&self.insert).map_err(at_first)?;
-        let index = self.index.as_ref().map(|index| transaction.prepare(index)).transpose();
-        let mut index = index.map_err(at_first)?;
-        for (after, row) in work.rows.iter().enumerate() {
-            let inserted = insert.execute(rusqlite::params_from_iter(&row.0)).map_err(|error| (error, after))?;
-            if let Some(index) = index.as_mut().filter(|_| inserted > 0) {
-                index.execute([transaction.last_insert_rowid()]).map_err(|error| (error, after))?;
-            }
-        }
-        let mut there = transaction.prepare(&self.look).map_err(at_first)?;
-        let mut found = BTreeSet::new();
-        for offset in &work.asked {
-            if there.exists(params![channel, offset.get()]).map_err(at_first)? {
-                found.insert(*offset);
-            }
-        }
-        Ok(Ok(found))
-    }
-}
-
-/// Ids, times and hashes are written as in the record.
-impl ToSql for Cell {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(match self {
-            Self::Null => ToSqlOutput::Owned(Value::Null),
-            Self::Number(number) => ToSqlOutput::Owned(Value::Integer(*number)),
-            Self::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
-            Self::Json(json) => ToSqlOutput::Borrowed(ValueRef::Text(json)),
-            Self::Id(id) => ToSqlOutput::Owned(Value::Text(id.to_string())),
-            Self::Time(time) => ToSqlOutput::Owned(Value::Text(format!("{time:.3}"))),
-            Self::Hash(hash) => ToSqlOutput::Owned(Value::Text(hash.to_string())),
-        })
-    }
+fn is_damaged(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }

@@ -1,17 +1,20 @@
-//! What `check --connect` says of a database, without changing it.
+//! What can be seen of a database without changing it: for `check --connect`, and the position of a lane.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use bytesize::ByteSize;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use rustix::fs::{Access, access};
 
-use super::SqliteSettings;
+use super::database::BUSY;
 use super::refusal::Failure;
-use super::schema::{columns, lacking};
-use crate::sink::SinkError;
+use super::schema::{Statements, columns, lacking};
+use super::{SqliteSettings, files, key};
+use crate::event::Offset;
+use crate::sink::table::without_row;
+use crate::sink::{LaneRef, Position, SinkError};
 
 pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
     seen(settings).map_err(Failure::error)
@@ -34,15 +37,52 @@ fn look(settings: &SqliteSettings, size: u64) -> Result<String, Failure> {
     let may_write = access(path, Access::READ_OK | Access::WRITE_OK).map_err(std::io::Error::from);
     may_write.map_err(|error| Failure::opening(&error, path))?;
     let failure = |error| Failure::of(&error, path);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(failure)?;
+    files::check_log(path)?;
+    let connection = read_only(path).map_err(failure)?;
     let found = columns(&connection, table).map_err(failure)?;
     let size = ByteSize(size).display().iec();
     if found.is_empty() {
         return Ok(format!("it is there ({size}), and table {table} will be made"));
     }
+    let replaced =
+        if key::old(&connection, table).map_err(failure)?.is_empty() { "" } else { "; its key will be replaced" };
     Ok(match lacking(&found, settings)?.len() {
-        0 => format!("it is there ({size}), with table {table}"),
-        count => format!("it is there ({size}), and {count} columns will be added to table {table}"),
+        0 => format!("it is there ({size}), with table {table}{replaced}"),
+        count => format!("it is there ({size}), and {count} columns will be added to table {table}{replaced}"),
     })
+}
+
+/// A lane's position, without making anything.
+pub(super) fn position(settings: &SqliteSettings, lane: &LaneRef) -> Result<Position, SinkError> {
+    found(settings, lane).map_err(Failure::error)
+}
+
+fn found(settings: &SqliteSettings, lane: &LaneRef) -> Result<Position, Failure> {
+    let (path, table) = (&*settings.path, &settings.table);
+    let failure = |error| Failure::of(&error, path);
+    if !path.exists() {
+        return Ok(Position::Missing(format!("there is no database {}", path.display())));
+    }
+    files::check_log(path)?;
+    let connection = read_only(path).map_err(failure)?;
+    // A position without the rows that it is about is none.
+    let statements = Statements::of(settings);
+    for table in [table, &statements.progress_table] {
+        if columns(&connection, table).map_err(failure)?.is_empty() {
+            return Ok(Position::Missing(format!("there is no table {table} in {}", path.display())));
+        }
+    }
+    let row = (lane.channel.id.to_string(), &*lane.sink);
+    let through = connection.query_row(&statements.position, row, |row| row.get::<_, Option<i64>>(0)).optional();
+    Ok(match through.map_err(failure)? {
+        Some(through) => Position::At(through.and_then(Offset::new)),
+        None => Position::Missing(without_row(&statements.progress_table)),
+    })
+}
+
+fn read_only(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    Ok(connection)
 }

@@ -74,6 +74,34 @@ impl Failure {
         Self { message, blame: Blame::Operator }
     }
 
+    /// The log at the path belongs to another file.
+    pub(super) fn of_log(path: &Path) -> Self {
+        let path = path.display();
+        let message = format!(
+            "{path}-wal has rows of another file: {path} was moved or replaced while they were only there; if you have that \
+             file, move {path}-wal beside it, under its name with -wal at the end; otherwise remove {path}-wal and {path}-shm"
+        );
+        Self { message, blame: Blame::Operator }
+    }
+
+    /// Another program reads, so that the log cannot be written into the file that was moved.
+    pub(super) fn of_reader(path: &Path) -> Self {
+        let message = format!(
+            "{} was moved or replaced, and the rows in its log cannot be written into the moved file while another program \
+             reads it: end its transaction",
+            path.display()
+        );
+        Self { message, blame: Blame::Database }
+    }
+
+    /// The key of the table is one of an older version, and cannot be replaced.
+    pub(super) fn of_key(table: &str) -> Self {
+        Self::of_table(format!(
+            "table {table} is unique over (channel_id, event_offset), so that of two events at one offset the second would be \
+             lost, and its definition was changed: make the table again without that key"
+        ))
+    }
+
     pub(super) fn of_table(message: String) -> Self {
         Self { message, blame: Blame::Operator }
     }

@@ -3,8 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tracing::info;
 
-use super::SqliteSettings;
 use super::refusal::Failure;
+use super::{SqliteSettings, key};
 use crate::sink::table::{COLUMNS, Search, joined, names, progress, quoted, searched};
 
 /// Counts for a database that is made, and does nothing to one that is there. Freed pages can be given back.
@@ -18,8 +18,16 @@ pub(super) const AFTER_THE_LOG: &str =
 #[derive(Clone, Debug)]
 pub(super) struct Statements {
     pub(super) progress_table: String,
-    pub(super) progress: String,
+    /// The lane's position and epoch.
+    pub(super) position: String,
+    /// Sets the lane's position exactly.
+    pub(super) adopt: String,
+    /// Takes the lane over and changes nothing else.
+    pub(super) claim: String,
+    /// Moves the lane from the position that is expected.
+    pub(super) advance: String,
     pub(super) insert: String,
+    /// Whether an event has a row.
     pub(super) look: String,
     /// Puts a row into the full-text index.
     pub(super) index: Option<String>,
@@ -42,18 +50,27 @@ impl Statements {
             let taken_out = format!("select 'delete', id, {text} from {table} where id <= ?1");
             delete.insert(0, format!("insert into {search} ({search}, rowid, text) {taken_out}"));
         }
+        let key = key::columns();
+        let lane = "channel_id = ?1 and sink = ?2";
         Self {
-            progress: format!(
-                "insert into {progress} as p (channel_id, sink, through, epoch) values (?1, ?2, ?3, ?4) \
-                 on conflict (channel_id, sink) do update set \
-                 through = max(ifnull(p.through, excluded.through), ifnull(excluded.through, p.through)), \
-                 epoch = excluded.epoch where p.epoch <= excluded.epoch or excluded.epoch = 0"
+            position: format!("select through, epoch from {progress} where {lane}"),
+            adopt: format!(
+                "insert into {progress} (channel_id, sink, through, epoch) values (?1, ?2, ?3, ?4) \
+                 on conflict (channel_id, sink) do update set through = excluded.through, epoch = excluded.epoch"
+            ),
+            claim: format!("update {progress} set epoch = ?3 where {lane}"),
+            // A lease that is not shared has epoch 0 and is always in force.
+            advance: format!(
+                "update {progress} set through = max(ifnull(through, ?3), ?3), epoch = ?4 \
+                 where {lane} and (epoch <= ?4 or ?4 = 0) and through is ?5"
             ),
             progress_table,
-            insert: format!(
-                "insert into {table} ({names}) values ({values}) on conflict (channel_id, event_offset) do nothing"
+            insert: format!("insert into {table} ({names}) values ({values}) on conflict ({key}) do nothing"),
+            look: format!(
+                "select 1 from {table} where channel_id = ?1 and event_offset = ?2 and {} = {}",
+                key::identity("event_id"),
+                key::identity("?3")
             ),
-            look: format!("select 1 from {table} where channel_id = ?1 and event_offset = ?2"),
             index: has_index.then(|| format!("{} where id = ?1", fill(&settings.table))),
             oldest: format!("select id, delivered, octet_length(record) from {table} order by id limit ?1"),
             delete,
@@ -85,10 +102,11 @@ fn create(table: &str) -> String {
     let columns = COLUMNS.iter().map(|each| column(each.name, each.kind.sqlite(), each.is_needed));
     let columns = joined(columns, ",\n    ");
     format!(
-        "create table \"{table}\" (\n    id integer primary key,\n    {columns},\n    unique (channel_id, event_offset)\n);\n\
+        "create table \"{table}\" (\n    id integer primary key,\n    {columns}\n);\n{}\
          create index \"{table}_time\" on \"{table}\" (time);\n\
          create index \"{table}_event_id\" on \"{table}\" (event_id);\n\
-         create index \"{table}_operation_id\" on \"{table}\" (operation_id) where operation_id is not null;\n"
+         create index \"{table}_operation_id\" on \"{table}\" (operation_id) where operation_id is not null;\n",
+        key::create(table)
     )
 }
 
@@ -143,6 +161,12 @@ pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) ->
     let missing = if found.is_empty() { create(table) } else { lacking(&found, settings)?.concat() };
     transaction.execute_batch(&missing).map_err(failure)?;
     transaction.execute_batch(&create_progress(table)).map_err(failure)?;
+    if found.is_empty() {
+        // Positions about rows that are gone.
+        transaction.execute_batch(&format!("delete from {}", quoted(&progress(table)))).map_err(failure)?;
+    } else {
+        key::replace(&transaction, settings)?;
+    }
     prepare_index(&transaction, settings).map_err(failure)?;
     transaction.commit().map_err(failure)
 }

@@ -1,12 +1,18 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::event::EventKey;
+use crate::event::{EventKey, Offset};
+use crate::record::{ChannelRef, Message};
 use crate::sink::table::Search;
-use crate::sink::tests::{channel, deliver, lane, offset, record, record_about, records};
+use crate::sink::tests::{channel, lane, offset, record, record_about, records};
+
+mod files;
+mod key;
+mod positions;
 
 struct Place {
     directory: TempDir,
@@ -37,20 +43,72 @@ impl Place {
         statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
+    fn assert_sound(&self) {
+        let sound: String = self.reader().query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(sound, "ok");
+    }
+
+    /// Waits until the log was written into the file.
+    async fn until_log_is_empty(&self) {
+        let log = super::files::beside(&self.settings.path, "-wal");
+        for _ in 0..2_000 {
+            if std::fs::metadata(&log).is_ok_and(|log| log.len() == 0) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the log is not empty");
+    }
+
     fn offsets(&self) -> Vec<i64> {
         self.numbers("select event_offset from \"order\" order by id")
     }
 }
 
-fn recorded(epoch: u64, through: i64, owed: &[i64]) -> Recorded {
-    let owed = owed.iter().map(|number| EventKey::first_at(offset(*number))).collect();
-    Recorded { lane: lane(&channel(1)), epoch, through: Some(offset(through)), owed, confirmed: None }
+fn recorded(epoch: u64, through: i64) -> Recorded {
+    let (lane, through) = (lane(&channel(1)), Some(offset(through)));
+    Recorded { lane, epoch, through, owed: BTreeSet::new(), confirmed: None }
 }
 
-async fn at_epoch(sink: &Sqlite, epoch: u64, number: i64) -> Result<(), Undelivered> {
-    let messages = records(&channel(1), [number]);
-    let lane = lane(&channel(1));
-    sink.deliver(&Delivery { lane: &lane, epoch, after: None, through: offset(number), messages: &messages }).await
+fn key(message: &Message) -> EventKey {
+    message.record().event_key()
+}
+
+/// The offsets in a database that nobody has open. It is sound.
+fn offsets_of(path: &std::path::Path) -> Vec<i64> {
+    let reader = Connection::open(path).unwrap();
+    let sound: String = reader.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(sound, "ok");
+    let mut statement = reader.prepare("select event_offset from \"order\" order by id").unwrap();
+    statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+async fn at_epoch(sink: &Sqlite, epoch: u64, after: i64, number: i64) -> Result<(), Undelivered> {
+    let (messages, lane, after) = (records(&channel(1), [number]), lane(&channel(1)), Some(offset(after)));
+    sink.deliver(&Delivery { lane: &lane, epoch, after, through: offset(number), messages: &messages }).await
+}
+
+/// Delivers to a lane that expects this position.
+async fn deliver_after(
+    sink: &Sqlite,
+    channel: &ChannelRef,
+    after: Option<Offset>,
+    messages: &[Message],
+) -> Result<(), Undelivered> {
+    let (lane, through) = (lane(channel), messages.last().unwrap().offset());
+    sink.deliver(&Delivery { lane: &lane, epoch: 1, after, through, messages }).await
+}
+
+/// Delivers to a lane at the position that it has, or at the beginning.
+async fn deliver(sink: &Sqlite, channel: &ChannelRef, messages: &[Message]) -> Result<(), Undelivered> {
+    let lane = lane(channel);
+    let position = sink.position(&lane).await.map_err(|error| Undelivered::after(0, error))?;
+    let after = if let Position::At(after) = position { after } else { None };
+    if let Position::Missing(_) = position {
+        let begin = Recorded { lane, epoch: 1, through: None, owed: BTreeSet::new(), confirmed: None };
+        sink.resume(&begin).await.map_err(|error| Undelivered::after(0, error))?;
+    }
+    deliver_after(sink, channel, after, messages).await
 }
 
 #[tokio::test]
@@ -65,8 +123,9 @@ async fn what_is_offered_again_is_there_once_and_the_position_never_goes_back() 
     assert_eq!(place.numbers(through), [5, 2]);
     deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap();
     assert_eq!(place.numbers(through), [5, 2]);
-    let held = sink.resume(&recorded(1, 5, &[2, 4])).await.unwrap();
-    assert_eq!(held.held, [EventKey::first_at(offset(2))].into(), "of those that are owed");
+    let owed = [2, 4].map(|number| key(&record(&channel(1), number))).into();
+    let held = sink.resume(&Recorded { owed, ..recorded(1, 5) }).await.unwrap();
+    assert_eq!(held.held, [key(&record(&channel(1), 2))].into(), "of those that are owed");
     drop(sink);
     let left = std::fs::read_dir(place.directory.path()).unwrap().count();
     assert_eq!(left, 1, "one file, once it is closed");
@@ -76,12 +135,12 @@ async fn what_is_offered_again_is_there_once_and_the_position_never_goes_back() 
 async fn an_older_claim_writes_nothing_and_one_that_is_not_shared_is_right() {
     let place = Place::new();
     let sink = place.sink();
-    sink.resume(&recorded(7, 0, &[])).await.unwrap();
-    let refused = at_epoch(&sink, 6, 1).await.unwrap_err();
+    sink.resume(&recorded(7, 0)).await.unwrap();
+    let refused = at_epoch(&sink, 6, 0, 1).await.unwrap_err();
     assert!(matches!(refused.error, SinkError::Overtaken(_)), "{refused:?}");
     assert!(refused.error.to_string().contains("set epoch = 0"), "{refused:?}");
-    at_epoch(&sink, 7, 2).await.unwrap();
-    at_epoch(&sink, 0, 3).await.unwrap();
+    at_epoch(&sink, 7, 0, 2).await.unwrap();
+    at_epoch(&sink, 0, 2, 3).await.unwrap();
     assert_eq!(place.offsets(), [2, 3]);
 }
 
@@ -166,7 +225,7 @@ async fn words_and_parts_of_words_are_found_also_in_rows_that_were_there_before(
         drop(sink);
     }
     place.settings.search = Search::None;
-    place.sink().resume(&recorded(1, 2, &[])).await.unwrap();
+    place.sink().resume(&recorded(1, 2)).await.unwrap();
     assert_eq!(place.numbers("select count(*) from sqlite_master where name = 'order_search'"), [0]);
 }
 

@@ -43,6 +43,7 @@ impl Database {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
         let failure = |error| Failure::of(&error, &settings.path);
         let done = self.opened().and_then(|connection| delete(connection, &settings, &statements).map_err(failure));
+        self.note();
         let is_more = done.unwrap_or_else(|failure| {
             self.failures.count(Upkeep::Delete);
             let (path, error) = (settings.path.display(), failure.error());

@@ -12,28 +12,45 @@ use tokio::sync::oneshot;
 
 use super::SqliteSettings;
 use super::database::Database;
-use crate::event::Offset;
+use crate::event::{EventKey, Offset};
 use crate::metrics::UpkeepFailures;
 use crate::sink::table::{Cell, Row};
-use crate::sink::{LaneRef, SinkError, Undelivered};
+use crate::sink::{LaneRef, Resumed, SinkError, Undelivered};
 
 /// The most rows of one transaction, but for one lane's.
 const MAX_ROWS: usize = 2_000;
 
-/// What one lane has to be written.
+/// What one lane asks for.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) lane: LaneRef,
     pub(super) epoch: u64,
-    /// The lane's position with these rows.
-    pub(super) through: Option<Offset>,
-    pub(super) rows: Vec<Row>,
-    /// Events of which the lane asks whether they are there.
-    pub(super) asked: BTreeSet<Offset>,
+    pub(super) task: Task,
 }
 
-/// Those of the events that were asked for that are there; or how many of the rows were written, and why no more.
-pub(super) type Answer = Result<BTreeSet<Offset>, Undelivered>;
+#[derive(Debug)]
+pub(super) enum Task {
+    /// The lane begins.
+    TakeOver {
+        /// The recorded cursor.
+        through: Option<Offset>,
+        /// Whether the table takes it over as the lane's position.
+        is_adopted: bool,
+        /// The events of which the lane asks whether they have a row.
+        pending: BTreeSet<EventKey>,
+    },
+    /// The lane delivers.
+    Deliver {
+        /// The position that the table must have.
+        after: Option<Offset>,
+        /// The position becomes the higher of `after` and this.
+        through: Offset,
+        rows: Vec<Row>,
+    },
+}
+
+/// What the table holds of the lane; or how many of the rows were written, and why no more.
+pub(super) type Answer = Result<Resumed, Undelivered>;
 
 enum Job {
     Write(Work, oneshot::Sender<Answer>),
@@ -47,20 +64,16 @@ pub(super) struct Writer {
 }
 
 impl Work {
-    /// A lane begins.
-    pub(super) fn claim(lane: LaneRef, epoch: u64, through: Option<Offset>, asked: BTreeSet<Offset>) -> Self {
-        Self { lane, epoch, through, rows: Vec::new(), asked }
-    }
-
-    /// A lane delivers.
-    pub(super) fn rows(lane: LaneRef, epoch: u64, through: Offset, rows: Vec<Row>) -> Self {
-        Self { lane, epoch, through: Some(through), rows, asked: BTreeSet::new() }
+    pub(super) fn rows(&self) -> usize {
+        if let Task::Deliver { rows, .. } = &self.task { rows.len() } else { 0 }
     }
 
     /// Only the first rows, and the position with them. There is at least one.
     pub(super) fn keep_first(&mut self, count: usize) {
-        self.rows.truncate(count);
-        self.through = self.rows.last().and_then(offset);
+        if let Task::Deliver { through, rows, .. } = &mut self.task {
+            rows.truncate(count);
+            *through = rows.last().and_then(offset).unwrap_or(*through);
+        }
     }
 }
 
@@ -105,14 +118,14 @@ fn ended() -> SinkError {
 
 fn run(mut database: Database, jobs: &Receiver<Job>) {
     loop {
-        match jobs.recv_timeout(database.upkeep_is_due_in()) {
+        match jobs.recv_timeout(database.is_due_in()) {
             Ok(Job::Write(work, answer)) => {
-                let mut rows = work.rows.len();
+                let mut rows = work.rows();
                 let (mut group, mut answers, mut last) = (vec![work], vec![answer], None);
                 while rows < MAX_ROWS && last.is_none() {
                     match jobs.try_recv() {
                         Ok(Job::Write(work, answer)) => {
-                            rows += work.rows.len();
+                            rows += work.rows();
                             group.push(work);
                             answers.push(answer);
                         }
@@ -132,8 +145,8 @@ fn run(mut database: Database, jobs: &Receiver<Job>) {
                 }
             }
             Ok(Job::Reopen(answer)) => drop(answer.send(database.reopen())),
-            Err(RecvTimeoutError::Timeout) => database.upkeep(),
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => database.rest(),
+            Err(RecvTimeoutError::Disconnected) => return database.end(),
         }
     }
 }

@@ -14,6 +14,7 @@ mod instances;
 mod kills;
 mod large;
 mod poison;
+mod positions;
 mod search;
 mod tls;
 

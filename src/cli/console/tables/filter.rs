@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::Row;
-use crate::event::ChannelId;
+use crate::event::{ChannelId, EventId};
 
 /// What one can choose by: a column whose values are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]
@@ -43,6 +43,8 @@ pub(in crate::cli::console) struct Place {
     pub(in crate::cli::console) time: Option<Timestamp>,
     pub(in crate::cli::console) offset: i64,
     pub(in crate::cli::console) channel: ChannelId,
+    /// Two events can have the same offset. The nil id if the event has none.
+    pub(in crate::cli::console) event: EventId,
 }
 
 impl Facet {
@@ -88,17 +90,18 @@ impl Filter {
 
 impl Place {
     pub(in crate::cli::console) fn of(row: &Row) -> Option<Self> {
-        Some(Self { time: row.time, offset: row.offset, channel: row.channel_id.parse().ok()? })
+        let event = row.event_id.as_deref().and_then(|id| id.parse().ok()).unwrap_or_default();
+        Some(Self { time: row.time, offset: row.offset, channel: row.channel_id.parse().ok()?, event })
     }
 }
 
-/// `TIME~OFFSET~CHANNEL`; `-` for a time that is not known.
+/// `TIME~OFFSET~CHANNEL~EVENT`; `-` for a time that is not known.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { time, offset, channel } = self;
+        let Self { time, offset, channel, event } = self;
         match time {
-            Some(time) => write!(f, "{time:.3}~{offset}~{channel}"),
-            None => write!(f, "-~{offset}~{channel}"),
+            Some(time) => write!(f, "{time:.3}~{offset}~{channel}~{event}"),
+            None => write!(f, "-~{offset}~{channel}~{event}"),
         }
     }
 }
@@ -108,11 +111,13 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut parts = text.split('~');
-        let (Some(time), Some(offset), Some(channel), None) = (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
+        let mut next = || parts.next().ok_or(());
+        let (time, offset, channel, event) = (next()?, next()?, next()?, next()?);
+        if parts.next().is_some() {
             return Err(());
-        };
+        }
         let time = if time == "-" { None } else { Some(time.parse().map_err(drop)?) };
-        Ok(Self { time, offset: offset.parse().map_err(drop)?, channel: channel.parse().map_err(drop)? })
+        let (channel, event) = (channel.parse().map_err(drop)?, event.parse().map_err(drop)?);
+        Ok(Self { time, offset: offset.parse().map_err(drop)?, channel, event })
     }
 }

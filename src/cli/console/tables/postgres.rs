@@ -235,7 +235,7 @@ impl Postgres {
         let (table, columns) = (self.table(), columns(""));
         let sql = format!(
             "select {columns}, '0x' || encode(digest, 'hex'), record from {table} \
-             where channel_id = $1::uuid and event_offset = $2"
+             where channel_id = $1::uuid and event_offset = $2 order by delivered desc limit 1"
         );
         let values = [Value::Text(channel.to_string()), Value::Number(offset)];
         let rows = self.query(Instant::now() + SMALL, &sql, &values).await?;

@@ -70,7 +70,11 @@ pub(super) struct Statement {
 }
 
 /// The order of rows.
-pub(super) const NEWEST_FIRST: &str = "\"time\" desc, event_offset desc, channel_id desc";
+pub(super) const NEWEST_FIRST: &str = "\"time\" desc, event_offset desc, channel_id desc, \
+    coalesce(event_id, '00000000-0000-0000-0000-000000000000') desc";
+
+/// An event's id in the order of rows: two events can have the same offset, and an event need not have an id.
+const EVENT: &str = "coalesce(event_id, '00000000-0000-0000-0000-000000000000')";
 
 impl Statement {
     pub(super) fn new(dialect: Dialect) -> Self {
@@ -132,20 +136,23 @@ impl Statement {
                 }
             }
         }
-        let Some(Place { time, offset, channel }) = below else { return };
+        let Some(Place { time, offset, channel, event }) = below else { return };
         let cast = if self.dialect == Dialect::Postgres { "::uuid" } else { "" };
         match (window, time) {
             (Window::Times { .. }, Some(time)) => {
                 let time = self.time(*time);
                 let offset = self.parameter(Value::Number(*offset));
                 let channel = self.parameter(Value::Text(channel.to_string()));
-                let place = format!("({time}, {offset}, {channel}{cast})");
-                self.conditions.push(format!("(\"time\", event_offset, channel_id) < {place}"));
+                let event = self.parameter(Value::Text(event.to_string()));
+                let place = format!("({time}, {offset}, {channel}{cast}, {event}{cast})");
+                self.conditions.push(format!("(\"time\", event_offset, channel_id, {EVENT}) < {place}"));
             }
             (Window::Timeless, None) => {
                 let offset = self.parameter(Value::Number(*offset));
                 let channel = self.parameter(Value::Text(channel.to_string()));
-                self.conditions.push(format!("(event_offset, channel_id) < ({offset}, {channel}{cast})"));
+                let event = self.parameter(Value::Text(event.to_string()));
+                let place = format!("({offset}, {channel}{cast}, {event}{cast})");
+                self.conditions.push(format!("(event_offset, channel_id, {EVENT}) < {place}"));
             }
             _ => {}
         }

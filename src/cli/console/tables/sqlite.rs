@@ -225,7 +225,10 @@ impl Sqlite {
     pub(super) async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
         let columns = columns();
         let table = self.table();
-        let sql = format!("select {columns}, digest, record from {table} where channel_id = ?1 and event_offset = ?2");
+        let sql = format!(
+            "select {columns}, digest, record from {table} where channel_id = ?1 and event_offset = ?2 \
+             order by id desc limit 1"
+        );
         self.with(Instant::now() + SMALL, move |connection| {
             let whole = |row: &rusqlite::Row<'_>| {
                 let (digest, record) = (row.get(LISTED.len())?, lossy(row, LISTED.len() + 1)?.unwrap_or_default());

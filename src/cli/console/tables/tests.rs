@@ -65,6 +65,31 @@ async fn all(table: &Table, filter: &Filter) -> Vec<i64> {
     }
 }
 
+#[tokio::test]
+async fn events_at_one_offset_are_all_listed_wherever_a_page_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::None, 30);
+    let rows = Connection::open(directory.path().join("events.db")).unwrap();
+    rows.execute_batch(
+        "create table copied as select * from events where event_offset in (10, 28); \
+         drop table events; create table events as select * from copied;",
+    )
+    .unwrap();
+    for number in 0..20 {
+        rows.execute(
+            "insert into events select id, channel_id, event_offset, channel, ?1, type, name, source, service, network, time, \
+             received, delivered, status, status_reason, watcher_id, operation_id, wallet_operation_id, wallet_id, query_id, \
+             verification, digest, decoded, record from copied",
+            params![format!("{number:08x}-7425-40de-944b-e07fc1f90ae7")],
+        )
+        .unwrap();
+    }
+    rows.execute_batch("update events set id = rowid").unwrap();
+    assert_eq!(all(&table, &Filter::default()).await, [[10; 21], [28; 21]].concat());
+    let whole = table.whole(CHANNEL.parse().unwrap(), 10).await.unwrap().unwrap();
+    assert_eq!(whole.row.event_id.as_deref(), Some("00000013-7425-40de-944b-e07fc1f90ae7"), "the one written last");
+}
+
 fn chosen(facet: Facet, value: &str) -> Filter {
     Filter { chosen: [(facet, vec![value.to_owned()])].into(), ..Filter::default() }
 }

@@ -18,7 +18,9 @@ fn an_address_says_all_of_what_is_shown() {
 #[test]
 fn a_place_is_the_same_after_it_was_sent() {
     for time in [None, Some(now())] {
-        let place = Place { time, offset: 7, channel: "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap() };
+        let [channel, event] = ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "11111111-7425-40de-944b-e07fc1f90ae7"];
+        let (channel, event) = (channel.parse().unwrap(), event.parse().unwrap());
+        let place = Place { time, offset: 7, channel, event };
         let address = Query::parse("name=x", now()).below(&place);
         assert_eq!(Query::parse(address.strip_prefix("/?").unwrap(), now()).below, Some(place));
     }

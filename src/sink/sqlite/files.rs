@@ -1,0 +1,175 @@
+//! The files of a database: the main file, and beside it the log (`-wal`) and the log's index (`-shm`).
+//!
+//! SQLite finds the log by the path of the database, and uses any log that it finds there. If the main file is moved or
+//! replaced, the log stays: its rows are then missing in the file that was moved, and mixed into the file that replaced it.
+//!
+//! # Invariants
+//!
+//! * **A log belongs to one file.** Before a main file is closed because it is no longer at its path, the log is written into
+//!   it and removed. A database is not opened if the log at its path is known to belong to another file.
+//! * **Only SQLite changes the main file.** If its content was replaced in place, the log is about content that is gone, and is
+//!   removed.
+//!
+//! Which file a log belongs to is noted beside them while the database is open (`-owner`), for the start after a crash. A
+//! backup that is copied over the main file in place after a crash cannot be recognized: the log has to be removed by hand.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::refusal::Failure;
+
+/// Device and number of a file.
+pub(super) type Identity = (u64, u64);
+
+/// The length of a main file's header.
+const HEADER: usize = 100;
+
+/// The length of the part of the log's index that says how much the log has, and how much of it is in the main file. All
+/// programs that have the database open share its format: <https://sqlite.org/walformat.html>.
+const INDEX: usize = 136;
+
+/// The files of an open database. They are closed after the connection: closing a file ends all locks that the process has on it.
+pub(super) struct Files {
+    path: PathBuf,
+    main: File,
+    index: File,
+    identity: Identity,
+    log_identity: Option<Identity>,
+    index_identity: Option<Identity>,
+    seen: Option<State>,
+}
+
+/// The main file and the log as they were after the last use.
+struct State {
+    modified: SystemTime,
+    bytes: u64,
+    header: [u8; HEADER],
+    log: LogState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LogState {
+    /// The number of frames, salts and checksums.
+    header: [u8; 48],
+    /// How many frames were copied into the main file, and how many a checkpoint was going to copy.
+    copied: u32,
+    attempted: u32,
+}
+
+impl Files {
+    /// The files of a database that was just opened by way of `main`, and whose log exists.
+    pub(super) fn of(path: &Path, main: File) -> Result<Self, Failure> {
+        let failure = |error| Failure::opening(&error, path);
+        let identity = identity_of(&main.metadata().map_err(failure)?);
+        let [log_identity, index_identity] = ["-wal", "-shm"].map(|suffix| identity_at(&beside(path, suffix)));
+        let index = File::open(beside(path, "-shm")).map_err(failure)?;
+        let files = Self { path: path.to_owned(), main, index, identity, log_identity, index_identity, seen: None };
+        let owner = format!("{} {}", written(Some(identity)), written(log_identity));
+        fs::write(beside(path, "-owner"), owner).map_err(failure)?;
+        if files.is_at_path() { Ok(files) } else { Err(Failure::missing(path)) }
+    }
+
+    /// Whether the path still leads to the main file.
+    pub(super) fn is_at_path(&self) -> bool {
+        identity_at(&self.path) == Some(self.identity)
+    }
+
+    /// Whether the main file was removed, and not only moved.
+    pub(super) fn is_removed(&self) -> bool {
+        self.main.metadata().is_ok_and(|main| main.nlink() == 0)
+    }
+
+    /// Notes the state of the files after SQLite has used them.
+    pub(super) fn note(&mut self) {
+        self.seen = State::of(&self.main, &self.index).ok();
+    }
+
+    /// Whether the content of the main file was replaced since it was noted. Everything that SQLite writes into the main file
+    /// shows in the log's index. If the log has rows that are not in the main file, a new time of modification is not enough:
+    /// the log is about to be removed for it.
+    pub(super) fn is_overwritten(&self) -> bool {
+        let (Some(seen), Ok(now)) = (&self.seen, State::of(&self.main, &self.index)) else { return false };
+        let is_other = now.bytes != seen.bytes || now.header != seen.header;
+        let is_touched = now.modified != seen.modified && seen.log.is_in_main();
+        now.log == seen.log && (is_other || is_touched)
+    }
+
+    /// Removes the log, after the connection was closed.
+    pub(super) fn remove_log(&self) {
+        for (suffix, identity) in [("-wal", self.log_identity), ("-shm", self.index_identity)] {
+            let file = beside(&self.path, suffix);
+            if identity.is_some() && identity_at(&file) == identity {
+                // If this fails, the next start says so.
+                fs::remove_file(file).ok();
+            }
+        }
+        self.remove_owner();
+    }
+
+    /// Removes the note about the log if there is no log any more.
+    pub(super) fn remove_owner(&self) {
+        if identity_at(&beside(&self.path, "-wal")) != self.log_identity || self.log_identity.is_none() {
+            fs::remove_file(beside(&self.path, "-owner")).ok();
+        }
+    }
+}
+
+impl State {
+    fn of(main: &File, index: &File) -> io::Result<Self> {
+        let found = main.metadata()?;
+        let mut header = [0; HEADER];
+        main.read_exact_at(&mut header, 0)?;
+        let mut shared = [0; INDEX];
+        index.read_exact_at(&mut shared, 0)?;
+        let number = |at: usize| shared[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
+        let mut log = LogState { header: [0; 48], copied: number(96), attempted: number(128) };
+        log.header.copy_from_slice(&shared[..48]);
+        Ok(Self { modified: found.modified()?, bytes: found.len(), header, log })
+    }
+}
+
+impl LogState {
+    /// Whether the main file has everything that is in the log.
+    fn is_in_main(&self) -> bool {
+        self.header[16..20].try_into().map_or(0, u32::from_ne_bytes) == self.copied
+    }
+}
+
+/// Refuses to open a database beside a log that belongs to another file.
+pub(super) fn check_log(path: &Path) -> Result<(), Failure> {
+    let log = beside(path, "-wal");
+    let Some(log) = fs::metadata(log).ok().filter(|log| log.len() > 0) else { return Ok(()) };
+    // SQLite removes a log beside an empty file.
+    let Some(main) = fs::metadata(path).ok().filter(|main| main.len() > 0) else {
+        return Err(Failure::of_log(path));
+    };
+    let owner = fs::read_to_string(beside(path, "-owner")).unwrap_or_default();
+    let [main, log] = [main, log].map(|file| written(Some(identity_of(&file))));
+    match owner.split_once(' ') {
+        Some((its_main, its_log)) if its_log == log && its_main != main => Err(Failure::of_log(path)),
+        _ => Ok(()),
+    }
+}
+
+/// The file beside the main file that has this suffix.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+fn identity_at(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().map(|found| identity_of(&found))
+}
+
+fn identity_of(found: &Metadata) -> Identity {
+    (found.dev(), found.ino())
+}
+
+fn written(identity: Option<Identity>) -> String {
+    identity.map_or_else(String::new, |(device, number)| format!("{device}:{number}"))
+}

@@ -1,0 +1,103 @@
+//! The unique index that identifies an event, and how the key of older versions is replaced.
+//!
+//! Older versions made the table with `unique (channel_id, event_offset)`, so that of two events at one offset the second was
+//! not written. SQLite cannot drop such a constraint, and copying the table takes its size twice over in a database that may
+//! fill its disk. The constraint is therefore turned into an ordinary index by editing the schema, as SQLite's documentation
+//! of `alter table` describes, and then dropped. No row is touched, and there is no moment without a unique index.
+
+use rusqlite::Transaction;
+use tracing::info;
+
+use super::SqliteSettings;
+use super::refusal::Failure;
+use crate::sink::table::{NO_ID, identity_index, quoted};
+
+/// The constraint of older versions, as it is written in the table's SQL.
+const CONSTRAINT: &str = ",\n    unique (channel_id, event_offset)";
+
+/// The columns of the old key.
+const OLD: [&str; 2] = ["channel_id", "event_offset"];
+
+/// The expressions over which rows are unique.
+pub(super) fn columns() -> String {
+    format!("channel_id, event_offset, {}", identity("event_id"))
+}
+
+/// An event's id in a comparison: a null would be distinct from every other null.
+pub(super) fn identity(id: &str) -> String {
+    format!("coalesce({id}, '{NO_ID}')")
+}
+
+/// Makes the key.
+pub(super) fn create(table: &str) -> String {
+    let (name, columns) = (quoted(&identity_index(table)), columns());
+    format!("create unique index if not exists {name} on {} ({columns});\n", quoted(table))
+}
+
+/// A unique index in which an offset identifies an event.
+#[derive(Debug)]
+pub(super) struct OldKey {
+    name: String,
+    /// How it was made: `c` by `create index`, `u` by a constraint of the table.
+    origin: String,
+}
+
+/// The keys of older versions.
+pub(super) fn old(connection: &rusqlite::Connection, table: &str) -> rusqlite::Result<Vec<OldKey>> {
+    let mut indexes =
+        connection.prepare("select name, origin from pragma_index_list(?1) where \"unique\" and not partial")?;
+    let mut columns = connection.prepare("select name from pragma_index_info(?1) order by name")?;
+    let indexes = indexes.query_map([table], |row| Ok(OldKey { name: row.get(0)?, origin: row.get(1)? }))?;
+    let mut old = Vec::new();
+    for index in indexes {
+        let index = index?;
+        let names = columns.query_map([&index.name], |row| row.get::<_, Option<String>>(0))?;
+        if names.collect::<rusqlite::Result<Vec<_>>>()?.iter().map(Option::as_deref).eq(OLD.map(Some)) {
+            old.push(index);
+        }
+    }
+    Ok(old)
+}
+
+/// Makes the key of a table that is there, and drops those of older versions.
+pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), Failure> {
+    let table = &settings.table;
+    let failure = |error| Failure::of(&error, &settings.path);
+    transaction.execute_batch(&create(table)).map_err(failure)?;
+    for key in old(transaction, table).map_err(failure)? {
+        let name = if key.origin == "c" {
+            Some(key.name)
+        } else {
+            into_index(transaction, table, &key.name).map_err(failure)?
+        };
+        let Some(name) = name else { return Err(Failure::of_key(table)) };
+        transaction.execute_batch(&format!("drop index {}", quoted(&name))).map_err(failure)?;
+        info!(table, "two events at one offset are both kept from now on: the table's key was replaced");
+    }
+    Ok(())
+}
+
+/// Turns the constraint into an ordinary index, and returns its name; `None` if the table was not made by this program.
+fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> rusqlite::Result<Option<String>> {
+    let named = format!("{table}_old_key");
+    let index = format!("CREATE UNIQUE INDEX {} ON {} ({})", quoted(&named), quoted(table), OLD.join(", "));
+    let sql = "select sql from sqlite_schema where type = 'table' and name = ?1";
+    let made: String = transaction.query_row(sql, [table], |row| row.get(0))?;
+    let Some((before, after)) = made.split_once(CONSTRAINT) else { return Ok(None) };
+    let version: i64 = transaction.query_row("pragma schema_version", [], |row| row.get(0))?;
+    transaction.execute_batch("pragma writable_schema = on")?;
+    let changed = transaction
+        .execute(
+            "update sqlite_schema set sql = ?2 where type = 'table' and name = ?1",
+            [table, &format!("{before}{after}")],
+        )
+        .and_then(|_| {
+            transaction.execute(
+                "update sqlite_schema set name = ?2, sql = ?3 where type = 'index' and name = ?1",
+                [automatic, &named, &index],
+            )
+        });
+    // The schema is read again by this connection, and by others once the version is another one.
+    transaction.execute_batch(&format!("pragma schema_version = {}; pragma writable_schema = reset", version + 1))?;
+    changed.map(|_| Some(named))
+}

@@ -1,0 +1,116 @@
+use super::*;
+
+/// Delivers events 1 to 300, which are in the log alone.
+async fn three_hundred(sink: &Sqlite) {
+    for number in (0..300).step_by(50) {
+        deliver(sink, &channel(1), &records(&channel(1), number + 1..=number + 50)).await.unwrap();
+    }
+}
+
+fn beside(place: &Place, suffix: &str) -> std::path::PathBuf {
+    super::super::files::beside(&place.settings.path, suffix)
+}
+
+#[tokio::test]
+async fn a_database_that_is_moved_while_it_is_open_keeps_all_its_rows() {
+    for is_written_afterwards in [true, false] {
+        let place = Place::new();
+        let sink = place.sink();
+        three_hundred(&sink).await;
+        let moved = place.directory.path().join("moved.db");
+        std::fs::rename(&place.settings.path, &moved).unwrap();
+        if is_written_afterwards {
+            let refused = deliver_after(&sink, &channel(1), Some(offset(300)), &[record(&channel(1), 301)]).await;
+            assert!(matches!(refused.unwrap_err().error, SinkError::Displaced(_)), "the new database has no position");
+            assert_eq!(place.offsets(), [0_i64; 0]);
+        }
+        drop(sink);
+        assert_eq!(offsets_of(&moved), (1..=300).collect::<Vec<_>>());
+        let left = std::fs::read_dir(place.directory.path()).unwrap().count();
+        assert_eq!(left, 1 + usize::from(is_written_afterwards), "no log is left");
+    }
+}
+
+#[tokio::test]
+async fn a_moved_database_is_closed_only_when_its_log_is_in_it() {
+    let place = Place::new();
+    let sink = place.sink();
+    three_hundred(&sink).await;
+    let reader = place.reader();
+    reader.execute_batch("begin; select count(*) from \"order\"").unwrap();
+    deliver(&sink, &channel(1), &[record(&channel(1), 301)]).await.unwrap();
+    let moved = place.directory.path().join("moved.db");
+    std::fs::rename(&place.settings.path, &moved).unwrap();
+    let next = [record(&channel(1), 302)];
+    let refused = deliver_after(&sink, &channel(1), Some(offset(301)), &next).await.unwrap_err();
+    assert!(refused.error.to_string().contains("another program reads it"), "{refused:?}");
+    reader.execute_batch("rollback").unwrap();
+    deliver_after(&sink, &channel(1), Some(offset(301)), &next).await.unwrap_err();
+    drop(reader);
+    assert_eq!(offsets_of(&moved), (1..=301).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_removed_database_leaves_no_log_behind() {
+    let place = Place::new();
+    let sink = place.sink();
+    three_hundred(&sink).await;
+    std::fs::remove_file(&place.settings.path).unwrap();
+    deliver(&sink, &channel(1), &[record(&channel(1), 301)]).await.unwrap();
+    assert_eq!(place.offsets(), [301]);
+    place.assert_sound();
+}
+
+#[tokio::test]
+async fn after_a_crash_the_log_of_another_file_is_refused_and_the_own_one_is_used() {
+    let place = Place::new();
+    let sink = place.sink();
+    three_hundred(&sink).await;
+    let path = &place.settings.path;
+    let kept = |suffix: &str| place.directory.path().join(format!("kept{suffix}"));
+    place.reader().execute("vacuum into ?1", [kept("-backup").to_str().unwrap()]).unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), 301..=310)).await.unwrap();
+    // The files as a crash leaves them: the same ones, which closing the database would change or remove.
+    std::fs::copy(path, kept("-main")).unwrap();
+    std::fs::copy(beside(&place, "-owner"), kept("-owner")).unwrap();
+    std::fs::hard_link(beside(&place, "-wal"), kept("-wal")).unwrap();
+    drop(sink);
+    std::fs::copy(kept("-main"), path).unwrap();
+    let crash = || {
+        std::fs::hard_link(kept("-wal"), beside(&place, "-wal")).unwrap();
+        std::fs::copy(kept("-owner"), beside(&place, "-owner")).unwrap();
+    };
+    crash();
+    let own = place.directory.path().join("own.db");
+    std::fs::rename(path, &own).unwrap();
+    let last = [record(&channel(1), 311)];
+    // Without a database, and beside another one.
+    for is_replaced in [false, true] {
+        if is_replaced {
+            std::fs::copy(kept("-backup"), path).unwrap();
+        }
+        let refused = place.sink().resume(&recorded(1, 310)).await.unwrap_err();
+        assert!(refused.to_string().contains("has rows of another file"), "{refused}");
+        let refused = place.sink().probe().await;
+        assert_eq!(refused.is_err(), is_replaced, "{refused:?}");
+        assert!(std::fs::metadata(beside(&place, "-wal")).unwrap().len() > 0, "the log is kept");
+    }
+    std::fs::rename(&own, path).unwrap();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &last).await.unwrap();
+    assert_eq!(place.offsets(), (1..=311).collect::<Vec<_>>());
+    place.assert_sound();
+}
+
+#[tokio::test]
+async fn while_nothing_is_delivered_the_file_is_complete_without_its_log() {
+    let place = Place::new();
+    let sink = place.sink();
+    three_hundred(&sink).await;
+    place.until_log_is_empty().await;
+    let copied = place.directory.path().join("copied.db");
+    std::fs::copy(&place.settings.path, &copied).unwrap();
+    assert_eq!(offsets_of(&copied), (1..=300).collect::<Vec<_>>());
+    deliver(&sink, &channel(1), &[record(&channel(1), 301)]).await.unwrap();
+    assert_eq!(place.offsets().len(), 301);
+}

@@ -1,0 +1,131 @@
+use super::*;
+use crate::sink::Confirmed;
+
+/// What the ledger records of a lane that has delivered up to `through`.
+fn confirmed(through: i64) -> Recorded {
+    let confirmed = Confirmed { position: Some(offset(through)), last: None };
+    Recorded { confirmed: Some(confirmed), ..recorded(1, through) }
+}
+
+fn at(number: i64) -> Position {
+    Position::At(Some(offset(number)))
+}
+
+async fn resumed(sink: &Sqlite, recorded: &Recorded) -> Position {
+    sink.resume(recorded).await.unwrap().position
+}
+
+fn displaced(answer: Result<(), Undelivered>) -> String {
+    match answer {
+        Err(Undelivered { error: SinkError::Displaced(why), .. }) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Events 1 to 7, and a backup from when there were 3.
+async fn seven(place: &Place, sink: &Sqlite) -> std::path::PathBuf {
+    let backup = place.directory.path().join("backup.db");
+    deliver(sink, &channel(1), &records(&channel(1), 1..=3)).await.unwrap();
+    place.reader().execute("vacuum into ?1", [backup.to_str().unwrap()]).unwrap();
+    for number in 4..=7 {
+        deliver(sink, &channel(1), &[record(&channel(1), number)]).await.unwrap();
+    }
+    backup
+}
+
+/// The next delivery is refused, and the missing events are delivered again from the position of the database.
+async fn assert_noticed(place: &Place, sink: &Sqlite) {
+    let eighth = [record(&channel(1), 8)];
+    let why = displaced(deliver_after(sink, &channel(1), Some(offset(7)), &eighth).await);
+    assert!(why.contains("order_progress is at offset 3, expected at offset 7"), "{why}");
+    assert_eq!(place.offsets(), [1, 2, 3]);
+    assert_eq!(resumed(sink, &confirmed(7)).await, at(3));
+    deliver_after(sink, &channel(1), Some(offset(3)), &records(&channel(1), 4..=8)).await.unwrap();
+    assert_eq!(place.offsets(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    place.assert_sound();
+}
+
+#[tokio::test]
+async fn a_lane_without_a_confirmed_position_gives_the_table_its_own_even_a_lower_one() {
+    let place = Place::new();
+    let sink = place.sink();
+    assert!(matches!(sink.position(&lane(&channel(1))).await.unwrap(), Position::Missing(_)));
+    assert!(!place.settings.path.exists(), "asking for a position makes no database");
+    assert_eq!(resumed(&sink, &recorded(1, 9)).await, at(9));
+    assert_eq!(resumed(&sink, &recorded(1, 4)).await, at(4));
+    assert_eq!(sink.position(&lane(&channel(1))).await.unwrap(), at(4));
+    let nothing = Recorded { through: None, ..recorded(1, 4) };
+    assert_eq!(resumed(&sink, &nothing).await, Position::At(None));
+}
+
+#[tokio::test]
+async fn a_lane_with_a_confirmed_position_changes_nothing_but_the_epoch() {
+    let place = Place::new();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), 1..=3)).await.unwrap();
+    for through in [9, 2] {
+        let recorded = Recorded { epoch: 7, ..confirmed(through) };
+        assert_eq!(resumed(&sink, &recorded).await, at(3));
+    }
+    assert_eq!(place.numbers("select epoch from order_progress"), [7]);
+    let older = sink.resume(&confirmed(3)).await.unwrap_err();
+    assert!(matches!(older, SinkError::Overtaken(_)), "{older:?}");
+}
+
+#[tokio::test]
+async fn a_missing_row_or_table_is_reported_and_no_delivery_adds_it() {
+    let place = Place::new();
+    let sink = place.sink();
+    for change in ["delete from order_progress", "drop table order_progress", "drop table \"order\""] {
+        deliver(&sink, &channel(1), &records(&channel(1), 1..=3)).await.unwrap();
+        place.reader().execute_batch(change).unwrap();
+        let fourth = [record(&channel(1), 4)];
+        let refused = deliver_after(&sink, &channel(1), Some(offset(3)), &fourth).await.unwrap_err();
+        assert!(refused.delivered == 0 && refused.error.kind() != "refused", "{change}: {refused:?}");
+        let missing = Position::Missing("table order_progress has no row for this lane".to_owned());
+        assert_eq!(resumed(&sink, &confirmed(3)).await, missing, "{change}");
+        let why = displaced(deliver_after(&sink, &channel(1), Some(offset(3)), &fourth).await);
+        assert!(why.contains("has no row for this lane, expected at offset 3"), "{change}: {why}");
+        assert_eq!(place.numbers("select count(*) from order_progress"), [0], "{change}");
+        assert_eq!(sink.position(&lane(&channel(1))).await.unwrap(), missing, "{change}");
+        assert!(!place.offsets().contains(&4), "{change}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_was_restored_while_it_was_closed_says_how_far_it_got() {
+    let place = Place::new();
+    let sink = place.sink();
+    let backup = seven(&place, &sink).await;
+    drop(sink);
+    std::fs::copy(backup, &place.settings.path).unwrap();
+    let sink = place.sink();
+    assert_eq!(sink.position(&lane(&channel(1))).await.unwrap(), at(3));
+    assert_noticed(&place, &sink).await;
+}
+
+#[tokio::test]
+async fn a_backup_that_is_copied_over_the_open_database_is_noticed_by_the_next_delivery() {
+    for has_log in [true, false] {
+        let place = Place::new();
+        let sink = place.sink();
+        let backup = seven(&place, &sink).await;
+        if !has_log {
+            place.until_log_is_empty().await;
+        }
+        std::fs::copy(backup, &place.settings.path).unwrap();
+        assert_noticed(&place, &sink).await;
+    }
+}
+
+#[tokio::test]
+async fn a_backup_that_replaces_the_open_database_is_noticed_and_gets_nothing_of_the_log() {
+    let place = Place::new();
+    let sink = place.sink();
+    let backup = seven(&place, &sink).await;
+    let kept = place.directory.path().join("kept.db");
+    std::fs::hard_link(&place.settings.path, &kept).unwrap();
+    std::fs::rename(backup, &place.settings.path).unwrap();
+    assert_noticed(&place, &sink).await;
+    assert_eq!(offsets_of(&kept), [1, 2, 3, 4, 5, 6, 7], "the log was written into the file that it belongs to");
+}
