@@ -39,7 +39,7 @@ pub use entry::{
 pub use error::StateError;
 pub use proof::{Digest, Place, Proof};
 pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
-pub use store::{Lease, Lost, Outcome, Store};
+pub use store::{Lease, Loss, Lost, Outcome, Store};
 
 use entry::{decode, encode};
 use proof::Chunks;

@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use super::committer::{self, Answer, Request, UNAVAILABLE_WAIT, Writes};
-use super::store::{Lease, Store};
+use super::store::{Lease, Loss, Store};
 use super::{Commit, Digest, Key, Ledger, Place, Proof, Refusal, StateError};
 use crate::event::ChannelId;
 use crate::metrics;
@@ -42,9 +42,9 @@ pub enum CommitError {
     /// The ledger refuses it. A defect.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Another owns the channel now. What was not recorded, the other delivers.
-    #[error("another instance owns the channel")]
-    Lost,
+    /// The lease is lost. What was not recorded is delivered by the next owner.
+    #[error(transparent)]
+    Lost(#[from] Loss),
     /// The state cannot be written.
     #[error(transparent)]
     State(#[from] StateError),
@@ -224,7 +224,7 @@ impl Claim {
     /// [`CommitError`].
     pub async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
         if self.lease.is_lost() {
-            return Err(CommitError::Lost);
+            return Err(Loss::Ended.into());
         }
         let room = self.commits.reserve().await.map_err(|_| StateError::Closed)?;
         let (done, written) = oneshot::channel();
