@@ -110,8 +110,8 @@ pub enum ChannelError {
     /// The service says the channel is gone. This channel ends; the others go on.
     #[error("the channel does not exist or is archived")]
     Gone,
-    /// Another instance owns the channel now. This run ends; the others go on.
-    #[error("another instance owns the channel")]
+    /// The lease of the channel is lost: another instance owns it, or it has to be loaded again. This run ends; the others go on.
+    #[error("the lease of the channel is lost")]
     Lost,
     /// The state cannot be read or written: the daemon ends. What is not recorded is read again.
     #[error("the state could not be read or written")]
@@ -134,7 +134,7 @@ impl From<CommitError> for ChannelError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Refused(refusal) => Self::Refused(refusal),
-            CommitError::Lost => Self::Lost,
+            CommitError::Lost(_) => Self::Lost,
             CommitError::State(error) => Self::State(error),
         }
     }

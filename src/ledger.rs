@@ -42,7 +42,7 @@ pub use error::StateError;
 pub use history::{Contradiction, HISTORY, History, KnownEvent};
 pub use proof::{Digest, Place, Proof};
 pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
-pub use store::{Lease, Lost, Outcome, Store};
+pub use store::{Lease, Loss, Lost, Outcome, Store};
 
 use entry::{decode, encode};
 use proof::Chunks;

@@ -87,6 +87,12 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(Position::Untracked)
     }
 
+    /// Whether what it holds is on this machine: another instance with the same configuration then has files of its own, and the
+    /// recorded position says nothing about them.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// Whether the sink could be used, without delivering to it: what was seen, for an operator.
     ///
     /// # Errors
@@ -232,29 +238,6 @@ impl Recorded {
     /// Whether an event is recorded as delivered, and will not be offered again.
     pub fn covers(&self, key: &EventKey) -> bool {
         self.through.is_some_and(|through| key.offset <= through) && !self.owed.contains(key)
-    }
-
-    /// The keys of events that a sink knows by their offsets alone.
-    fn keys_at(&self, offsets: impl IntoIterator<Item = Offset>) -> BTreeSet<EventKey> {
-        let mut keys = BTreeSet::new();
-        for offset in offsets {
-            let before = keys.len();
-            keys.extend(self.owed.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).copied());
-            if keys.len() == before {
-                keys.insert(EventKey::first_at(offset));
-            }
-        }
-        keys
-    }
-
-    /// Whether an event at this offset is pending.
-    fn owes_offset(&self, offset: Offset) -> bool {
-        self.owed.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).next().is_some()
-    }
-
-    /// As [`covers`](Self::covers), for an event that a sink knows by its offset alone.
-    fn covers_offset(&self, offset: Offset) -> bool {
-        self.through.is_some_and(|through| offset <= through) && !self.owes_offset(offset)
     }
 }
 

@@ -16,7 +16,6 @@ use super::Exit;
 use super::table::failure_for_stderr;
 use crate::channel::Start;
 use crate::config::{Channel, Config, ConfigError, Sink, SinkSettings};
-use crate::ledger::store::Sled;
 use crate::record::Shape;
 use crate::sink::Stdout;
 use crate::telemetry::Chain;
@@ -30,7 +29,7 @@ use effective::Effective;
 
 /// Asks what a configuration names, as --connect does.
 pub(super) async fn ask(config: &Config) -> Vec<Asked> {
-    connect::ask(config, Sled::examine(&config.state.path), false).await
+    connect::ask(config, config.state.examine(), false).await
 }
 
 /// Check the configuration without starting anything.
@@ -82,7 +81,7 @@ pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
     };
     let asked = match &mut loaded {
         Ok(config) => {
-            let state = Sled::examine(&config.state.path);
+            let state = config.state.examine();
             config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
             if args.connect { Some(connect::ask(config, state, args.show_body).await) } else { None }
         }

@@ -31,8 +31,9 @@ pub(super) enum Command {
     /// Copy the whole state from one backend to the other, while nothing runs.
     ///
     /// The configuration has both: `state.path`, and `state.url` or `state.url_file`. Everything is read back and compared.
-    /// Where a daemon or an instance runs, or where anything is kept already at the target, nothing is copied. Afterwards
-    /// set `state.backend`. A copy that was interrupted is incomplete: remove it before the next.
+    /// If a daemon or an instance runs, or if the target keeps a complete state already, nothing is copied. Afterwards set
+    /// `state.backend`. A copy that was interrupted is incomplete, and nothing starts with it: run the same command again, which
+    /// begins anew.
     Copy {
         /// Where it is to go.
         #[arg(long)]

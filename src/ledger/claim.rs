@@ -24,7 +24,7 @@ use tracing::debug;
 
 use super::committer::{self, Answer, Request, UNAVAILABLE_WAIT, Writes};
 use super::migrate::{self, Moved};
-use super::store::{Lease, Outcome, Store};
+use super::store::{Lease, Loss, Outcome, Store};
 use super::{Changes, Commit, Digest, Key, Ledger, Place, Proof, Refusal, StateError};
 use crate::event::ChannelId;
 use crate::metrics;
@@ -46,9 +46,9 @@ pub enum CommitError {
     /// The ledger refuses it. A defect.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Another owns the channel now. What was not recorded, the other delivers.
-    #[error("another instance owns the channel")]
-    Lost,
+    /// The lease is lost. What was not recorded is delivered by the next owner.
+    #[error(transparent)]
+    Lost(#[from] Loss),
     /// The state cannot be written.
     #[error(transparent)]
     State(#[from] StateError),
@@ -199,7 +199,7 @@ impl Ledgers {
             match outcomes.into_iter().next() {
                 Some(Outcome::Ok) => {}
                 Some(Outcome::Unavailable(error) | Outcome::Fatal(error)) => return Err(error),
-                Some(Outcome::Lost) | None => return Ok(false),
+                Some(Outcome::Lost(_)) | None => return Ok(false),
             }
         }
         Ok(true)
@@ -258,7 +258,7 @@ impl Claim {
     /// [`CommitError`].
     pub async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
         if self.lease.is_lost() {
-            return Err(CommitError::Lost);
+            return Err(Loss::Ended.into());
         }
         let room = self.commits.reserve().await.map_err(|_| StateError::Closed)?;
         let (done, written) = oneshot::channel();

@@ -14,10 +14,10 @@ use prometheus::Histogram;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::claim::{CommitError, Owner};
-use super::store::{Lease, Outcome, Store};
+use super::store::{Lease, Loss, Outcome, Store};
 use super::{Effects, StateError};
 use crate::metrics;
 use crate::telemetry::Chain;
@@ -123,10 +123,12 @@ impl Group {
                     continue;
                 }
                 Outcome::Ok => Ok(()),
-                Outcome::Lost | Outcome::Unavailable(_) => {
+                Outcome::Lost(loss) => {
+                    report(&lease, loss);
                     lease.lost.cancel();
-                    Err(CommitError::Lost)
+                    Err(loss.into())
                 }
+                Outcome::Unavailable(_) => Err(Loss::Ended.into()),
                 Outcome::Fatal(error) => Err(fatal.insert(error).clone().into()),
             };
             for Answer { done, .. } in answers {
@@ -135,6 +137,20 @@ impl Group {
             }
         }
         fatal
+    }
+}
+
+/// Says why a lease is lost. Between instances this is normal; a store that differs from what it acknowledged is not.
+fn report(lease: &Lease, loss: Loss) {
+    let channel = lease.channel;
+    match loss {
+        Loss::Ended | Loss::Overtaken => debug!(%channel, reason = %loss, "a commit is refused"),
+        Loss::Behind { .. } => {
+            warn!(%channel, reason = %loss, "the channel is loaded again: events since then are delivered again");
+        }
+        Loss::Ahead { .. } => {
+            error!(%channel, reason = %loss, "the channel is loaded again: look who else writes to the state")
+        }
     }
 }
 

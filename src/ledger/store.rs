@@ -28,11 +28,13 @@ mod directory;
 mod postgres;
 pub mod shared;
 mod sled;
+mod used;
 
 pub use copy::{Copied, copy};
 pub use postgres::{Postgres, PostgresSettings};
 pub use sled::Sled;
 
+use directory::Directory;
 use shared::{Hold, Membership};
 
 /// Where the state is kept.
@@ -54,6 +56,17 @@ impl StateSettings {
             None => Arc::new(Sled::open(&self.path)?),
             Some(database) => Arc::new(Postgres::open(Some(&self.path), database)?),
         })
+    }
+
+    /// What [`open`](Self::open) would find in the directory, or make, in words. Nothing is made or opened.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn examine(&self) -> Result<String, StateError> {
+        match &self.database {
+            None => Sled::examine(&self.path),
+            Some(_) => Directory::examine(&self.path),
+        }
     }
 }
 
@@ -92,13 +105,40 @@ impl Lease {
 pub enum Outcome {
     /// They are durable.
     Ok,
-    /// Another owns the channel: nothing was written, and the channel's run ends.
-    Lost,
+    /// The channel is not ours as we know it: nothing was written, and the channel's run ends.
+    Lost(Loss),
     /// The store cannot be reached now: the same effects are tried again after a wait.
     Unavailable(StateError),
     /// Whether they are durable is unknown, and this process cannot find out: it ends, and the next one reads what is
     /// there. Nothing more is committed.
     Fatal(StateError),
+}
+
+/// Why nothing may be written under a lease any more. The channel is claimed and loaded again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// The lease has ended, or another instance has taken the channel over.
+    #[error("this instance's lease of the channel has ended")]
+    Ended,
+    /// Another owns the channel.
+    #[error("another instance owns the channel")]
+    Overtaken,
+    /// A failover, or a restored copy: the store has an older state of the channel than it acknowledged.
+    #[error("the database has lost commits: it has version {stored} of the channel, after it acknowledged {recorded}")]
+    Behind {
+        /// What the store has.
+        stored: u64,
+        /// What it acknowledged.
+        recorded: u64,
+    },
+    /// The store has a newer state of the channel than its only writer. A defect, or somebody changed the store.
+    #[error("the database has version {stored} of the channel, and its only writer is at {version}")]
+    Ahead {
+        /// What the store has.
+        stored: u64,
+        /// What was to be written.
+        version: u64,
+    },
 }
 
 /// What was lost to a damaged store, and is known only by its number.
@@ -167,6 +207,30 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// If the store cannot be written.
     async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
         Ok(None)
+    }
+
+    /// Whether a copy to this store was begun and not ended.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    async fn is_incomplete(&self) -> Result<bool, StateError> {
+        Ok(false)
+    }
+
+    /// Marks the store as incomplete, durably, and removes what an interrupted copy has left.
+    ///
+    /// # Errors
+    /// If the store keeps a complete state, or cannot be written.
+    async fn begin_copy(&self) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    /// Marks the store as complete.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    async fn end_copy(&self) -> Result<(), StateError> {
+        Ok(())
     }
 
     /// Whether other processes work channels of it.

@@ -130,6 +130,10 @@ impl Sink for File {
         blocking(move || snapshot.position(channel)).await
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     async fn probe(&self) -> Result<String, SinkError> {
         let path = self.settings.path.clone();
         blocking(move || opening::probe(&path)).await

@@ -93,6 +93,10 @@ impl Sink for Sqlite {
         blocking(move || probe::position(&settings, &lane)).await
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     async fn probe(&self) -> Result<String, SinkError> {
         let settings = self.settings.clone();
         blocking(move || probe::probe(&settings)).await

@@ -75,6 +75,9 @@ async fn lowest(shared: &RunContext, outlets: &[Outlet]) -> Option<Cursor> {
 /// A sink's own position; `None` if it has or keeps none. While the sink does not answer, it waits.
 async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
     let (channel, sink) = (&shared.channel.identity, &outlet.name);
+    if shared.owned.claim.lease.is_shared() && outlet.sink.is_local() {
+        return None;
+    }
     let lane = LaneRef { channel: channel.clone(), sink: sink.clone() };
     let reporter = StatusReporter::new(&shared.channel.handle, Part::Channel);
     let mut retry = shared.channel.parts.machine.retry(outlet.retry);

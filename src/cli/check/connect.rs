@@ -104,7 +104,7 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show
     });
     asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
     if let Some(database) = &config.state.database {
-        let examined = Postgres::examine(database).await.map_err(|error| Chain(&error).to_string());
+        let examined = Postgres::examine(&config.state.path, database).await.map_err(|error| Chain(&error).to_string());
         asked.push(Asked::new("database", &database.server.place(), examined));
     }
     let path = config.state.path.display().to_string();

@@ -19,12 +19,12 @@ use crate::telemetry::Chain;
 /// How long the database may take to say who the others are.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// What is done on a state that instances share, as one of them.
+/// What is done on a state that instances share, as one of them. `open` opens it, and blocks.
 pub(in crate::cli) async fn visit<T>(
-    database: PostgresSettings,
+    open: impl FnOnce() -> Result<Postgres, StateError> + Send + 'static,
     work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let opened = spawn_blocking(move || Postgres::open(None, database)).await;
+    let opened = spawn_blocking(open).await;
     let opened = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|error| failed(&Chain(&error).to_string()))?);
     let Some(membership) = store.clone().membership() else { return Err(failed("instances do not share it")) };
@@ -60,7 +60,7 @@ pub(super) async fn ask<R: Request>(
         let operations = Operations { ledgers, handles, recent, daemon: None, cluster, channels };
         Ok(operations.carry_out(request).await?)
     };
-    visit(database, carry_out).await
+    visit(move || Postgres::open(None, database), carry_out).await
 }
 
 fn failed(why: &str) -> Failure {

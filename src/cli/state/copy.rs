@@ -12,7 +12,7 @@ use crate::cli::progress::Bar;
 use crate::cluster::Peers;
 use crate::config::load_both_backends;
 use crate::ledger::StateError;
-use crate::ledger::store::{Copied, Sled, copy};
+use crate::ledger::store::{Copied, Postgres, Sled, copy};
 use crate::telemetry::Chain;
 
 /// Where the state can be kept.
@@ -29,10 +29,13 @@ pub(super) async fn run(to: Backend, json: bool, file: Option<&Path>, out: &mut 
     if to == Backend::Postgres {
         owned(&path)?;
     }
+    let directory = path.clone();
+    let open = move || Postgres::open_for_copy(&directory, database, to == Backend::Sled);
     let copying = async |postgres: Arc<_>, peers: Peers| {
         check_alone(&peers)?;
         // Locked: no daemon of this machine runs.
-        let sled = spawn_blocking(move || Sled::open(&path)).await;
+        let open = if to == Backend::Sled { Sled::open_for_copy } else { Sled::open };
+        let sled = spawn_blocking(move || open(&path)).await;
         let sled =
             sled.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string()))).map_err(|error| failed(&error))?;
         let mut bar = Bar::begin();
@@ -46,7 +49,7 @@ pub(super) async fn run(to: Backend, json: bool, file: Option<&Path>, out: &mut 
         };
         copied.map_err(|error| failed(&error))
     };
-    let copied = visit(database, copying).await?;
+    let copied = visit(open, copying).await?;
     if json {
         return say_json(out, &copied);
     }

@@ -67,7 +67,7 @@ async fn a_lease_that_is_lost_while_the_store_cannot_be_reached_is_lost_and_no_f
         claim.lease.lost.cancel();
     };
     let (written, ()) = tokio::join!(claim.commit(Commit(vec![advance("one", 5)])), lose);
-    assert!(matches!(written, Err(CommitError::Lost)), "{written:?}");
+    assert!(matches!(written, Err(CommitError::Lost(_))), "{written:?}");
 }
 
 /// Of another instance: it has the channel.
@@ -88,7 +88,7 @@ async fn a_store_that_knows_another_owner_ends_the_lease_and_the_commit_is_none(
     let ledgers = Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(Elsewhere));
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
     let written = claim.commit(Commit(vec![advance("one", 5)])).await;
-    assert!(matches!(written, Err(CommitError::Lost)), "{written:?}");
+    assert!(matches!(written, Err(CommitError::Lost(_))), "{written:?}");
     assert!(claim.lease.lost.is_cancelled());
 }
 
@@ -99,6 +99,6 @@ async fn once_the_lease_is_lost_a_commit_changes_nothing_and_reaches_no_store() 
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
     claim.lease.lost.cancel();
     let written = claim.commit(Commit(vec![advance("one", 5)])).await;
-    assert!(matches!(written, Err(CommitError::Lost)), "{written:?}");
+    assert!(matches!(written, Err(CommitError::Lost(_))), "{written:?}");
     assert_eq!((claim.ledger().cursor("one"), gate.0.available_permits()), (None, 0));
 }

@@ -2,12 +2,14 @@
 //!
 //! # Invariants
 //!
-//! * **Overwrites nothing.** Where anything is kept already, nothing is copied.
+//! * **Overwrites nothing.** If the target keeps a complete state already, nothing is copied.
 //! * **Verified.** Every entry and every body is read back, and compared.
+//! * **Incomplete until verified.** The target is marked before the first entry is written, and until all of them have been
+//!   compared. Nothing but another copy opens it meanwhile.
 //!
 //! # Cancellation
 //!
-//! What was copied stays. Of each channel the cursors come last: before, nothing counts as processed.
+//! At any point: the next copy to the target begins anew.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -34,29 +36,36 @@ pub struct Copied {
 }
 
 /// Copies everything that `from` keeps, and compares it. No other process may use either meanwhile. `tell` is told after each
-/// channel what is copied, and how many channels there are.
+/// channel what is copied, and how many channels there are. What an interrupted copy has left in `to` is removed before.
 ///
 /// # Errors
-/// If one of them cannot be used, if `to` keeps anything, or if what was written is not what is read.
+/// If one of them cannot be used, if `from` keeps nothing or is itself incomplete, if `to` keeps a complete state, or if what was
+/// written is not what is read.
 pub async fn copy(
     from: &dyn Store,
     to: &dyn Store,
     mut tell: impl FnMut(Copied, usize) + Send,
 ) -> Result<Copied, StateError> {
-    if !to.channels().await?.is_empty() {
-        return Err(StateError::Unusable(
-            "a state is kept already where this one is to go: nothing was copied".to_owned(),
-        ));
+    let refused = |why: &str| Err(StateError::Unusable(format!("{why}: nothing was copied")));
+    if from.is_incomplete().await? {
+        return refused("the source is itself an incomplete copy");
     }
-    let mut copied = Copied::default();
     let channels = from.channels().await?;
+    if channels.is_empty() {
+        return refused("the source keeps no channel");
+    }
+    if !to.is_incomplete().await? && !to.channels().await?.is_empty() {
+        return refused("a state is kept already where this one is to go");
+    }
+    to.begin_copy().await?;
+    let mut copied = Copied::default();
     let all = channels.len();
-    for channel in channels {
+    for channel in channels.iter().copied() {
         let (source, entries) = claim(from, channel).await?;
         let (ledger, proofs) = Ledger::load(entries.clone(), PROOFS)?;
         let entries = content(entries);
         let (target, _) = claim(to, channel).await?;
-        write(from, to, &target, &ledger.summary(), &entries).await?;
+        write(from, to, &target, ledger.summary(), &entries).await?;
         if to.is_shared() {
             to.show(channel, &proofs).await?;
         }
@@ -67,6 +76,10 @@ pub async fn copy(
         copied.entries += entries.len();
         tell(copied, all);
     }
+    if to.channels().await? != channels {
+        return Err(StateError::Damaged("the channels that were copied are not those that are read".to_owned()));
+    }
+    to.end_copy().await?;
     Ok(copied)
 }
 
@@ -85,7 +98,7 @@ async fn write(
     from: &dyn Store,
     to: &dyn Store,
     lease: &Lease,
-    summary: &Summary,
+    mut summary: Summary,
     entries: &Entries,
 ) -> Result<(), StateError> {
     let (mut changes, mut bytes) = (Changes::new(), 0);
@@ -97,11 +110,13 @@ async fn write(
         bytes += value.len();
         changes.push((key.clone(), Some(value)));
         if changes.len() >= AT_ONCE || bytes >= BYTES_AT_ONCE {
-            commit(to, lease, summary, take(&mut changes)).await?;
+            commit(to, lease, &summary, take(&mut changes)).await?;
             bytes = 0;
+            // As every commit, it leads to a version of its own.
+            summary.version += 1;
         }
     }
-    commit(to, lease, summary, changes).await
+    commit(to, lease, &summary, changes).await
 }
 
 async fn commit(to: &dyn Store, lease: &Lease, summary: &Summary, changes: Changes) -> Result<(), StateError> {
@@ -109,10 +124,11 @@ async fn commit(to: &dyn Store, lease: &Lease, summary: &Summary, changes: Chang
     match to.commit(group).await.pop() {
         Some(Outcome::Ok) => Ok(()),
         Some(Outcome::Unavailable(error) | Outcome::Fatal(error)) => Err(error),
-        Some(Outcome::Lost) | None => Err(StateError::Unusable(format!(
-            "an instance has taken the channel {} over: stop all of them",
+        Some(Outcome::Lost(loss)) => Err(StateError::Unusable(format!(
+            "channel {} cannot be copied: {loss}: stop all instances, and run one copy at a time",
             lease.channel
         ))),
+        None => Err(StateError::Damaged("a commit was not answered".to_owned())),
     }
 }
 

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 
 use super::sled::mirror;
+use super::used;
 use crate::ledger::StateError;
 
-const DATABASE: &str = "sled";
+pub(super) const DATABASE: &str = "sled";
 const LOCK: &str = "lock";
 
 const ROOT: u32 = 0;
@@ -117,7 +118,9 @@ fn check_all(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateErr
         let remedy = format!("run `chmod 700 {}`", path.display());
         return Err(unsafe_to_use(path, &format!("has mode {mode:04o}, and others must not reach into it: {remedy}")));
     }
-    [LOCK, DATABASE, mirror::NAME, mirror::NEXT].iter().try_for_each(|name| check_contents(&path.join(name), ours))
+    [LOCK, DATABASE, mirror::NAME, mirror::NEXT, used::NAME, used::NEXT]
+        .iter()
+        .try_for_each(|name| check_contents(&path.join(name), ours))
 }
 
 fn check_owner(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateError> {

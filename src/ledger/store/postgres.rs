@@ -3,18 +3,22 @@
 //! # Invariants
 //!
 //! * **Fenced in the statement.** A commit is one statement that changes entries only of channels whose row still has our
-//!   owner and epoch. It locks that row, and so does a claim.
+//!   owner and epoch, and a version between the recorded one and the commit's. It locks that row, and so does a claim.
 //! * **No transaction that stays open.** Each statement is a transaction of its own, without session state: it works through
 //!   a pooler, and a process that is stopped in the middle locks nothing.
-//! * **An unknown outcome is no question.** Where the answer to a commit is lost, the same effects are written again: that
-//!   changes nothing where they are there. Effects that a failover has lost show by a version that is behind, and the
-//!   channel is loaded again.
-//! * **The first channel that shows a proof has it.** Proofs are noted before they are delivered, so that of two channels,
-//!   wherever they are worked, one delivers them. The last [`PROOFS`] are known, and somewhat more.
+//! * **An unknown outcome is no question.** If the answer to a commit is lost, the same effects are written again, which
+//!   changes nothing if they are there. If a failover has lost effects, the version is behind, and the channel is loaded again.
+//! * **A late copy does no harm.** A statement that was given up may be executed later, after newer ones. Each statement says
+//!   in its file why that is harmless.
+//! * **The first channel that shows a proof has it.** Proofs are noted, and durable, before they are delivered, so that of two
+//!   channels, on whichever instances, one delivers them. The newest [`PROOFS`] are known, the newest
+//!   [`PROOFS_OF_A_CHANNEL`] of each channel, and somewhat more.
+//! * **A state is not replaced silently.** An instance works with the state that it has used before, and only with a complete
+//!   one. See [`identity`].
 //! * **A database that is away is waited for.** No error of it ends the process.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -23,29 +27,36 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 use uuid::Uuid;
 
 use super::directory::Directory;
 use super::shared::{Hold, InstanceId, Membership};
-use super::{Lease, Outcome, Store};
+use super::used::{Used, UsedDatabase};
+use super::{Lease, Loss, Outcome, Store};
 use crate::event::{ChannelId, Offset};
 use crate::ledger::entry::encode;
-use crate::ledger::{Digest, Effects, Entries, Key, PROOFS, Place, Proof, StateError, Table, Value};
-use crate::postgres::ServerSettings;
+use crate::ledger::{
+    Digest, Effects, Entries, Key, PROOFS, PROOFS_OF_A_CHANNEL, Place, Proof, StateError, Table, Value,
+};
+use crate::postgres::{ServerSettings, bigint};
 use crate::tasks::lock;
 use crate::telemetry::Chain;
 
 mod connection;
 mod examine;
 mod group;
+mod identity;
 mod instances;
 mod requests;
 mod schema;
 
 use connection::Connection;
 use group::Group;
+use identity::Identity;
 use instances::Configurations;
+use requests::Received;
 use schema::Schema;
 
 /// The tables whose values stay in the database until they are asked for.
@@ -53,6 +64,12 @@ const BODIES: [Table; 2] = [Table::Body, Table::DeadBody];
 
 /// The oldest proofs are forgotten when an instance has noted so many.
 const FORGET_AFTER: usize = PROOFS / 20;
+
+/// So many proofs are examined at once. More than [`FORGET_AFTER`], so that what was not forgotten in time is caught up with.
+const FORGET_AT_ONCE: usize = 10 * FORGET_AFTER;
+
+/// How many times a commit is sent again at once because another copy of it was executed at the same time.
+const TRIES: usize = 3;
 
 /// How the database is reached, and what this instance is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +92,18 @@ pub struct Postgres {
     commits: Connection,
     board: Connection,
     proofs: Connection,
+    /// For what no delivery waits for.
+    upkeep: Arc<Connection>,
     /// Proofs that were noted since the oldest were forgotten last.
-    noted: AtomicUsize,
+    noted: Arc<AtomicUsize>,
+    forgetting: Mutex<Option<AbortOnDropHandle<()>>>,
     hold: Arc<Hold>,
     /// What this instance has claimed.
     claimed: Mutex<HashMap<ChannelId, Claimed>>,
     configurations: Mutex<Configurations>,
+    received: Mutex<Received>,
+    /// The runtime directory that is to remember the state which a copy makes here.
+    remember_in: Option<PathBuf>,
     /// The last field: the runtime directory is locked until all else is closed. `None` where it is another process's.
     directory: Option<Directory>,
 }
@@ -99,19 +122,42 @@ impl Postgres {
     /// If the directory is in use or not to be used, or no certificate can be checked.
     pub fn open(path: Option<&Path>, settings: PostgresSettings) -> Result<Self, StateError> {
         let directory = path.map(Directory::lock).transpose()?;
-        let schema = Arc::new(Schema::new(&settings.schema));
+        let identity = match path {
+            Some(path) => Identity::remembered(path.to_owned(), settings.server.place())?,
+            None => Identity::default(),
+        };
+        Ok(Self { directory, ..Self::over(settings, identity)? })
+    }
+
+    /// For a copy from or to the database, which may be incomplete. The runtime directory at `path` is locked by another store.
+    ///
+    /// # Errors
+    /// If no certificate can be checked, or the runtime directory cannot be read.
+    pub fn open_for_copy(path: &Path, settings: PostgresSettings, is_source: bool) -> Result<Self, StateError> {
+        // What is copied has to be the state that was used. A copy makes another one.
+        let known = if is_source { Used::read(path)?.database.map(|used| used.id) } else { None };
+        let remember_in = (!is_source).then(|| path.to_owned());
+        Ok(Self { remember_in, ..Self::over(settings, Identity::of_copy(known))? })
+    }
+
+    fn over(settings: PostgresSettings, identity: Identity) -> Result<Self, StateError> {
+        let schema = Arc::new(Schema::new(&settings.schema, identity));
         Ok(Self {
             me: Uuid::new_v4(),
             commits: Connection::new(&settings, &schema)?,
             board: Connection::new(&settings, &schema)?,
             proofs: Connection::new(&settings, &schema)?,
+            upkeep: Arc::new(Connection::new(&settings, &schema)?),
             // The first that are noted look after those that an earlier process has left.
-            noted: AtomicUsize::new(FORGET_AFTER),
+            noted: Arc::new(AtomicUsize::new(FORGET_AFTER)),
+            forgetting: Mutex::default(),
             settings,
             hold: Arc::default(),
             claimed: Mutex::default(),
             configurations: Mutex::default(),
-            directory,
+            received: Mutex::default(),
+            remember_in: None,
+            directory: None,
         })
     }
 
@@ -119,14 +165,61 @@ impl Postgres {
         &self.commits.schema
     }
 
-    /// Keeps the last [`PROOFS`], now and then.
-    async fn forget_proofs(&self, noted: usize) -> Result<(), StateError> {
+    /// Forgets the oldest proofs now and then. Nothing waits for it: the proofs that were noted are delivered meanwhile.
+    fn forget_proofs(&self, noted: usize) {
         if self.noted.fetch_add(noted, Ordering::Relaxed) + noted < FORGET_AFTER {
-            return Ok(());
+            return;
         }
-        self.noted.store(0, Ordering::Relaxed);
-        let kept = i64::try_from(PROOFS).unwrap_or(i64::MAX);
-        self.proofs.query(&self.schema().forget_proofs, &[(&kept as _, Type::INT8)]).await.map(drop)
+        let mut forgetting = lock(&self.forgetting);
+        if forgetting.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        let (upkeep, noted) = (self.upkeep.clone(), self.noted.clone());
+        *forgetting = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            let [all, each, at_once] = [PROOFS, PROOFS_OF_A_CHANNEL, FORGET_AT_ONCE].map(|it| bigint(it as u64));
+            let parameters = [(&all as _, Type::INT8), (&each as _, Type::INT8), (&at_once as _, Type::INT8)];
+            while noted.load(Ordering::Relaxed) >= FORGET_AFTER {
+                noted.store(0, Ordering::Relaxed);
+                // If it fails, more are examined the next time.
+                if let Err(error) = upkeep.query(&upkeep.schema.forget, &parameters).await {
+                    debug!(error = %Chain(&error), "old proofs could not be forgotten");
+                }
+            }
+        })));
+    }
+
+    /// Writes a group once. `None` in the place of a channel that another copy has changed at the same time.
+    async fn commit_once(&self, group: &[(Lease, Effects)]) -> Result<Vec<Option<Outcome>>, StateError> {
+        let recorded = |lease: &Lease| {
+            let claimed = self.claimed();
+            claimed.get(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch).map(|it| it.recorded)
+        };
+        let packed = Group::pack(group, recorded);
+        let rows = self.commits.query(&self.schema().commit, &packed.parameters(&self.me)).await?;
+        let found: HashMap<Uuid, Found> = rows.iter().map(|row| (row.get(0), Found::of(row))).collect();
+        let mut claimed = self.claimed();
+        let outcome = |(lease, effects): &(Lease, Effects)| {
+            let version = effects.summary.version;
+            let ours = claimed.get_mut(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch);
+            // It was not sent, because it was lost before; or it was lost meanwhile.
+            let (Some(found), Some(claimed)) = (found.get(&lease.channel.0), ours) else {
+                return Some(Outcome::Lost(Loss::Ended));
+            };
+            match found {
+                Found { is_written: true, .. } => {
+                    claimed.recorded = version;
+                    Some(Outcome::Ok)
+                }
+                found => found.loss(claimed.recorded, version).map(Outcome::Lost),
+            }
+        };
+        Ok(group.iter().map(outcome).collect())
+    }
+
+    /// How many times a copy to this state was begun or ended.
+    async fn changes(&self) -> Result<i64, StateError> {
+        let rows = self.commits.query(&self.schema().which, &[]).await?;
+        rows.first().map(|row| row.get(2)).ok_or_else(changed_meanwhile)
     }
 
     fn claimed(&self) -> MutexGuard<'_, HashMap<ChannelId, Claimed>> {
@@ -134,15 +227,46 @@ impl Postgres {
     }
 }
 
+/// Another copy was begun or ended, or an instance has begun to work.
+fn changed_meanwhile() -> StateError {
+    StateError::Unusable("the target was changed meanwhile: run one copy at a time, and no instance".to_owned())
+}
+
+/// What the database had of a channel when a commit came.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    is_written: bool,
+    is_ours: bool,
+    version: u64,
+}
+
+impl Found {
+    fn of(row: &tokio_postgres::Row) -> Self {
+        Self { is_written: row.get(1), is_ours: row.get(2), version: row.get::<_, i64>(3).unsigned_abs() }
+    }
+
+    /// Why nothing was written; `None`: the channel was changed at the same time.
+    fn loss(self, recorded: u64, version: u64) -> Option<Loss> {
+        let stored = self.version;
+        match () {
+            () if !self.is_ours => Some(Loss::Overtaken),
+            () if stored < recorded => Some(Loss::Behind { stored, recorded }),
+            () if stored > version => Some(Loss::Ahead { stored, version }),
+            () => None,
+        }
+    }
+}
+
 #[async_trait]
 impl Store for Postgres {
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
-        let parameters = [(&channel.0 as _, Type::UUID), (&self.me as _, Type::UUID)];
-        let mut rows = self.commits.query(&self.schema().claim, &parameters).await?;
-        if rows.is_empty() {
-            // A channel that was not known a moment ago is known now.
-            rows = self.commits.query(&self.schema().claim, &parameters).await?;
-        }
+        let offered = self.commits.query(&self.schema().offer, &[(&channel.0 as _, Type::UUID)]).await?;
+        // Without a row, another instance has added the channel at the same time: it is claimed at the next look.
+        let Some(offered) = offered.first() else { return Ok(None) };
+        self.schema().check(offered.get(1)).await?;
+        let epoch = offered.get::<_, i64>(0);
+        let parameters = [(&channel.0 as _, Type::UUID), (&self.me as _, Type::UUID), (&epoch as _, Type::INT8)];
+        let rows = self.commits.query(&self.schema().claim, &parameters).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let (epoch, version) = (row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs());
         let mut entries = self.entries(channel).await?;
@@ -156,26 +280,21 @@ impl Store for Postgres {
     }
 
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
-        let recorded = |lease: &Lease| {
-            let claimed = self.claimed();
-            claimed.get(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch).map(|it| it.recorded)
-        };
-        let packed = Group::pack(&group, recorded);
-        let written = match self.commits.query(&self.schema().commit, &packed.parameters(&self.me)).await {
-            Ok(rows) => rows.iter().map(|row| row.get(0)).collect::<BTreeSet<Uuid>>(),
-            Err(error) => return vec![Outcome::Unavailable(error); group.len()],
-        };
-        let mut claimed = self.claimed();
-        let outcome = |(lease, effects): &(Lease, Effects)| {
-            if !written.contains(&lease.channel.0) {
-                return Outcome::Lost;
+        let mut outcomes = Vec::new();
+        for _ in 0..TRIES {
+            outcomes = match self.commit_once(&group).await {
+                Ok(outcomes) => outcomes,
+                Err(error) => return vec![Outcome::Unavailable(error); group.len()],
+            };
+            if outcomes.iter().all(Option::is_some) {
+                break;
             }
-            if let Some(claimed) = claimed.get_mut(&lease.channel) {
-                claimed.recorded = effects.summary.version;
-            }
-            Outcome::Ok
+        }
+        let is_busy = || {
+            let why = "earlier copies of the commit are being executed".to_owned();
+            Outcome::Unavailable(StateError::Database(Arc::new(StateError::Unusable(why))))
         };
-        group.iter().map(outcome).collect()
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(is_busy)).collect()
     }
 
     async fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
@@ -229,7 +348,7 @@ impl Store for Postgres {
         let parameters =
             [(&channel.0 as _, Type::UUID), (&digests as _, Type::UUID_ARRAY), (&offsets as _, Type::INT8_ARRAY)];
         let rows = self.proofs.query(&self.schema().show, &parameters).await?;
-        self.forget_proofs(digests.len()).await?;
+        self.forget_proofs(digests.len());
         let shown = |row: &tokio_postgres::Row| {
             let offset = Offset::new(row.get(2))?;
             Some((*row.get::<_, Uuid>(0).as_bytes(), Place { channel_id: ChannelId(row.get(1)), offset }))
@@ -240,6 +359,32 @@ impl Store for Postgres {
     async fn check(&self) -> Result<(), StateError> {
         // Heartbeats tell as often whether the database can be used.
         self.directory.as_ref().map_or(Ok(()), Directory::check)
+    }
+
+    async fn is_incomplete(&self) -> Result<bool, StateError> {
+        let rows = self.commits.query(&self.schema().which, &[]).await?;
+        Ok(rows.first().is_none_or(|row| row.get(1)))
+    }
+
+    async fn begin_copy(&self) -> Result<(), StateError> {
+        let seen = self.changes().await?;
+        let begun = self.commits.query(&self.schema().begin_copy, &[(&seen as _, Type::INT8)]).await?;
+        if begun.is_empty() { Err(changed_meanwhile()) } else { Ok(()) }
+    }
+
+    async fn end_copy(&self) -> Result<(), StateError> {
+        let seen = self.changes().await?;
+        let ended = self.commits.query(&self.schema().end_copy, &[(&seen as _, Type::INT8)]).await?;
+        if ended.is_empty() {
+            return Err(changed_meanwhile());
+        }
+        let (Some(directory), Some(id)) = (self.remember_in.clone(), self.schema().identity.known()) else {
+            return Ok(());
+        };
+        let (schema, database) = (self.settings.schema.clone(), self.settings.server.place());
+        let used = UsedDatabase { id, schema, database };
+        let written = tokio::task::spawn_blocking(move || used.remember_in(&directory)).await;
+        written.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
     }
 
     fn membership(self: Arc<Self>) -> Option<Arc<dyn Membership>> {

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::directory::{self, Directory};
+use super::used::Used;
 use super::{Lease, Lost, Outcome, Store};
 use crate::event::ChannelId;
 use crate::ledger::{Effects, Entries, Key, StateError};
@@ -52,7 +53,24 @@ impl Sled {
     /// [`StateError`]: nothing is started on a state that is not known to be right.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let directory = Directory::lock(path)?;
+        let mirrored = Mirror::read(path);
+        recovery::check(path, mirrored.as_ref().ok().and_then(Option::as_ref), !matches!(mirrored, Ok(None)))?;
+        Self::open_locked(directory)
+    }
+
+    /// As the target of a copy: what an interrupted copy has left is removed. Blocks.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn open_for_copy(path: &Path) -> Result<Self, StateError> {
+        let directory = Directory::lock(path)?;
+        recovery::discard_incomplete(&directory)?;
+        Self::open_locked(directory)
+    }
+
+    fn open_locked(directory: Directory) -> Result<Self, StateError> {
         let (database, mirror) = recovery::open(&directory)?;
+        Used::change(&directory.path, |used| used.sled = true).inspect_err(|_| database.abandon())?;
         let lost = watch::Sender::new(mirror.lost.clone());
         let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror)));
         Ok(Self { database, mirror, lost, directory: Arc::new(directory) })
@@ -63,7 +81,13 @@ impl Sled {
     /// # Errors
     /// What is wrong with it.
     pub fn examine(path: &Path) -> Result<String, StateError> {
-        Directory::examine(path)
+        let found = Directory::examine(path)?;
+        match Mirror::read(path) {
+            Ok(mirrored) => recovery::check(path, mirrored.as_ref(), mirrored.is_some())?,
+            // A start says what is wrong with it, or does without it.
+            Err(_) => {}
+        }
+        Ok(found)
     }
 
     async fn blocking<T: Send + 'static>(
@@ -83,6 +107,20 @@ impl Sled {
             mirror.channels.insert(lease.channel, effects.summary.clone());
         }
         mirror.write(&self.directory.path).inspect_err(|_| self.database.abandon())
+    }
+
+    /// Marks the state as incomplete, or as complete.
+    async fn mark(&self, incomplete: bool) -> Result<(), StateError> {
+        self.blocking(move |sled| sled.change_mirror(|mirror| mirror.incomplete = incomplete)).await
+    }
+
+    fn change_mirror(&self, change: impl FnOnce(&mut Mirror)) -> Result<(), StateError> {
+        let mut mirror = self.lock_mirror();
+        let mut changed = mirror.clone();
+        change(&mut changed);
+        changed.write(&self.directory.path)?;
+        *mirror = changed;
+        Ok(())
     }
 
     fn lock_mirror(&self) -> MutexGuard<'_, Mirror> {
@@ -125,16 +163,25 @@ impl Store for Sled {
         .await
     }
 
+    async fn is_incomplete(&self) -> Result<bool, StateError> {
+        Ok(self.lock_mirror().incomplete)
+    }
+
+    async fn begin_copy(&self) -> Result<(), StateError> {
+        self.mark(true).await
+    }
+
+    async fn end_copy(&self) -> Result<(), StateError> {
+        self.mark(false).await
+    }
+
     fn lost(&self) -> Option<Lost> {
         self.lost.borrow().clone()
     }
 
     async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
         self.blocking(|sled| {
-            let mut mirror = sled.lock_mirror();
-            let acknowledged = Mirror { lost: None, ..mirror.clone() };
-            acknowledged.write(&sled.directory.path)?;
-            *mirror = acknowledged;
+            sled.change_mirror(|mirror| mirror.lost = None)?;
             Ok(sled.lost.send_replace(None))
         })
         .await

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::event::ChannelId;
-use crate::ledger::{Effects, Entries, Key, Lease, Ledgers, Outcome, StateError, Store, Value};
+use crate::ledger::{Effects, Entries, Key, Lease, Ledgers, Loss, Outcome, StateError, Store, Value};
 use crate::tasks::lock;
 
 /// What is left when a store is gone, however it went.
@@ -100,7 +100,7 @@ impl Store for InMemory {
             Write::Done => Outcome::Ok,
             Write::Lost | Write::Unsynced => Outcome::Fatal(error()),
             Write::Unavailable => Outcome::Unavailable(error()),
-            Write::Overtaken => Outcome::Lost,
+            Write::Overtaken => Outcome::Lost(Loss::Overtaken),
         };
         group.iter().map(outcome).collect()
     }

@@ -1,13 +1,9 @@
 //! A proof that two channels show, which two instances work: one of the channels delivers it, and both are not ready.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use channeld::event::{ChannelId, Offset};
-use channeld::ledger::store::{Postgres, PostgresSettings, Store};
-use channeld::ledger::{Digest, PROOFS, Proof};
 use channeld::simulator::{EventSpec, Kind, Options, ReplayedId, Simulator, Steal};
-use uuid::Uuid;
 
 use super::{LOOK_AGAIN, instance, offsets, until, until_status};
 use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Receiver, Setup};
@@ -212,52 +208,4 @@ async fn an_instance_that_takes_over_knows_what_was_held_back() {
     pair.until_ready().await;
     assert_eq!(pair.delivered(), [(1..=3).collect(), vec![]]);
     pair.stop().await;
-}
-
-fn store(database: &Database) -> Postgres {
-    let settings = PostgresSettings {
-        server: database.url().parse().unwrap(),
-        schema: "channeld".to_owned(),
-        instance: "one".to_owned(),
-        lease: Duration::from_secs(2),
-    };
-    Postgres::open(None, settings).unwrap()
-}
-
-fn proofs(numbers: impl Iterator<Item = u32>) -> Vec<Proof> {
-    let digest = |number: u32| -> Digest { u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes() };
-    numbers.map(|number| Proof { digest: digest(number), offset: Offset::new(number.into()).unwrap() }).collect()
-}
-
-#[tokio::test]
-async fn of_two_channels_that_show_the_same_proofs_at_once_each_proof_has_one() {
-    let Some(database) = Database::new().await else { return };
-    let stores = [store(&database), store(&database)];
-    let channels = [1, 2].map(|id| ChannelId(Uuid::from_u128(id)));
-    for round in 0..50 {
-        let all = proofs(round * 100..(round + 1) * 100);
-        let backwards: Vec<_> = all.iter().rev().copied().collect();
-        let (one, other) = tokio::join!(stores[0].show(channels[0], &all), stores[1].show(channels[1], &backwards));
-        let (one, other) = (one.unwrap(), other.unwrap());
-        assert_eq!(one.len() + other.len(), all.len(), "each was shown by one before the other");
-        assert!(one.iter().all(|(_, place)| place.channel_id == channels[1]));
-    }
-    let twice = proofs([7, 7, 7].into_iter());
-    let again = stores[1].show(ChannelId(Uuid::from_u128(3)), &twice).await.unwrap();
-    assert_eq!(again.len(), 1);
-    assert_eq!(again[0].1.offset.get(), 7);
-}
-
-#[tokio::test]
-async fn the_last_proofs_of_all_channels_are_known_and_not_many_more() {
-    let Some(database) = Database::new().await else { return };
-    let (store, channels) = (store(&database), [1, 2].map(|id| ChannelId(Uuid::from_u128(id))));
-    let (all, bound) = (u32::try_from(2 * PROOFS).unwrap(), i64::try_from(PROOFS).unwrap());
-    for first in (0..all).step_by(1_000) {
-        store.show(channels[0], &proofs(first..first + 1_000)).await.unwrap();
-    }
-    let kept = database.number("select count(*) from channeld.proofs").await;
-    assert!((bound..bound + bound / 20).contains(&kept), "{kept}");
-    let last = proofs(all - u32::try_from(PROOFS).unwrap()..all);
-    assert_eq!(store.show(channels[1], &last).await.unwrap().len(), PROOFS);
 }

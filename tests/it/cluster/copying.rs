@@ -3,7 +3,8 @@
 use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use serde_json::Value;
 
-use crate::support::{Database, Setup};
+use crate::config::check::connect;
+use crate::support::{Daemon, Database, Relay, Setup, deliverable};
 
 const SEASON: [EventSpec; 5] = [
     EventSpec::Honest(Kind::WatcherEvent),
@@ -74,4 +75,111 @@ async fn a_state_that_is_copied_to_postgres_and_back_goes_on_where_it_was() {
     let mut offsets = setup.offsets("c0");
     offsets.sort_unstable();
     assert_eq!(offsets, [1, 3, 4, 5, 6, 7], "nothing is lost, nothing comes twice");
+}
+
+/// The channels of an interrupted copy.
+const CHANNELS: usize = 5;
+
+/// A machine that has delivered ten events of each channel, with its state in sled, and reaches the database by a relay.
+async fn delivered(database: &Database) -> (Simulator, Relay, Setup) {
+    let simulator = Simulator::start(Options { channels: CHANNELS, events: 10, ..Options::default() }).await.unwrap();
+    let relay = Relay::before(database.server.socket()).await;
+    let setup = Setup::reading(&simulator)
+        .with("state.url", database.url_by(relay.address()))
+        .with("cluster.lease", "6s")
+        .with("cluster.instance", "only")
+        .with("sinks.file.per_instance", true);
+    setup.run_until_lines(CHANNELS * 10).await;
+    (simulator, relay, setup)
+}
+
+/// Kills a copy when it comes to the third channel.
+async fn interrupt(simulator: &Simulator, relay: &Relay, setup: &Setup, to: &str) {
+    let mut channels = simulator.announcement().channels.clone();
+    channels.sort_unstable();
+    relay.holds_next(channels[2].0.as_bytes());
+    let mut copying = Daemon::run(&["state", "copy", "--to", to], Some(&setup.write()), &[]);
+    copying.until("it comes to the third channel", |_| relay.is_holding()).await;
+    copying.kill().await;
+    relay.delivers_late().await;
+}
+
+async fn copy(setup: &Setup, to: &str) {
+    let copied = setup.tell(&["state", "copy", "--to", to, "--json"]).await.json().remove(0);
+    assert_eq!(copied["channels"], CHANNELS, "{copied:#}");
+}
+
+/// What `check --connect` says against the state.
+async fn complaint(setup: &Setup) -> Option<String> {
+    let (_, asked) = connect(setup).await;
+    let of_state = |what: &str| what.starts_with("database ") || what.starts_with("state ");
+    asked.into_iter().find(|(what, ok, _)| of_state(what) && !ok).map(|(.., said)| said)
+}
+
+async fn assert_goes_on(simulator: &Simulator, setup: &Setup) {
+    assert_eq!(complaint(setup).await, None);
+    let before = setup.lines();
+    (0..CHANNELS).for_each(|channel| simulator.publish(channel, 1));
+    setup.run_until_lines(before + CHANNELS).await;
+    for channel in 0..CHANNELS {
+        let mut offsets = setup.offsets(&format!("c{channel}"));
+        offsets.sort_unstable();
+        assert_eq!(offsets, deliverable(simulator, channel), "nothing is lost, nothing comes twice");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_copy_to_postgres_is_refused_until_another_one_has_completed_it() {
+    let Some(database) = Database::new().await else { return };
+    let (simulator, relay, mut setup) = delivered(&database).await;
+    interrupt(&simulator, &relay, &setup, "postgres").await;
+    setup.set("state.backend", "postgres");
+    let said = complaint(&setup).await.unwrap_or_default();
+    assert!(said.contains("incomplete copy") && said.contains("state copy --to postgres"), "{said}");
+    let mut daemon = setup.start();
+    daemon.until("it says so", |daemon| daemon.log().0.contains("is an incomplete copy")).await;
+    assert!(!daemon.has_logged("channel started"));
+    daemon.stop().await;
+    let refused = setup.tell(&["cursor", "show"]).await;
+    assert!(refused.code == Some(1) && refused.errors.contains("incomplete copy"), "{refused:?}");
+    let refused = setup.tell(&["state", "copy", "--to", "sled"]).await;
+    assert!(
+        refused.code == Some(1) && refused.errors.contains("the source is itself an incomplete copy"),
+        "{refused:?}"
+    );
+    copy(&setup, "postgres").await;
+    assert_goes_on(&simulator, &setup).await;
+}
+
+#[tokio::test]
+async fn an_interrupted_copy_to_sled_is_refused_until_another_one_has_completed_it() {
+    let Some(database) = Database::new().await else { return };
+    let (simulator, relay, mut setup) = delivered(&database).await;
+    copy(&setup, "postgres").await;
+    setup.set("state.path", setup.path("another").display().to_string());
+    interrupt(&simulator, &relay, &setup, "sled").await;
+    setup.set("state.backend", "postgres");
+    assert_eq!(complaint(&setup).await, None, "the source is what it was");
+    setup.set("state.backend", "sled");
+    let said = complaint(&setup).await.unwrap_or_default();
+    assert!(said.contains("incomplete copy") && said.contains("state copy --to sled"), "{said}");
+    let ended = setup.start().ended().await;
+    assert!(ended.code == Some(1) && ended.log.0.contains("is an incomplete copy"), "{}", ended.log.0);
+    copy(&setup, "sled").await;
+    assert_goes_on(&simulator, &setup).await;
+}
+
+#[tokio::test]
+async fn a_state_that_is_empty_or_has_gone_is_not_copied() {
+    let Some(database) = Database::new().await else { return };
+    let (_simulator, _relay, mut setup) = delivered(&database).await;
+    let refused = setup.tell(&["state", "copy", "--to", "sled"]).await;
+    assert!(refused.code == Some(1) && refused.errors.contains("the source keeps no channel"), "{refused:?}");
+    database.change("drop schema channeld cascade").await;
+    copy(&setup, "postgres").await;
+    database.change("drop schema channeld cascade").await;
+    setup.set("state.path", setup.path("state").display().to_string());
+    setup.write();
+    let refused = setup.tell(&["state", "copy", "--to", "sled"]).await;
+    assert!(refused.code == Some(1) && refused.errors.contains("has gone"), "{refused:?}");
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use channeld::event::{ChannelId, Offset};
 use channeld::ledger::store::shared::Membership;
 use channeld::ledger::store::{Postgres, PostgresSettings, Store};
-use channeld::ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Outcome, Value};
+use channeld::ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Loss, Outcome, Value};
 use rand::Rng;
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -16,33 +16,37 @@ use uuid::Uuid;
 use super::{instance, offsets, service};
 use crate::support::{Database, Line, Receiver, Relay, deliverable, random};
 
-const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
+pub(super) const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
 
 /// An instance's store, with a lease that is over soon where there is no heartbeat.
-struct Instance {
-    store: Postgres,
+pub(super) struct Instance {
+    pub(super) store: Postgres,
     _directory: TempDir,
 }
 
 impl Instance {
-    fn on(database: &Database, name: &str) -> Self {
+    pub(super) fn on(database: &Database, name: &str) -> Self {
+        Self::by(&database.url(), name, Duration::from_secs(2))
+    }
+
+    pub(super) fn by(url: &str, name: &str, lease: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let settings = PostgresSettings {
-            server: database.url().parse().unwrap(),
+            server: url.parse().unwrap(),
             schema: "channeld".to_owned(),
             instance: name.to_owned(),
-            lease: Duration::from_secs(2),
+            lease,
         };
         let store = Postgres::open(Some(&directory.path().join("state")), settings).unwrap();
         Self { store, _directory: directory }
     }
 
-    async fn beat(&self) {
+    pub(super) async fn beat(&self) {
         self.store.beat(&Arc::default()).await.unwrap();
     }
 
     /// Claims the channel as soon as it can be.
-    async fn claim(&self) -> (Lease, Ledger) {
+    pub(super) async fn claim(&self) -> (Lease, Ledger) {
         loop {
             self.beat().await;
             if let Some((lease, entries)) = self.store.claim(CHANNEL).await.unwrap() {
@@ -51,22 +55,22 @@ impl Instance {
         }
     }
 
-    async fn advance(&self, lease: &Lease, ledger: &mut Ledger, to: i64) -> Outcome {
+    pub(super) async fn advance(&self, lease: &Lease, ledger: &mut Ledger, to: i64) -> Outcome {
         let effects = advance(ledger, to);
         self.store.commit(Arc::new(vec![(lease.clone(), effects)])).await.remove(0)
     }
 
-    async fn recorded(&self) -> Option<Value> {
+    pub(super) async fn recorded(&self) -> Option<Value> {
         self.store.entries(CHANNEL).await.unwrap().remove(&Key::Cursor("sink".into()))
     }
 }
 
-fn advance(ledger: &mut Ledger, to: i64) -> Effects {
+pub(super) fn advance(ledger: &mut Ledger, to: i64) -> Effects {
     let to = Cursor { through: Offset::new(to) };
     ledger.apply(Commit(vec![Change::Advance { sink: "sink".into(), to }])).unwrap()
 }
 
-fn cursor(at: &'static str) -> Value {
+pub(super) fn cursor(at: &'static str) -> Value {
     Value::Bytes(Bytes::from_static(at.as_bytes()))
 }
 
@@ -83,10 +87,10 @@ async fn a_channel_has_one_owner_and_who_was_overtaken_records_nothing() {
     let (newer, mut loaded) = new.claim().await;
     assert!(newer.epoch > lease.epoch);
     assert_eq!(loaded.cursor("sink").unwrap().through, Offset::new(1), "it goes on where the other was");
-    assert!(matches!(old.advance(&lease, &mut ledger, 9).await, Outcome::Lost));
+    assert!(matches!(old.advance(&lease, &mut ledger, 9).await, Outcome::Lost(Loss::Overtaken)));
     assert_eq!(old.recorded().await, Some(cursor("1")));
     assert!(matches!(new.advance(&newer, &mut loaded, 2).await, Outcome::Ok));
-    assert!(matches!(old.advance(&lease, &mut ledger, 10).await, Outcome::Lost));
+    assert!(matches!(old.advance(&lease, &mut ledger, 10).await, Outcome::Lost(Loss::Overtaken)));
     old.beat().await;
     assert!(lease.lost.is_cancelled(), "it hears of it");
     old.store.release(lease).await;
@@ -111,7 +115,7 @@ async fn of_several_channels_those_that_are_lost_alone_are_not_recorded() {
     let mut loaded = Ledger::load(entries, 100).unwrap().0;
     let group = vec![(first_lease, advance(&mut first, 5)), (second_lease, advance(&mut loaded, 5))];
     let outcomes = one.store.commit(Arc::new(group)).await;
-    assert!(matches!(outcomes[..], [Outcome::Lost, Outcome::Ok]), "{outcomes:?}");
+    assert!(matches!(outcomes[..], [Outcome::Lost(Loss::Ended), Outcome::Ok]), "{outcomes:?}");
     assert!(matches!(other.advance(&overtaken, &mut newer, 6).await, Outcome::Ok));
     assert_eq!(one.recorded().await, Some(cursor("6")));
 }
@@ -127,7 +131,10 @@ async fn commits_that_a_failover_has_lost_are_noticed_and_the_channel_is_loaded_
     // The server that has taken over does not have the last commit.
     database.query("update channeld.channels set version = version - 1").await;
     database.query("update channeld.entries set value = '1' where kind = 'cursors'").await;
-    assert!(matches!(instance.advance(&lease, &mut ledger, 3).await, Outcome::Lost));
+    assert!(matches!(
+        instance.advance(&lease, &mut ledger, 3).await,
+        Outcome::Lost(Loss::Behind { stored: 1, recorded: 2 })
+    ));
     let (lease, mut ledger) = instance.claim().await;
     assert_eq!(ledger.cursor("sink"), before.cursor("sink"));
     assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, Outcome::Ok));

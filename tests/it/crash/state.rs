@@ -107,6 +107,26 @@ async fn a_torn_mirror_costs_a_warning_and_without_a_database_either_nothing_is_
     assert_eq!(setup.lines(), 46);
 }
 
+#[tokio::test]
+async fn a_state_that_has_gone_from_its_directory_is_not_taken_for_a_new_one() {
+    let simulator = service().await;
+    let setup = Setup::reading(&simulator);
+    setup.run_until_lines(45).await;
+    deleted(&setup.path("state/sled"));
+    std::fs::remove_file(setup.path("state/cursors.json")).unwrap();
+    let ended = setup.start().ended().await;
+    assert!(ended.code == Some(1) && ended.log.0.contains("has gone: restore the directory"), "{}", ended.log.0);
+    let checked = setup.tell(&["check"]).await;
+    let said = String::from_utf8_lossy(&checked.out);
+    assert!(said.contains("has gone") && said.contains("state.json"), "{said}");
+    assert!(!setup.path("state/sled").exists(), "nothing was made");
+
+    // An operator decides to begin anew.
+    std::fs::remove_file(setup.path("state/state.json")).unwrap();
+    simulator.publish(0, 1);
+    setup.run_until_lines(46).await;
+}
+
 /// One flipped bit made the database forget what stood behind it, and the daemon was ready all the same.
 #[tokio::test]
 async fn what_is_lost_to_a_flipped_bit_is_said_with_numbers_until_an_operator_acknowledges_it() {

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -57,6 +57,20 @@ struct State {
     held: AtomicUsize,
     /// Pieces of requests and answers that a silent line has held.
     withheld: AtomicUsize,
+    late: Mutex<Late>,
+}
+
+/// A request that arrives late, on a connection that is silent until then. The others are not.
+#[derive(Debug, Default)]
+enum Late {
+    #[default]
+    None,
+    /// The next request with these bytes.
+    Awaited(Vec<u8>),
+    Held,
+    Delivered,
+    /// The server has answered it.
+    Executed,
 }
 
 impl Relay {
@@ -70,8 +84,16 @@ impl Relay {
         Self::to(Target::Address(address)).await
     }
 
+    /// Before the server at a socket, for clients that reach this listener.
+    pub(crate) fn listening(listener: TcpListener, socket: PathBuf) -> Self {
+        Self::serve(listener, Target::Socket(socket))
+    }
+
     async fn to(target: Target) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve(TcpListener::bind("127.0.0.1:0").await.unwrap(), target)
+    }
+
+    fn serve(listener: TcpListener, target: Target) -> Self {
         let address = listener.local_addr().unwrap();
         let (state, cut) = (Arc::<State>::default(), Arc::<Notify>::default());
         let target = Arc::new(Mutex::new(target));
@@ -139,9 +161,47 @@ impl Relay {
         self.state.withheld.load(Ordering::Relaxed)
     }
 
+    /// The next request that contains these bytes is held, and what follows it on its connection.
+    pub(crate) fn holds_next(&self, bytes: &[u8]) {
+        *self.state.late() = Late::Awaited(bytes.to_owned());
+    }
+
+    /// Whether such a request has come.
+    pub(crate) fn is_holding(&self) -> bool {
+        matches!(*self.state.late(), Late::Held)
+    }
+
+    /// The server executes the request that was held, whether or not its client still waits. Returns when it has answered.
+    pub(crate) async fn delivers_late(&self) {
+        assert!(self.is_holding(), "no request is held");
+        *self.state.late() = Late::Delivered;
+        while !matches!(*self.state.late(), Late::Executed) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
     /// Ends every connection. What they hold is lost.
     pub(crate) fn cut(&self) {
         self.cut.notify_waiters();
+    }
+}
+
+impl State {
+    fn late(&self) -> MutexGuard<'_, Late> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether these bytes are what is to arrive late.
+    fn is_awaited(&self, bytes: &[u8]) -> bool {
+        let mut late = self.late();
+        let is_awaited = match &*late {
+            Late::Awaited(what) => bytes.windows(what.len()).any(|part| part == what),
+            _ => false,
+        };
+        if is_awaited {
+            *late = Late::Held;
+        }
+        is_awaited
     }
 }
 
@@ -151,6 +211,12 @@ async fn relay(client: TcpStream, server: impl AsyncRead + AsyncWrite, state: &S
     let is = |what: Line| state.line.load(Ordering::Relaxed) == what as u8;
     let held = async |lines: &[Line]| {
         while lines.iter().any(|line| is(*line)) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    let is_late = AtomicBool::new(false);
+    let until_late = async |is_there: fn(&Late) -> bool| {
+        while !is_there(&state.late()) {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
@@ -170,8 +236,16 @@ async fn relay(client: TcpStream, server: impl AsyncRead + AsyncWrite, state: &S
                 state.withheld.fetch_add(1, Ordering::Relaxed);
                 held(&[Line::Silent]).await;
             }
+            let is_awaited = state.is_awaited(&bytes[..count]);
+            if is_awaited {
+                until_late(|late| !matches!(late, Late::Held)).await;
+                is_late.store(true, Ordering::Relaxed);
+            }
             if to_server.write_all(&bytes[..count]).await.is_err() {
                 return;
+            }
+            if is_awaited {
+                until_late(|late| matches!(late, Late::Executed)).await;
             }
         }
     };
@@ -180,6 +254,9 @@ async fn relay(client: TcpStream, server: impl AsyncRead + AsyncWrite, state: &S
         while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
             if is(Line::Silent) {
                 state.withheld.fetch_add(1, Ordering::Relaxed);
+            }
+            if is_late.load(Ordering::Relaxed) {
+                *state.late() = Late::Executed;
             }
             held(&[Line::Silent, Line::HoldsAnswers]).await;
             if is(Line::CutsAnswers) || to_client.write_all(&bytes[..count]).await.is_err() {

@@ -31,6 +31,15 @@ const MISSING: &str = "position_missing";
 impl Lane {
     /// Takes the lane over at its sink.
     pub(super) async fn begin(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+        let (sink, lease) = (self.identity.sink.clone(), &self.shared.owned.claim.lease);
+        if lease.is_shared()
+            && self.outlet.sink.is_local()
+            && self.shared.look(|ledger| ledger.confirmed(&sink).is_some())
+        {
+            // Another instance may have confirmed it, of files of its own.
+            let to = Cursor { through: self.through };
+            self.shared.commit(vec![Change::SetCursor { sink, to }]).await?;
+        }
         let resumed = self.resume(stop).await;
         self.accepted();
         resumed

@@ -48,12 +48,9 @@ impl Lane {
     }
 
     /// Waits for the sink's turn, where it keeps a rate, and while it is paused.
-    pub(super) async fn paced(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+    pub(super) async fn paced(&self, stop: &CancellationToken) -> Result<(), Halt> {
         // Where `stop` fires, the wait is not ended, and the next line says so.
         let _ = stop.run_until_cancelled(self.outlet.sink.pace()).await;
-        if self.is_uncertain {
-            self.resume(stop).await?;
-        }
         self.goes_on(stop).await
     }
 

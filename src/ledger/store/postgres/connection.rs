@@ -5,7 +5,8 @@
 //!
 //! # Cancellation
 //!
-//! A statement whose future is dropped may still be carried out.
+//! A statement whose future is dropped may still be carried out. So may one that has had no answer in time, although the server
+//! is asked to cancel it: every statement says why a late copy of it does no harm.
 
 use std::sync::Arc;
 
@@ -40,14 +41,18 @@ impl Connection {
     pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StateError> {
         let open = self.open().await?;
         let answer = answered(open.client.query_typed(statement, parameters)).await;
+        if let Err(DatabaseError::Silent(_)) = answer {
+            // It may wait for a lock. Without this, each retry would leave one more process of the server waiting.
+            self.connector.cancel(&open).await;
+        }
         if answer.is_err() {
             self.close(&open).await;
         }
         Ok(answer?)
     }
 
-    /// Connects, and brings the schema up to date, where that has not been done.
-    async fn open(&self) -> Result<Arc<Open>, DatabaseError> {
+    /// Connects, checks that this is the state of this instance, and brings the schema up to date.
+    async fn open(&self) -> Result<Arc<Open>, StateError> {
         let mut slot = self.open.lock().await;
         if let Some(open) = slot.as_ref().filter(|open| !open.client.is_closed()) {
             return Ok(open.clone());

@@ -10,12 +10,14 @@
 //! At any point.
 
 use std::error::Error;
+use std::path::Path;
 
 use tokio_postgres::types::Type;
 
 use super::connection::Connection;
-use super::schema::{MIGRATIONS, Schema};
-use super::{Arc, Postgres, PostgresSettings, StateError};
+use super::identity::{Identity, gone, incomplete, remedy, replaced};
+use super::schema::{MIGRATIONS, NAMED_SINCE, Schema};
+use super::{Arc, Postgres, PostgresSettings, StateError, Used, Uuid};
 use crate::postgres::{advice_on_standby, advised, answered};
 
 /// The oldest server whose statements are those written here, as `server_version_num` has it.
@@ -40,17 +42,26 @@ struct Seen {
     may_change_tables: bool,
     /// The migrations that were applied; `None` where that cannot be read, or there are none yet.
     applied: Option<i32>,
+    /// The state's id, and whether it is an incomplete copy; `None` if there is none, or it has no id yet.
+    state: Option<(Uuid, bool)>,
 }
 
 impl Postgres {
-    /// Looks at the database and says what `run` will find there.
+    /// Looks at the database and says what `run` will find there. `directory` is the runtime directory, which remembers the state
+    /// that was used.
     ///
     /// # Errors
     /// What `run` could not work with, and what to do.
-    pub async fn examine(settings: &PostgresSettings) -> Result<String, StateError> {
-        let connection = Connection::new(settings, &Arc::new(Schema::new(&settings.schema)))?;
+    pub async fn examine(directory: &Path, settings: &PostgresSettings) -> Result<String, StateError> {
+        let connection = Connection::new(settings, &Arc::new(Schema::new(&settings.schema, Identity::default())))?;
         let seen = look(&connection, settings).await;
-        let said = seen.map_err(|error| advice(&error, settings)).and_then(|seen| seen.assess(&settings.schema));
+        // To another user than the daemon's, the file may not be readable.
+        let known = Used::read(directory).ok().and_then(|used| used.database).map(|used| used.id);
+        let remedy = remedy(Some(&directory.to_owned()));
+        let said = seen.map_err(|error| advice(&error, settings)).and_then(|seen| {
+            let said = seen.assess(&settings.schema)?;
+            seen.other_state(&settings.schema, known, &remedy).map_or(Ok(said), Err)
+        });
         said.map_err(StateError::Unusable)
     }
 }
@@ -79,10 +90,15 @@ async fn look(connection: &Connection, settings: &PostgresSettings) -> Result<Se
         may_make_tables: row.get(10),
         may_change_tables: row.get(12),
         applied: None,
+        state: None,
     };
     if row.get(11) && seen.may_use && seen.may_change_tables {
         let rows = answered(one.client.query_typed(&connection.schema.applied, &[])).await?;
         seen.applied = rows.first().map(|row| row.get(0));
+        if seen.applied() >= NAMED_SINCE {
+            let rows = answered(one.client.query_typed(&connection.schema.which, &[])).await?;
+            seen.state = rows.first().map(|row| (row.get(0), row.get(1)));
+        }
     }
     Ok(seen)
 }
@@ -142,6 +158,16 @@ impl Seen {
         let advice = "run the version that wrote it, or a newer one";
         let why = || format!("schema {schema} has {applied} migrations, and this channeld knows {known}: {advice}");
         (applied > known).then(why)
+    }
+
+    /// That the state is not the one that was used, or no complete one.
+    fn other_state(&self, schema: &str, known: Option<Uuid>, remedy: &str) -> Option<String> {
+        match (self.state, known) {
+            (None, Some(_)) if self.applied() == 0 => Some(gone(schema, remedy)),
+            (Some((id, _)), Some(known)) if id != known => Some(replaced(schema, remedy)),
+            (Some((_, true)), _) => Some(incomplete(schema)),
+            _ => None,
+        }
     }
 
     fn said(&self, schema: &str) -> String {

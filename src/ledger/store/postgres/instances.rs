@@ -82,14 +82,22 @@ impl Postgres {
     async fn join(&self, configuration: &[u8], channels: &BTreeSet<ChannelId>) -> Result<(), StateError> {
         let ids: Vec<_> = channels.iter().map(|channel| channel.0).collect();
         let lease = self.settings.lease.as_secs_f64();
+        // A heartbeat has gone before: there was a connection.
+        let known = self.schema().identity.known();
         let parameters = [
             (&self.me as _, Type::UUID),
             (&self.settings.instance as _, Type::TEXT),
             (&lease as _, Type::FLOAT8),
             (&configuration as _, Type::BYTEA),
             (&ids as _, Type::UUID_ARRAY),
+            (&known as _, Type::UUID),
         ];
-        self.board.query(&self.schema().join, &parameters).await.map(drop)
+        if self.board.query(&self.schema().join, &parameters).await?.is_empty() {
+            let rows = self.board.query(&self.schema().which, &[]).await?;
+            let id = rows.first().map(|row| row.get(0));
+            self.schema().check(id.unwrap_or_default()).await?;
+        }
+        Ok(())
     }
 
     async fn view(&self) -> Result<View, StateError> {

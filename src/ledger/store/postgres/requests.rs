@@ -1,5 +1,8 @@
 //! What instances ask each other, as rows.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
 use async_trait::async_trait;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -7,6 +10,13 @@ use tokio_postgres::types::Type;
 use super::Postgres;
 use crate::ledger::StateError;
 use crate::ledger::store::shared::{Answer, Asked, InstanceId, RequestId, Requests, Standing};
+use crate::tasks::lock;
+
+/// The requests that this instance has received lately, and when. They are not taken again.
+pub(super) type Received = BTreeMap<RequestId, Instant>;
+
+/// So long they are remembered: longer than a request can be taken.
+const REMEMBERED: Duration = Duration::from_secs(120);
 
 #[async_trait]
 impl Requests for Postgres {
@@ -23,23 +33,38 @@ impl Requests for Postgres {
     }
 
     async fn look(&self, request: RequestId, withdraw: bool) -> Result<Standing, StateError> {
-        let parameters = [(&request as _, Type::INT8), (&withdraw as _, Type::BOOL)];
-        let rows = self.board.query(&self.schema().look, &parameters).await?;
-        let Some(row) = rows.first() else {
-            // Where it is not there, an earlier look has ended it, and what that has said was lost.
-            return Ok(if withdraw { Standing::Ended { taken: true } } else { Standing::Waiting });
-        };
-        let answer = row.get::<_, Option<i32>>(1).zip(row.get::<_, Option<Vec<u8>>>(2));
-        Ok(match answer {
-            Some((status, body)) => Standing::Answered(Answer { status: u16::try_from(status).unwrap_or(500), body }),
-            None => Standing::Ended { taken: row.get(0) },
+        if !withdraw {
+            let rows = self.board.query(&self.schema().look, &[(&request as _, Type::INT8)]).await?;
+            let is_over = rows.first().is_some_and(|row| answer_of(row).is_some() || row.get(3));
+            if !is_over {
+                return Ok(Standing::Waiting);
+            }
+            if let Some(answer) = rows.first().and_then(answer_of) {
+                // It is of no use any more. If this fails, it is removed after a minute.
+                let _ = self.board.query(&self.schema().withdraw, &[(&request as _, Type::INT8)]).await;
+                return Ok(Standing::Answered(answer));
+            }
+        }
+        let rows = self.board.query(&self.schema().withdraw, &[(&request as _, Type::INT8)]).await?;
+        Ok(match rows.first() {
+            Some(row) => answer_of(row).map_or(Standing::Ended { taken: row.get(0) }, Standing::Answered),
+            // An earlier withdrawal has ended it, whose answer was lost.
+            None => Standing::Ended { taken: true },
         })
     }
 
     async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError> {
-        let rows = self.board.query(&self.schema().take, &[(&self.me as _, Type::UUID)]).await?;
+        let received: Vec<RequestId> = {
+            let mut received = lock(&self.received);
+            received.retain(|_, since| since.elapsed() < REMEMBERED);
+            received.keys().copied().collect()
+        };
+        let parameters = [(&self.me as _, Type::UUID), (&received as _, Type::INT8_ARRAY)];
+        let rows = self.board.query(&self.schema().take, &parameters).await?;
         let asked = |row: &Row| (row.get(0), Asked { method: row.get(1), path: row.get(2), body: row.get(3) });
-        Ok(rows.iter().map(asked).collect())
+        let mut received = lock(&self.received);
+        let mut is_new = |request: &(RequestId, Asked)| received.insert(request.0, Instant::now()).is_none();
+        Ok(rows.iter().map(asked).filter(|request| is_new(request)).collect())
     }
 
     async fn answer(&self, request: RequestId, answer: &Answer) -> Result<(), StateError> {
@@ -47,4 +72,10 @@ impl Requests for Postgres {
         let parameters = [(&request as _, Type::INT8), (&status as _, Type::INT4), (&answer.body as _, Type::BYTEA)];
         self.board.query(&self.schema().answer, &parameters).await.map(drop)
     }
+}
+
+/// The answer in a row of a request, if it has one.
+fn answer_of(row: &Row) -> Option<Answer> {
+    let (status, body) = row.get::<_, Option<i32>>(1).zip(row.get::<_, Option<Vec<u8>>>(2))?;
+    Some(Answer { status: u16::try_from(status).unwrap_or(500), body })
 }

@@ -3,12 +3,22 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_postgres::Client;
+use uuid::Uuid;
 
+use super::identity::Identity;
+use crate::ledger::StateError;
 use crate::postgres::{DatabaseError, answered};
 
 /// Each is applied once, in order, by whichever instance comes first. `{schema}` is the schema's quoted name.
-pub(super) const MIGRATIONS: [&str; 3] =
-    [include_str!("migrations/1.sql"), include_str!("migrations/2.sql"), include_str!("migrations/3.sql")];
+pub(super) const MIGRATIONS: [&str; 4] = [
+    include_str!("migrations/1.sql"),
+    include_str!("migrations/2.sql"),
+    include_str!("migrations/3.sql"),
+    include_str!("migrations/4.sql"),
+];
+
+/// The first migration after which there is a table that names the state.
+pub(super) const NAMED_SINCE: usize = 4;
 
 /// The advisory lock under which one instance at a time migrates.
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
@@ -17,9 +27,13 @@ const LOCK: i64 = 0x6368_616e_6e65_6c64;
 #[derive(Debug)]
 pub(super) struct Schema {
     name: String,
+    pub(super) identity: Identity,
     is_ready: AtomicBool,
     pub(super) applied: String,
+    pub(super) which: String,
+    open: String,
     pub(super) commit: String,
+    pub(super) offer: String,
     pub(super) claim: String,
     pub(super) entries: String,
     pub(super) body: String,
@@ -33,21 +47,28 @@ pub(super) struct Schema {
     pub(super) leave: String,
     pub(super) ask: String,
     pub(super) look: String,
+    pub(super) withdraw: String,
     pub(super) take: String,
     pub(super) answer: String,
     pub(super) show: String,
-    pub(super) forget_proofs: String,
+    pub(super) forget: String,
+    pub(super) begin_copy: String,
+    pub(super) end_copy: String,
 }
 
 impl Schema {
     /// `name` is an identifier that needs no escape.
-    pub(super) fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str, identity: Identity) -> Self {
         let of = |statement: &str| statement.replace("{schema}", &format!("\"{name}\""));
         Self {
             name: name.to_owned(),
+            identity,
             is_ready: AtomicBool::new(false),
             applied: of("select coalesce(max(number), 0) from {schema}.migrations"),
+            which: of("select id, incomplete, changes from {schema}.state"),
+            open: of(include_str!("statements/open.sql")),
             commit: of(include_str!("statements/commit.sql")),
+            offer: of(include_str!("statements/offer.sql")),
             claim: of(include_str!("statements/claim.sql")),
             entries: of(include_str!("statements/entries.sql")),
             body: of("select value from {schema}.entries where channel_id = $1 and kind = $2 and key = $3"),
@@ -62,26 +83,45 @@ impl Schema {
             leave: of(include_str!("statements/leave.sql")),
             ask: of(include_str!("statements/ask.sql")),
             look: of(include_str!("statements/look.sql")),
+            withdraw: of(include_str!("statements/withdraw.sql")),
             take: of(include_str!("statements/take.sql")),
-            answer: of("update {schema}.requests set answered = clock_timestamp(), status = $2, answer = $3 \
-                        where id = $1"),
+            answer: of(include_str!("statements/answer.sql")),
             show: of(include_str!("statements/show.sql")),
-            forget_proofs: of("delete from {schema}.proofs \
-                               where number <= (select max(number) - $1 from {schema}.proofs)"),
+            forget: of(include_str!("statements/forget.sql")),
+            begin_copy: of(include_str!("statements/begin_copy.sql")),
+            end_copy: of(include_str!("statements/end_copy.sql")),
         }
     }
 
-    /// Applies what is missing. One instance at a time: the others wait for its lock, and find everything there.
-    pub(super) async fn prepare(&self, client: &Client) -> Result<(), DatabaseError> {
-        if self.is_ready.load(Ordering::Relaxed) {
-            return Ok(());
+    /// Checks on a new connection that this is the state that the instance uses, and applies missing migrations. A schema that
+    /// was there before is not created again.
+    pub(super) async fn prepare(&self, client: &Client) -> Result<(), StateError> {
+        let rows = answered(client.query_typed(&self.open, &[])).await?;
+        let (exists, is_named) = rows.first().map_or((false, false), |row| (row.get(0), row.get(1)));
+        if !exists {
+            self.identity.check_may_create(&self.name)?;
         }
-        answered(client.batch_execute(&self.migration())).await?;
-        self.is_ready.store(true, Ordering::Relaxed);
-        Ok(())
+        if !is_named || !self.is_ready.load(Ordering::Relaxed) {
+            self.migrate(client).await?;
+            self.is_ready.store(true, Ordering::Relaxed);
+        }
+        let rows = answered(client.query_typed(&self.which, &[])).await?;
+        let row = rows.first().ok_or_else(|| StateError::Damaged("the state has no id".to_owned()))?;
+        self.identity.check(&self.name, row.get(0), row.get(1)).await
     }
 
-    /// One statement: nothing is left locked where this process stops in the middle.
+    /// Checks that the state is still the same: it may have been replaced while the connection was open.
+    pub(super) async fn check(&self, id: Uuid) -> Result<(), StateError> {
+        self.identity.check(&self.name, id, false).await
+    }
+
+    /// One instance at a time: the others wait for its lock, and find that nothing is missing.
+    async fn migrate(&self, client: &Client) -> Result<(), DatabaseError> {
+        answered(client.batch_execute(&self.migration())).await
+    }
+
+    /// One statement: nothing stays locked if this process stops in the middle. A late copy finds everything applied, or
+    /// fails because a newer version has applied more.
     fn migration(&self) -> String {
         let (name, known) = (&self.name, MIGRATIONS.len());
         let missing = MIGRATIONS.iter().enumerate().map(|(at, migration)| {

@@ -34,11 +34,14 @@ pub(super) struct Mirror {
     /// What was lost to damage and no operator has acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<Lost>,
+    /// Whether a copy to this state was begun and not ended: what is here is a part of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) incomplete: bool,
 }
 
 impl Default for Mirror {
     fn default() -> Self {
-        Self { format: FORMAT, channels: BTreeMap::new(), lost: None }
+        Self { format: FORMAT, channels: BTreeMap::new(), lost: None, incomplete: false }
     }
 }
 

@@ -14,7 +14,8 @@ use super::mirror::Mirror;
 use crate::event::ChannelId;
 use crate::ledger::entry::{decode, encode};
 use crate::ledger::store::Lease;
-use crate::ledger::store::directory::Directory;
+use crate::ledger::store::directory::{DATABASE, Directory};
+use crate::ledger::store::used::Used;
 use crate::ledger::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
 use crate::telemetry::Chain;
 
@@ -23,6 +24,34 @@ use crate::telemetry::Chain;
 const COPY: &str = "sled.as-found";
 /// The copy, until it is whole.
 const UNFINISHED: &str = "sled.as-found.new";
+
+/// Refuses what must not be opened: an incomplete copy, and a directory whose state has gone. `mirrored` is its mirror, if it can
+/// be read.
+pub(super) fn check(path: &Path, mirrored: Option<&Mirror>, has_mirror: bool) -> Result<(), StateError> {
+    let shown = path.display();
+    if mirrored.is_some_and(|mirrored| mirrored.incomplete) {
+        return Err(StateError::Unusable(format!(
+            "the state in {shown} is an incomplete copy: run `channeld state copy --to sled` again, which begins anew, or use the \
+             other backend"
+        )));
+    }
+    if !has_mirror && !path.join(DATABASE).exists() && Used::read(path)?.sled {
+        return Err(StateError::Unusable(format!(
+            "the state that was in {shown} has gone: restore the directory from a backup; or, to begin anew, where every channel \
+             starts at `start`, remove {}",
+            Used::file(path).display()
+        )));
+    }
+    Ok(())
+}
+
+/// Removes an incomplete copy: the next one begins anew. Its mirror goes last.
+pub(super) fn discard_incomplete(directory: &Directory) -> Result<(), StateError> {
+    let Ok(Some(Mirror { incomplete: true, .. })) = Mirror::read(&directory.path) else { return Ok(()) };
+    remove(&directory.path.join(COPY))?;
+    remove(&directory.database())?;
+    Mirror { incomplete: true, ..Mirror::default() }.write(&directory.path)
+}
 
 /// Opens the database of a locked directory, with what the mirror has to say of it from now on.
 pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateError> {
@@ -53,7 +82,7 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
                 }
             }
             if !mirrored.channels.iter().any(|(channel, known)| is_behind(&found.of(*channel), known)) {
-                let mirror = Mirror { lost: mirrored.lost, ..found };
+                let mirror = Mirror { lost: mirrored.lost, incomplete: mirrored.incomplete, ..found };
                 // So that there is one from the first moment on.
                 mirror.write(&directory.path).and_then(|()| remove(&copy)).inspect_err(|_| database.abandon())?;
                 return Ok((database, mirror));
@@ -149,6 +178,7 @@ fn restore(
     let kept = copy.exists().then(|| directory.path.join(format!("sled.damaged-{}", now.as_millisecond())));
     (lost.at, lost.kept) = (now.to_string(), kept.as_ref().map(|kept| kept.display().to_string()));
     found.lost = Some(lost.clone());
+    found.incomplete = mirrored.incomplete;
     let recorded = found.write(&directory.path).and_then(|()| kept.map_or(Ok(()), |kept| rename(&copy, &kept)));
     recorded.inspect_err(|_| database.abandon())?;
     database.apply(&group)?;

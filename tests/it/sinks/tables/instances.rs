@@ -14,7 +14,7 @@ const ROWS: &str = "select case when to_regclass('events') is null then 0 else \
 /// What an instance logs that notices, by the table or by its lease, that another one has the lane.
 const FENCED: [&str; 2] = [
     "another instance delivers to this sink: this one stops",
-    "another instance owns the channel: it is claimed again where that ends",
+    "the lease of the channel is lost: it is claimed again when no other instance owns it",
 ];
 
 fn instance(name: &str, simulator: &Simulator, database: &Database) -> Setup {

@@ -15,6 +15,7 @@ fn good() -> Seen {
         may_make_tables: true,
         may_change_tables: true,
         applied: Some(i32::try_from(MIGRATIONS.len()).unwrap()),
+        state: Some((Uuid::from_u128(7), false)),
     }
 }
 
@@ -34,7 +35,7 @@ fn a_server_that_is_too_old_a_standby_and_a_newer_schema_are_refused() {
 fn what_is_made_at_a_start_is_said_before() {
     for (seen, words) in [
         (good(), "is up to date"),
-        (Seen { applied: Some(1), ..good() }, "2 of 3 migrations will be applied"),
+        (Seen { applied: Some(1), ..good() }, "3 of 4 migrations will be applied"),
         (Seen { has_schema: false, may_use: false, may_make_tables: false, applied: None, ..good() }, "will be made"),
         // Nothing is to be made there, so that no right to make anything is needed.
         (Seen { may_make_schema: false, may_make_tables: false, ..good() }, "is up to date"),

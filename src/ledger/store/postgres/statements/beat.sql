@@ -1,4 +1,7 @@
--- This instance lives, and configures what it did before: nothing where it is not known, or configured something else.
+-- This instance lives, and configures what it did before. No row is returned if it is not known, or configured something else.
+--
+-- A late copy prolongs the time that others take the instance for alive by one lease at most, see `join.sql`. It does not
+-- bring back an instance that has left: it inserts nothing.
 with forgotten as (
     delete from {schema}.instances where heartbeat + 100 * lease < clock_timestamp() and id <> $1
 )

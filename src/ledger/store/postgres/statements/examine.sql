@@ -9,7 +9,9 @@ select current_setting('server_version_num')::int, current_setting('server_versi
         select bool_and(has_table_privilege(t.oid, 'select') and has_table_privilege(t.oid, 'insert')
             and has_table_privilege(t.oid, 'update') and has_table_privilege(t.oid, 'delete'))
         from pg_class t
-        where t.relnamespace = n.oid and t.relname in ('migrations', 'instances', 'channels', 'entries', 'requests')
+        where t.relnamespace = n.oid and t.relname in (
+            'migrations', 'instances', 'channels', 'entries', 'requests', 'proofs', 'state'
+        )
     ), true)
 from (values (1)) as one
 left join pg_namespace n on n.nspname = $1

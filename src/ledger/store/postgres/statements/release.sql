@@ -1,4 +1,5 @@
--- Gives channels up, where they are still the instance's under these epochs.
+-- Gives channels up that are still the instance's under these epochs. A late copy changes nothing: an epoch is never used
+-- again, and a channel that was released has no owner.
 update {schema}.channels c
 set owner = null, released = clock_timestamp()
 from unnest($2::uuid[], $3::bigint[]) as given (channel_id, epoch)

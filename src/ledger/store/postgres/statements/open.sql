@@ -1,0 +1,2 @@
+-- Which of the tables there are.
+select to_regclass('{schema}.migrations') is not null, to_regclass('{schema}.state') is not null

@@ -1,0 +1,96 @@
+//! `state.json`: which states the owner of a state directory has used. A state that has gone is not taken for a new one.
+//!
+//! # Invariants
+//!
+//! * **Never torn.** It is written beside, synced, and renamed.
+//! * **Not needed.** Without it, the state that is found is the state that is used.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::directory::NO_FOLLOW;
+use crate::ledger::StateError;
+
+/// The file.
+pub(super) const NAME: &str = "state.json";
+/// The next one, until it is on disk.
+pub(super) const NEXT: &str = "state.json.new";
+
+/// What was used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Used {
+    /// Whether this directory has had a state of its own.
+    #[serde(default)]
+    pub(super) sled: bool,
+    /// The state in a database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) database: Option<UsedDatabase>,
+}
+
+/// A state in a database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct UsedDatabase {
+    /// Its id, which is in the database too.
+    pub(super) id: Uuid,
+    /// Its schema, for people.
+    pub(super) schema: String,
+    /// Its database, for people.
+    pub(super) database: String,
+}
+
+impl Used {
+    /// Where it is in a state directory.
+    pub(super) fn file(directory: &Path) -> PathBuf {
+        directory.join(NAME)
+    }
+
+    /// Reads it. Without a file, nothing was used.
+    pub(super) fn read(directory: &Path) -> Result<Self, StateError> {
+        let path = Self::file(directory);
+        match fs::read(&path) {
+            Ok(json) => serde_json::from_slice(&json).map_err(|_| {
+                let path = path.display();
+                StateError::Unusable(format!("{path} cannot be read: if the state is the right one, remove that file"))
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(StateError::io(format!("reading {}", path.display()), error)),
+        }
+    }
+
+    /// Changes it, and returns once the change is on disk. Only the owner of the locked directory does this.
+    pub(super) fn change(directory: &Path, change: impl FnOnce(&mut Self)) -> Result<(), StateError> {
+        let before = Self::read(directory)?;
+        let mut used = before.clone();
+        change(&mut used);
+        if used == before {
+            return Ok(());
+        }
+        let path = Self::file(directory);
+        used.replace(directory, &path).map_err(|error| StateError::io(format!("writing {}", path.display()), error))
+    }
+
+    fn replace(&self, directory: &Path, path: &Path) -> io::Result<()> {
+        let next = directory.join(NEXT);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);
+        let mut file = options.open(&next)?;
+        let mut json = serde_json::to_vec_pretty(self)?;
+        json.push(b'\n');
+        file.write_all(&json)?;
+        file.sync_all()?;
+        fs::rename(&next, path)?;
+        File::open(directory)?.sync_all()
+    }
+}
+
+impl UsedDatabase {
+    /// Remembers it in a state directory.
+    pub(super) fn remember_in(self, directory: &Path) -> Result<(), StateError> {
+        Used::change(directory, |used| used.database = Some(self))
+    }
+}

@@ -1,0 +1,57 @@
+//! A network that loses packets for a while: what is sent again by the kernel arrives after what the instance has sent again.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{instance, offsets, service};
+use crate::support::{Database, Network, Receiver, Relay, deliverable};
+
+/// Longer than a statement is waited for, and much shorter than the lease.
+const OUTAGE: Duration = Duration::from_secs(15);
+
+/// By then the kernel has sent everything again that was lost.
+const SETTLED: Duration = Duration::from_secs(40);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_that_the_network_delivers_late_turn_nothing_back() {
+    let Some(database) = Database::new().await else { return };
+    let Some(network) = Network::new() else { return };
+    database.watch().await;
+    let listener = network.listener();
+    let address = listener.local_addr().unwrap();
+    let _relay = Relay::listening(listener, database.server.socket());
+    let (simulator, receiver) = (service(2, 20).await, Receiver::start().await);
+    let setup = instance("only", &simulator, &database, &receiver)
+        .with("state.url", database.url_by(address))
+        .with("cluster.lease", "60s");
+    let mut daemon = setup.start();
+    let all =
+        |channel: usize| offsets(&receiver, &format!("c{channel}")).len() >= deliverable(&simulator, channel).len();
+    daemon.until("the first are delivered", |_| all(0) && all(1)).await;
+
+    // Something is always on its way.
+    let began = Instant::now();
+    let mut is_down = false;
+    while began.elapsed() < SETTLED {
+        (0..2).for_each(|channel| simulator.publish(channel, 1));
+        let is_out = (Duration::from_secs(1)..Duration::from_secs(1) + OUTAGE).contains(&began.elapsed());
+        if is_out != is_down {
+            is_down = is_out;
+            if is_down { network.drops_packets() } else { network.is_good() }
+        }
+        sleep(Duration::from_millis(50)).await;
+        daemon.until("it runs", |_| true).await;
+    }
+    daemon.until("all are delivered", |_| all(0) && all(1)).await;
+    let log = daemon.stop().await;
+    for channel in 0..2 {
+        assert_eq!(offsets(&receiver, &format!("c{channel}")), deliverable(&simulator, channel), "each comes once");
+    }
+    database.assert_sound().await;
+    assert!(
+        log.lines("the state cannot be written: its channels wait, and it is tried again").len() == 1,
+        "it was away"
+    );
+    assert!(!log.0.contains("another instance owns the channel"), "there is no other one");
+}

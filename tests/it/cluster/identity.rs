@@ -1,0 +1,80 @@
+//! A state that has gone, or was replaced, is not taken for a new one.
+
+use channeld::simulator::Simulator;
+
+use super::{instance, offsets, service};
+use crate::config::check::connect;
+use crate::support::{Admin, Answered, Daemon, Database, Receiver, Setup, deliverable};
+
+const GONE: &str = "the state in schema channeld has gone, and is not created anew";
+const REPLACED: &str = "is not the one that this instance has used";
+
+/// An instance that has delivered thirty events.
+async fn used() -> Option<(Database, Simulator, Receiver, Setup, Daemon)> {
+    let database = Database::new().await?;
+    let (simulator, receiver) = (service(1, 30).await, Receiver::start().await);
+    let setup = instance("only", &simulator, &database, &receiver).with_admin();
+    let mut daemon = setup.start();
+    daemon.until("all are delivered", |_| offsets(&receiver, "c0").len() >= 30).await;
+    Some((database, simulator, receiver, setup, daemon))
+}
+
+async fn until_not_ready(daemon: &mut Daemon, why: &str) {
+    let admin = Admin::of(daemon).await;
+    let says = |answer: &Answered| answer.status == 503 && answer.text.contains(why);
+    admin.until(daemon, "/readyz", "it says why", says).await;
+}
+
+/// What `check --connect` says of the database.
+async fn examined(setup: &Setup) -> (bool, String) {
+    let (_, asked) = connect(setup).await;
+    asked.into_iter().find(|(what, ..)| what.starts_with("database ")).map(|(_, ok, said)| (ok, said)).unwrap()
+}
+
+async fn schemas(database: &Database) -> i64 {
+    database.number("select count(*) from pg_namespace where nspname = 'channeld'").await
+}
+
+#[tokio::test]
+async fn a_schema_that_is_dropped_is_not_created_again_and_once_restored_it_goes_on() {
+    let Some((database, simulator, receiver, setup, mut daemon)) = used().await else { return };
+    database.dump();
+    database.change("drop schema channeld cascade").await;
+    until_not_ready(&mut daemon, GONE).await;
+    daemon.stop().await;
+    let mut daemon = setup.start();
+    until_not_ready(&mut daemon, GONE).await;
+    let (ok, said) = examined(&setup).await;
+    assert!(!ok && said.contains(GONE) && said.contains("state.json"), "{said}");
+    assert_eq!(schemas(&database).await, 0);
+
+    database.restore();
+    simulator.publish(0, 5);
+    daemon.until("it goes on where it was", |_| offsets(&receiver, "c0").len() >= 35).await;
+    assert_eq!(offsets(&receiver, "c0"), deliverable(&simulator, 0), "nothing is skipped, nothing comes twice");
+    assert!(examined(&setup).await.0);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_state_that_another_instance_began_anew_is_refused_until_an_operator_decides() {
+    let Some((database, simulator, receiver, setup, mut daemon)) = used().await else { return };
+    database.change("drop schema channeld cascade").await;
+    // An instance on a machine that knows nothing of the state.
+    let another = instance("another", &simulator, &database, &receiver).with("channels.c0.start", "latest");
+    let mut other = another.start();
+    other.until_logged("channel started").await;
+    until_not_ready(&mut daemon, REPLACED).await;
+    daemon.stop().await;
+    other.stop().await;
+    let (ok, said) = examined(&setup).await;
+    assert!(!ok && said.contains(REPLACED), "{said}");
+    let mut daemon = setup.start();
+    until_not_ready(&mut daemon, REPLACED).await;
+    daemon.stop().await;
+
+    std::fs::remove_file(setup.path("state/state.json")).unwrap();
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    daemon.stop().await;
+}

@@ -1,0 +1,193 @@
+//! Statements that a server executes late, after their sender has given them up: they change nothing that is newer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use channeld::event::{EventKey, Offset};
+use channeld::ledger::store::Store;
+use channeld::ledger::store::shared::{Answer, Asked, Membership, Requests, Standing};
+use channeld::ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Outcome, Pending, Value};
+use tokio_postgres::Client;
+
+use super::fencing::{CHANNEL, Instance, advance, cursor};
+use super::until;
+use crate::support::{Database, Line, Relay};
+
+/// Longer than a statement is waited for.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// What each statement contains, and no other.
+const COMMIT: &[u8] = b"set version = given.version";
+const CLAIM: &[u8] = b"set owner = $2, epoch";
+const ASK: &[u8] = b"(instance, method, path, body";
+
+async fn relayed(name: &str) -> Option<(Database, Relay, Instance)> {
+    let database = Database::new().await?;
+    let relay = Relay::before(database.server.socket()).await;
+    let instance = Instance::by(&database.url_by(relay.address()), name, LEASE);
+    Some((database, relay, instance))
+}
+
+async fn commit(instance: &Instance, lease: &Lease, effects: Effects) -> Outcome {
+    instance.store.commit(Arc::new(vec![(lease.clone(), effects)])).await.remove(0)
+}
+
+/// What is sent when a commit that was given up is sent again, with a newer one.
+fn merged(mut earlier: Effects, newer: Effects) -> Effects {
+    earlier.changes.extend(newer.changes);
+    Effects { changes: earlier.changes, summary: newer.summary }
+}
+
+fn set(ledger: &mut Ledger, to: i64) -> Effects {
+    let to = Cursor { through: Offset::new(to) };
+    ledger.apply(Commit(vec![Change::SetCursor { sink: "sink".into(), to }])).unwrap()
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_commit_does_not_replace_newer_ones() {
+    let Some((_database, relay, instance)) = relayed("only").await else { return };
+    let (lease, mut ledger) = instance.claim().await;
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    let given_up = advance(&mut ledger, 7);
+    relay.holds_next(COMMIT);
+    assert!(matches!(commit(&instance, &lease, given_up.clone()).await, Outcome::Unavailable(_)));
+    // An operator sets the cursor meanwhile, and is told that it is recorded.
+    let retried = merged(given_up, set(&mut ledger, 3));
+    assert!(matches!(commit(&instance, &lease, retried).await, Outcome::Ok));
+    relay.delivers_late().await;
+    assert_eq!(instance.recorded().await, Some(cursor("3")), "what was acknowledged is not undone");
+    assert!(matches!(instance.advance(&lease, &mut ledger, 4).await, Outcome::Ok), "the channel is still ours");
+    assert_eq!(instance.recorded().await, Some(cursor("4")));
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_commit_that_comes_before_newer_ones_changes_nothing_of_them() {
+    let Some((_database, relay, instance)) = relayed("only").await else { return };
+    let (lease, mut ledger) = instance.claim().await;
+    let given_up = advance(&mut ledger, 7);
+    relay.holds_next(COMMIT);
+    assert!(matches!(commit(&instance, &lease, given_up.clone()).await, Outcome::Unavailable(_)));
+    relay.delivers_late().await;
+    assert_eq!(instance.recorded().await, Some(cursor("7")));
+    let retried = merged(given_up, set(&mut ledger, 3));
+    assert!(matches!(commit(&instance, &lease, retried).await, Outcome::Ok));
+    assert_eq!(instance.recorded().await, Some(cursor("3")));
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_claim_does_not_end_the_claim_that_is_worked() {
+    let Some((_database, relay, instance)) = relayed("only").await else { return };
+    instance.beat().await;
+    relay.holds_next(CLAIM);
+    assert!(instance.store.claim(CHANNEL).await.is_err(), "it is given up");
+    let (lease, mut ledger) = instance.claim().await;
+    relay.delivers_late().await;
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    let (_, mut again) = instance.claim().await;
+    assert_eq!(again.cursor("sink"), ledger.cursor("sink"));
+    let (newer, _) = instance.claim().await;
+    assert!(matches!(instance.advance(&newer, &mut again, 2).await, Outcome::Ok));
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_request_is_not_carried_out() {
+    let Some((database, relay, asking)) = relayed("asking").await else { return };
+    let asked = Instance::by(&database.url(), "asked", LEASE);
+    let request = |path: &str| Asked { method: "POST".to_owned(), path: path.to_owned(), body: Vec::new() };
+    let to = asked.store.me();
+    asked.beat().await;
+    relay.holds_next(ASK);
+    assert!(
+        asking.store.ask(to, &request("/first")).await.is_err(),
+        "the operator is told so, and asks for something else"
+    );
+    let id = asking.store.ask(to, &request("/second")).await.unwrap();
+    assert_eq!(asking.store.look(id, false).await.unwrap(), Standing::Waiting);
+    relay.delivers_late().await;
+    let taken = asked.store.take().await.unwrap();
+    assert!(taken.len() == 1 && taken[0].1.path == "/second", "{taken:?}");
+}
+
+#[tokio::test]
+async fn requests_and_answers_whose_statement_was_not_answered_are_read_again_and_carried_out_once() {
+    let Some((database, relay, asked)) = relayed("asked").await else { return };
+    let asking = Instance::on(&database, "asking");
+    asked.beat().await;
+    let request = Asked { method: "POST".to_owned(), path: "/".to_owned(), body: Vec::new() };
+    let id = asking.store.ask(asked.store.me(), &request).await.unwrap();
+    assert_eq!(asking.store.look(id, false).await.unwrap(), Standing::Waiting);
+    relay.becomes(Line::CutsAnswers);
+    assert!(asked.store.take().await.is_err());
+    relay.becomes(Line::Good);
+    assert_eq!(asked.store.take().await.unwrap(), [(id, request)]);
+    assert_eq!(asked.store.take().await.unwrap(), [], "once");
+
+    let answer = Answer { status: 200, body: b"done".to_vec() };
+    asked.store.answer(id, &answer).await.unwrap();
+    let losing = Instance::by(&database.url_by(relay.address()), "losing", LEASE);
+    losing.beat().await;
+    relay.becomes(Line::CutsAnswers);
+    assert!(losing.store.look(id, false).await.is_err());
+    relay.becomes(Line::Good);
+    assert_eq!(losing.store.look(id, false).await.unwrap(), Standing::Answered(answer));
+    assert_eq!(database.number("select count(*) from channeld.requests").await, 0, "nothing is left");
+}
+
+/// A transaction of another copy that has done the same as a commit, and is not over.
+async fn executing(database: &Database, lease: &Lease, late: &str) -> Client {
+    let client = database.server.client(&database.name).await;
+    let channel = lease.channel;
+    let copy = format!(
+        "begin; update channeld.channels set version = version + 1 where channel_id = '{channel}'; \
+         insert into channeld.entries values ('{channel}', 'late', '\\x{late}', '{{}}')"
+    );
+    client.batch_execute(&copy).await.unwrap();
+    client
+}
+
+#[tokio::test]
+async fn what_a_copy_inserts_while_its_retry_waits_for_it_is_removed_by_the_retry() {
+    let Some(database) = Database::new().await else { return };
+    let instance = Instance::by(&database.url(), "only", LEASE);
+    let (lease, mut ledger) = instance.claim().await;
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    let event = Pending {
+        offset: Offset::new(2).unwrap(),
+        event_id: None,
+        first_seen: 1,
+        received: None,
+        appeared: false,
+        json: b"{}".to_vec().into(),
+    };
+    let (sink, offset) = ("sink".into(), event.offset);
+    let first = ledger.apply(Commit(vec![Change::Owe { sink, event }])).unwrap();
+    let late = first.changes.iter().find(|(key, _)| matches!(key, Key::Late(..))).unwrap().0.clone();
+    let copy = executing(&database, &lease, &hex::encode(late.bytes())).await;
+    let settled =
+        ledger.apply(Commit(vec![Change::Settle { sink: "sink".into(), key: EventKey { offset, id: None } }])).unwrap();
+    let retried = merged(first, settled);
+    let waiting = async {
+        let waits =
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        until(&database, "the retry waits", waits, &[1]).await;
+        copy.batch_execute("commit").await.unwrap();
+    };
+    let (outcome, ()) = tokio::join!(commit(&instance, &lease, retried), waiting);
+    assert!(matches!(outcome, Outcome::Ok), "{outcome:?}");
+    let left: Vec<Key> = instance.store.entries(CHANNEL).await.unwrap().into_keys().collect();
+    assert_eq!(left, [Key::Cursor("sink".into())], "nothing is owed any more");
+}
+
+#[tokio::test]
+async fn a_statement_that_was_given_up_does_not_go_on_waiting_in_the_server() {
+    let Some(database) = Database::new().await else { return };
+    let instance = Instance::by(&database.url(), "only", LEASE);
+    let (lease, mut ledger) = instance.claim().await;
+    let locking = database.server.client(&database.name).await;
+    locking.batch_execute("begin; lock table channeld.channels in access exclusive mode").await.unwrap();
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Unavailable(_)));
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    until(&database, "nothing waits", waits, &[0]).await;
+    locking.batch_execute("rollback").await.unwrap();
+    assert_eq!(instance.recorded().await, None::<Value>, "it was not executed afterwards either");
+}
