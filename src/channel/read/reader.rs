@@ -11,8 +11,7 @@
 //!   nothing, nor does a page's length beyond this: a page that holds a single event where more were requested is whole.
 //! * **No gap is guessed away.** Where neither closing nor walking succeeds, the range is in doubt: an error, and a wait.
 //! * **One request when idle.**
-//! * **Every page overlaps what is known,** if the service shows it: each request starts one offset early. Such a page closes
-//!   itself, and the events that were read before show whether the service's history is still the same (see `intake`).
+//! * **Pages overlap what is known,** if the service shows it: each request starts one offset early. Such a page closes itself, and the events that were read before show whether the service's history is still the same (see `intake`).
 //!
 //! It relies on one thing that the service does not promise in words: a channel that begins with more than a page does not begin
 //! with the offset 0 where `offset` excludes its own event. Events that become visible below those that were read are found by
@@ -38,6 +37,8 @@ pub(crate) struct Reader {
     event_bytes: usize,
     /// The service was seen to leave out older events: a probe for the lowest of them is in vain.
     shows_newest: bool,
+    /// The last page showed nothing new and said that there is more: its overlap may have left no room for what is new.
+    skips_overlap: bool,
     walk: Option<Walk>,
 }
 
@@ -125,7 +126,14 @@ impl ReadError {
 
 impl Reader {
     pub(crate) fn new(source: Arc<dyn Source>, page_limit: u16) -> Self {
-        Self { source, limit: page_limit.max(SMALLEST_PAGE), event_bytes: 0, shows_newest: false, walk: None }
+        Self {
+            source,
+            limit: page_limit.max(SMALLEST_PAGE),
+            event_bytes: 0,
+            shows_newest: false,
+            skips_overlap: false,
+            walk: None,
+        }
     }
 
     /// The next events above `last`, which may be none. `last` is where the range before ended.
@@ -146,7 +154,13 @@ impl Reader {
             self.shows_newest = false;
         }
         let early = last.map_or(Offset::ZERO, |last| last.before().unwrap_or(last));
-        let (mut range, closed) = self.page(early, last).await?;
+        let from = if std::mem::take(&mut self.skips_overlap) { last.unwrap_or(Offset::ZERO) } else { early };
+        let (mut range, mut closed) = self.page(from, last).await?;
+        if !closed && from != early {
+            // Its memory is given back before more is asked for.
+            range.events.clear();
+            (range, closed) = self.page(early, last).await?;
+        }
         if let Some(lowest) = range.events.first().filter(|_| !closed).map(|lowest| lowest.offset) {
             // Before more is asked for, the page's memory is given back.
             range = Range { events: Vec::new(), more: true, ..range };
@@ -187,6 +201,7 @@ impl Reader {
         events.reverse();
         let new = events.split_off(events.partition_point(|event| Some(event.offset) <= last));
         let (overlap, events) = (events, new);
+        self.skips_overlap = events.is_empty() && !overlap.is_empty() && has_more;
         let more = !events.is_empty() && (shown >= usize::from(limit) || has_more);
         let closed = !overlap.is_empty() || self.is_closed(&events, from, last).await?;
         Ok((Range { events, overlap, more }, closed))

@@ -3,7 +3,7 @@
 use super::{LATE, PROVED};
 use crate::support::{Receiver, Setup, offsets, records};
 use channeld::event::Offset;
-use channeld::ledger::{Blocker, Change, Commit};
+use channeld::ledger::{Change, Commit};
 use channeld::simulator::{Options, Simulator};
 
 const SETTLED_LATE: &str = "late event delivered";
@@ -84,12 +84,11 @@ async fn in_strict_order_a_restart_does_not_wait_anew() {
     daemon.until("the proof is waited for", |daemon| daemon.has_logged(HELD) && setup.lines() == 1).await;
     daemon.stop().await;
 
-    // As if that had been two hours ago.
+    // As if it had been asked for two hours.
     let channel = simulator.announcement().channels[0];
     let blocker = setup.ledger(channel).await.blocker().unwrap();
     assert_eq!(blocker.offset.get(), 2);
-    let earlier = Blocker { first_seen: blocker.first_seen - 7200, ..blocker };
-    setup.commit(channel, Commit(vec![Change::Block(earlier)])).await;
+    setup.commit(channel, Commit(vec![Change::Asked(7200)])).await;
 
     setup.run_until_lines(2).await;
     assert_eq!(setup.offsets("c0"), [1, 3]);
