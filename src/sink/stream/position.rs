@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_position_takes_no_more_bytes_than_is_reckoned_with() {
-        let far = |number| key(i64::MAX - 2 * number, u128::MAX - u128::try_from(number).unwrap());
+        let far = |number: i64| key(i64::MAX - 2 * number, u128::MAX - u128::try_from(number).unwrap());
         let events: BTreeSet<_> = (0..100).map(far).collect();
         let bytes = serde_json::to_vec(&position(&events)).unwrap().len();
         assert!(bytes <= Position::BYTES + 100 * Position::BYTES_PER_EVENT, "{bytes}");
