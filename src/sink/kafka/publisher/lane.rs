@@ -12,23 +12,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use tracing::{info, warn};
+use bytes::Bytes;
 use uuid::Uuid;
 
 use super::brokers::{Brokers, Taken};
 use super::failure::Failure;
 use super::positions::{Claim, Known, Position, Positions, body, claim_key};
 use super::producer::{Outgoing, POSITIONS, Producer};
-use super::search::{Search, ends};
 use super::topics::{Facts, Seen};
 use crate::event::{EventKey, Offset};
-use crate::sink::stream::{self, Unrecorded};
-use crate::sink::{LaneRef, Position as Place, Recorded};
+use crate::sink::LaneRef;
 use crate::tasks::lock;
 
 mod deliver;
+mod resume;
 
 pub(super) use deliver::Offer;
+pub(super) use resume::Begun;
 
 /// A producer that was not used for so long is closed: it holds threads and connections.
 const KEPT_OPEN: Duration = Duration::from_secs(5 * 60);
@@ -64,14 +64,6 @@ pub(super) struct Lane {
     used: Instant,
 }
 
-/// The lane was resumed, so far.
-pub(super) enum Begun {
-    /// There is no position, although the record knows of one.
-    Missing(String),
-    /// The lane is claimed. The search, if there is one, finds further events in the topic.
-    Claimed(Option<Search>),
-}
-
 /// The right to produce, as long as the coordinator knows of no later claim.
 struct Claimed {
     producer: Producer,
@@ -86,6 +78,12 @@ impl Shared {
     /// What is open, to be closed where that may block. What is being used is closed by its user.
     pub(super) fn close(&self) -> Option<Positions> {
         self.positions.try_lock().ok().and_then(|mut positions| positions.take())
+    }
+
+    /// A record of the topic of positions.
+    fn position_record<'a>(&'a self, key: &'a str, body: &'a Bytes) -> Outgoing<'a> {
+        let topic = &self.brokers.settings.positions_topic;
+        Outgoing { topic, partition: Some(POSITIONS), key, headers: &[], body }
     }
 
     /// Closes what is not used.
@@ -113,126 +111,8 @@ impl Lane {
         }
     }
 
-    /// The position, without a claim.
-    pub(super) fn position(&self, shared: &Shared) -> Result<Place, Failure> {
-        if shared.seen.facts(&shared.brokers, false)?.is_none() {
-            return Ok(Place::Missing(missing_topic(shared)));
-        }
-        let position = self.read(shared, Positions::read_to_end)?.position;
-        match self.readable(position, shared)? {
-            None => Ok(Place::Missing(self.missing(shared))),
-            Some(position) => Ok(Place::At(position.lane.through)),
-        }
-    }
-
-    /// Claims the lane and reads its position.
-    pub(super) fn take_over(&mut self, shared: &Shared, recorded: &Recorded) -> Result<Begun, Failure> {
-        self.claim = None;
-        let begun = self.try_to_take_over(shared, recorded);
-        match &begun {
-            Ok(Begun::Missing(_)) => (self.claim, self.was_missing) = (None, true),
-            Ok(Begun::Claimed(_)) => (self.lost, self.was_missing) = (None, false),
-            Err(Failure::Overtaken(_)) => self.ours = None,
-            Err(Failure::Operator(_)) => shared.seen.forget(),
-            Err(_) => {}
-        }
-        begun
-    }
-
-    fn try_to_take_over(&mut self, shared: &Shared, recorded: &Recorded) -> Result<Begun, Failure> {
-        let brokers = &shared.brokers;
-        let may_make = recorded.confirmed.is_none();
-        let Some(topic) = shared.seen.facts(brokers, may_make).inspect_err(|_| brokers.doubt())? else {
-            return Ok(Begun::Missing(missing_topic(shared)));
-        };
-        let partitions = topic.partitions;
-        let known = self.take(shared, recorded.epoch, topic)?;
-        let Some(position) = self.adopted(shared, known, recorded)? else {
-            return Ok(Begun::Missing(self.missing(shared)));
-        };
-        self.position = position;
-        if recorded.confirmed.is_some() {
-            let lost = self.lost.clone().map_or_else(|| self.cut(shared, partitions), |why| Ok(Some(why)))?;
-            if let Some(why) = lost {
-                return Ok(Begun::Missing(why));
-            }
-        }
-        // Events that earlier deliveries have put into the topic are not named any more.
-        let unrecorded = Unrecorded::new(recorded, self.position.lane.through);
-        let is_needed = self.position.lane.prior > recorded.through
-            || self.was_missing
-            || !unrecorded.doubted(&self.position.lane, recorded).is_empty();
-        let search = is_needed.then(|| Search::begin(brokers, partitions, &self.identity, unrecorded));
-        search.transpose().map(Begun::Claimed)
-    }
-
-    /// The position to continue. Without a confirmed one the recorded cursor is written as the position.
-    fn adopted(
-        &self,
-        shared: &Shared,
-        known: Option<Position>,
-        recorded: &Recorded,
-    ) -> Result<Option<Position>, Failure> {
-        if recorded.confirmed.is_some() {
-            return Ok(known);
-        }
-        let was_there = known.is_some();
-        let mut position =
-            known.unwrap_or_else(|| Position { lane: stream::Position::first(&self.identity, None), ends: Vec::new() });
-        if was_there && position.ends.is_empty() && position.lane.through == recorded.through {
-            return Ok(Some(position));
-        }
-        position.lane.through = recorded.through;
-        position.lane.epoch = recorded.epoch;
-        // The topic may be another one now.
-        position.ends = Vec::new();
-        if let Some(claim) = &self.claim {
-            let (record, brokers) = (body(&position), &shared.brokers);
-            let record = self.positions_record(&self.id, &record, shared);
-            claim.producer.transact(brokers, &[record], |_| Ok(())).map_err(|broken| broken.failure)?;
-        }
-        Ok(Some(position))
-    }
-
-    /// Whether the topic of events ends before records of this lane: it was deleted and made again, or truncated.
-    fn cut(&self, shared: &Shared, partitions: usize) -> Result<Option<String>, Failure> {
-        let topic = &shared.brokers.settings.topic;
-        let has_delivered = !self.position.lane.delivery.is_nil();
-        if !has_delivered {
-            return Ok(None);
-        }
-        let ends = ends(&shared.brokers, (0..).take(partitions))?;
-        let lost =
-            self.position.ends.iter().find(|(partition, last)| ends.get(partition).is_none_or(|end| end <= last));
-        if let Some((partition, last)) = lost {
-            return Ok(Some(format!(
-                "the topic {topic} ends before the record {last} of its partition {partition}, which this lane had produced"
-            )));
-        }
-        let is_empty = ends.values().all(|end| *end == 0);
-        Ok(is_empty.then(|| format!("the topic {topic} has never had a record, although this lane had produced some")))
-    }
-
     pub(super) fn through(&self) -> Option<Offset> {
         self.position.lane.through
-    }
-
-    /// Gives the events that the topic has and that are not recorded. `found` are those that were searched for.
-    pub(super) fn taken_over(&mut self, recorded: &Recorded, found: &BTreeSet<EventKey>) -> BTreeSet<EventKey> {
-        let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
-        let unrecorded = Unrecorded::new(recorded, self.position.lane.through);
-        let doubted = unrecorded.doubted(&self.position.lane, recorded);
-        let last = found.iter().filter(|key| doubted.contains(&key.offset)).copied().collect();
-        let (position, there) = unrecorded.compare(&self.position.lane, &doubted, &last, found);
-        if !found.is_empty() {
-            warn!(%channel, %sink, events = found.len(),
-                "the cursor was moved back: events that are in the topic are not produced again");
-        } else if !there.is_empty() {
-            info!(%channel, %sink, events = there.len(), "topic already holds events that are not recorded as delivered");
-        }
-        self.position.lane = position;
-        self.held = unrecorded.offered(&there);
-        there
     }
 
     /// Claims the lane again if its producer was closed because it was idle.
@@ -262,7 +142,7 @@ impl Lane {
         let producer = Producer::claim(brokers, &self.id, topic.largest)?;
         let claim = Claim { id: Uuid::new_v4(), instance: shared.instance, epoch };
         let (key, written) = (claim_key(&self.id), body(&claim));
-        let record = self.positions_record(&key, &written, shared);
+        let record = shared.position_record(&key, &written);
         producer.transact(brokers, &[record], |_| Ok(())).map_err(|broken| broken.failure)?;
         let known = self.read(shared, |positions, brokers| positions.read_to_claim(brokers, &self.id, claim.id))?;
         self.check(&known, &claim, shared)?;
@@ -310,11 +190,6 @@ impl Lane {
         )))
     }
 
-    fn positions_record<'a>(&self, key: &'a str, body: &'a bytes::Bytes, shared: &'a Shared) -> Outgoing<'a> {
-        let topic = &shared.brokers.settings.positions_topic;
-        Outgoing { topic, partition: Some(POSITIONS), key, headers: &[], body }
-    }
-
     fn missing(&self, shared: &Shared) -> String {
         format!("the topic {} has no position under the key {}", shared.brokers.settings.positions_topic, self.id)
     }
@@ -350,11 +225,6 @@ impl Lane {
 /// What the transactional ids of a sink's lanes begin with. A sink's name has no dot.
 fn prefix(identity: &LaneRef, shared: &Shared) -> String {
     format!("{}.{}.", shared.brokers.settings.transactional_id, identity.sink)
-}
-
-fn missing_topic(shared: &Shared) -> String {
-    let settings = &shared.brokers.settings;
-    format!("one of the topics {} and {} does not exist", settings.topic, settings.positions_topic)
 }
 
 /// The ends of a position, once these records were taken.

@@ -60,8 +60,8 @@ impl Client {
         headers: &[(String, String)],
         body: &[u8],
     ) -> Option<Vec<u8>> {
-        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let headers = format!("NATS/1.0\r\n{lines}\r\n");
+        let lines: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = format!("NATS/1.0\r\n{}\r\n", lines.concat());
         let sizes = format!("{} {}", headers.len(), headers.len() + body.len());
         let message = [format!("HPUB {subject} {INBOX} {sizes}\r\n{headers}").as_bytes(), body, b"\r\n"].concat();
         timeout(ANSWER, self.answer_to(&message)).await.ok()?.ok()

@@ -23,7 +23,7 @@ const HEADER_OVERHEAD: usize = 10;
 
 /// An event that is ready to be produced.
 struct Event {
-    event: EventKey,
+    identity: EventKey,
     key: String,
     headers: Vec<(&'static str, String)>,
     body: Bytes,
@@ -111,7 +111,7 @@ impl Lane {
                 continue;
             }
             let mut all = named.clone();
-            all.extend(events.iter().map(|event| event.event));
+            all.extend(events.iter().map(|event| event.identity));
             let mut position = Position { lane: base.clone().with(&all), ends: self.position.ends.clone() };
             (position.lane.epoch, position.lane.delivery, position.lane.through) = (offer.epoch, delivery, through);
             match self.transact(shared, &events, position) {
@@ -153,7 +153,7 @@ impl Lane {
             let key = record.facts().subject().or_else(|| record.facts().get(Field::Type).map(str::to_owned));
             let headers = stream::headers(&self.identity, message);
             let (key, body) = (key.unwrap_or_default(), message.body().clone());
-            let event = Event { event: record.event_key(), key, headers, body };
+            let event = Event { identity: record.event_key(), key, headers, body };
             if self.largest().is_some_and(|largest| event.size() > largest) {
                 let unfit = Some(self.too_large(&event, None, shared));
                 return Chunk { events, end: index, unfit };
@@ -217,7 +217,7 @@ impl Lane {
                 body: &event.body,
             })
             .collect();
-        records.push(self.positions_record(&self.id, &written, shared));
+        records.push(shared.position_record(&self.id, &written));
         let result = claim.producer.transact(&shared.brokers, &records, |taken| {
             Self::check_ends(&position, taken, &settings.topic)?;
             position.ends = raised(&position.ends, taken);
