@@ -196,7 +196,13 @@ async fn look(shared: &RunContext, read_plan: &ReadPlan) -> Result<(), ChannelEr
         shared.gaps.put_off(at);
         return Ok(());
     };
-    let found: Vec<RawEvent> = events.into_iter().filter(|event| shared.gaps.holds(event.offset)).collect();
+    let is_new = |event: &RawEvent| {
+        // An event that the service did not confirm leaves its gap open, and is shown again.
+        let key = event.event_key();
+        let is_kept = |ledger: &Ledger| ledger.quarantined().contains_key(&key) || ledger.late().contains_key(&key);
+        shared.gaps.holds(event.offset) && !shared.look(is_kept)
+    };
+    let found: Vec<RawEvent> = events.into_iter().filter(is_new).collect();
     if !found.is_empty() {
         appear(shared, &found).await?;
     }

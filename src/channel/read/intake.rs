@@ -206,7 +206,8 @@ impl Intake {
     /// Sorts the waiting outcomes, as far as they may be handed on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
         let trace = self.trace.take().expect("the trace is kept while outcomes wait");
-        let offsets: Vec<_> = self.waiting.iter().map(|outcome| (outcome.offset(), outcome.time())).collect();
+        let confirmed = self.waiting.iter().filter(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
+        let offsets: Vec<_> = confirmed.map(|outcome| (outcome.offset(), outcome.time())).collect();
         let Sorted { mut batch, mut unconfirmed, held, rest } =
             Batch::sort(&self.read_plan.settings, &trace, self.position, std::mem::take(&mut self.waiting));
         (self.held, self.waiting) = (held, rest);

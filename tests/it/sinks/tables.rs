@@ -15,6 +15,7 @@ mod kills;
 mod large;
 mod poison;
 mod positions;
+mod restored;
 mod search;
 mod tls;
 

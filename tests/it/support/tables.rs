@@ -40,6 +40,12 @@ impl Tables {
         [self.database.psql(query), sqlite(&self.file, query)]
     }
 
+    /// Carries out statements on both.
+    pub(crate) async fn change(&self, statements: &str) {
+        self.database.change(statements).await;
+        rusqlite::Connection::open(&self.file).unwrap().execute_batch(statements).unwrap();
+    }
+
     /// How many rows each has; none where it is not there.
     pub(crate) async fn rows(&self) -> [i64; 2] {
         let rows = self.database.try_query("select count(*) from events").await;

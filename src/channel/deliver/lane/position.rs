@@ -69,10 +69,15 @@ impl Lane {
         for key in held.intersection(&recorded.owed) {
             self.settle(*key, None, None).await?;
         }
+        let mut highest = None;
         if let Position::At(position) = position {
             self.compare(&recorded, position).await?;
+            highest = position.filter(|position| !self.has_passed(*position));
         }
         self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
+        if let Some(highest) = highest.max(self.held.last().copied()) {
+            self.note_ahead(highest);
+        }
         Ok(())
     }
 
@@ -99,12 +104,15 @@ impl Lane {
             return self.move_back(position).await;
         }
         self.confirmed = Some(ledger::Confirmed { position, last });
-        if let Some(position) = position.filter(|position| !self.has_passed(*position)) {
-            let (channel, cursor) = (&self.identity.channel.name, self.through.map(Offset::get));
-            info!(%channel, %sink, position = position.get(), cursor, "sink is ahead of the state: events that it has are not delivered again");
-            self.shared.channel.handle.board().lane(&sink).status.ahead = Some(position);
-        }
         Ok(())
+    }
+
+    /// The sink holds events above the cursor: a crash came before the commit, or an older state was restored.
+    fn note_ahead(&self, highest: Offset) {
+        let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
+        let (position, cursor) = (highest.get(), self.through.map(Offset::get));
+        info!(%channel, %sink, position, cursor, "sink is ahead of the state: events that it has are not delivered again");
+        self.shared.channel.handle.board().lane(sink).status.ahead = Some(highest);
     }
 
     /// The sink has lost data: the lane delivers again from the sink's position.

@@ -1,0 +1,75 @@
+//! Tables that are restored from a backup or dropped, under a daemon that is stopped or runs.
+
+use channeld::simulator::Options;
+use serde_json::Value;
+
+use super::failures::lane;
+use super::{tables, until};
+use crate::support::{Tables, deliverable};
+
+/// Takes both tables back to what they were at an offset, as a restored backup does.
+async fn restore(tables: &Tables, through: i64) {
+    let rows = format!("delete from events where event_offset > {through};");
+    tables.change(&format!("{rows} update events_progress set through = {through};")).await;
+}
+
+#[tokio::test]
+async fn tables_that_were_restored_get_the_lost_events_again_each_once() {
+    for stopped in [true, false] {
+        let Some((simulator, setup, tables)) = tables(Options { events: 7, ..Options::default() }).await else {
+            return;
+        };
+        let mut daemon = setup.start();
+        tables.until(&mut daemon, 7).await;
+        daemon.until_logged("batch recorded").await;
+        if stopped {
+            daemon.stop().await;
+            restore(&tables, 3).await;
+            daemon = setup.start();
+        } else {
+            restore(&tables, 3).await;
+        }
+        simulator.publish(0, 1);
+        tables.until(&mut daemon, 8).await;
+        daemon.stop().await;
+        tables.assert_each_once(&deliverable(&simulator, 0), 8);
+    }
+}
+
+#[tokio::test]
+async fn a_lane_whose_position_is_missing_waits_until_an_operator_fills_or_accepts_the_table() {
+    for accepts in [true, false] {
+        let Some((simulator, setup, tables)) = tables(Options { events: 7, ..Options::default() }).await else {
+            return;
+        };
+        let mut daemon = setup.start();
+        tables.until(&mut daemon, 7).await;
+        daemon.stop().await;
+        tables.change("drop table events; drop table events_progress;").await;
+        let mut daemon = setup.start();
+        simulator.publish(0, 1);
+        for sink in ["warehouse", "local"] {
+            let is_blocked = async || lane(&setup, sink).await["error"]["kind"] == Value::from("position_missing");
+            until(&mut daemon, "the lane is blocked", is_blocked).await;
+        }
+        assert_eq!(tables.rows().await, [0, 0]);
+        if accepts {
+            for sink in ["warehouse", "local"] {
+                assert_eq!(setup.tell(&["resume", "c0", "--sink", sink]).await.code, Some(0));
+            }
+            tables.until(&mut daemon, 1).await;
+        } else {
+            assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(0));
+            for sink in ["warehouse", "local"] {
+                let set = ["cursor", "set", "c0", "--sink", sink, "--to", "earliest", "--yes"];
+                let is_set = async || setup.tell(&set).await.code == Some(0);
+                until(&mut daemon, "the cursor is set", is_set).await;
+            }
+            assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
+            tables.until(&mut daemon, 8).await;
+        }
+        daemon.stop().await;
+        let all = deliverable(&simulator, 0);
+        tables.assert_each_once(if accepts { &all[7..] } else { &all }, 8);
+    }
+}
