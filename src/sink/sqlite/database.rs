@@ -124,11 +124,7 @@ impl Database {
 
     /// The connection: opened if it is not, or if the path leads to another file or content by now.
     pub(super) fn opened(&mut self) -> Result<&mut Connection, Failure> {
-        match &self.open {
-            Some(open) if !open.files.is_at_path() => self.close()?,
-            Some(open) if open.files.is_overwritten() => self.discard()?,
-            _ => {}
-        }
+        self.close_changed()?;
         if self.open.is_none() {
             self.open = Some(self.connect()?);
         }
@@ -137,6 +133,15 @@ impl Database {
 
     pub(super) fn reopen(&mut self) -> Result<(), SinkError> {
         self.close().and_then(|()| self.opened().map(drop)).map_err(Failure::error)
+    }
+
+    /// Closes the database if its path leads to another file or content.
+    fn close_changed(&mut self) -> Result<(), Failure> {
+        match &self.open {
+            Some(open) if !open.files.is_at_path() => self.close(),
+            Some(open) if open.files.is_overwritten() => self.discard(),
+            _ => Ok(()),
+        }
     }
 
     /// Notes how the files are, after they were used.
@@ -214,18 +219,15 @@ impl Database {
     /// Writes the log into the main file, which is then complete without it: whoever copies or moves it alone loses nothing.
     /// Readers may prevent it.
     fn empty_log(&mut self) {
-        let Some(open) = &mut self.open else { return };
-        if open.files.is_at_path() && !open.files.is_overwritten() {
-            // Events that arrive meanwhile must not wait for a reader.
-            let set = |busy| open.connection.busy_timeout(busy);
-            let emptied = set(Duration::ZERO).and_then(|()| checkpoint(&open.connection)).and_then(|_| set(BUSY));
-            open.files.note();
-            if emptied.is_err() {
-                drop(self.close());
-            }
-        } else {
-            // If this fails, the next delivery says so.
-            drop(self.opened());
+        // If this fails, the next delivery says so.
+        drop(self.close_changed());
+        let Some(open) = self.open.as_mut().filter(|open| open.files.is_at_path()) else { return };
+        // Events that arrive meanwhile must not wait for a reader.
+        let set = |busy| open.connection.busy_timeout(busy);
+        let emptied = set(Duration::ZERO).and_then(|()| checkpoint(&open.connection)).and_then(|_| set(BUSY));
+        open.files.note();
+        if emptied.is_err() {
+            drop(self.close());
         }
     }
 

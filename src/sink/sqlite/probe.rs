@@ -26,7 +26,10 @@ fn seen(settings: &SqliteSettings) -> Result<String, Failure> {
     let may_write = access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(std::io::Error::from);
     may_write.map_err(|error| Failure::opening(&error, directory))?;
     match fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok("it is not there yet, and will be made".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            files::check_log(path)?;
+            Ok("it is not there yet, and will be made".to_owned())
+        }
         Err(error) => Err(Failure::opening(&error, path)),
         Ok(found) => look(settings, found.len()),
     }
