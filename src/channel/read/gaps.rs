@@ -192,33 +192,32 @@ async fn look(shared: &RunContext, read_plan: &ReadPlan) -> Result<(), ChannelEr
             return Ok(());
         }
     };
-    let Some(Shown { events, from, to }) = shown else {
-        shared.gaps.put_off(at);
-        return Ok(());
-    };
     let is_new = |event: &RawEvent| {
         // An event that the service did not confirm leaves its gap open, and is shown again.
         let key = event.event_key();
         let is_kept = |ledger: &Ledger| ledger.quarantined().contains_key(&key) || ledger.late().contains_key(&key);
         shared.gaps.holds(event.offset) && !shared.look(is_kept)
     };
-    let found: Vec<RawEvent> = events.into_iter().filter(is_new).collect();
+    let found: Vec<RawEvent> = shown.events.into_iter().filter(is_new).collect();
     if !found.is_empty() {
         appear(shared, &found).await?;
     }
-    shared.gaps.looked_at(at, from, to);
+    match shown.whole {
+        Some((from, to)) => shared.gaps.looked_at(at, from, to),
+        None => shared.gaps.put_off(at),
+    }
     Ok(())
 }
 
-/// What the service shows: every event from one offset to another.
+/// What the service shows around a gap.
 struct Shown {
     events: Vec<RawEvent>,
-    from: Option<Offset>,
-    to: Offset,
+    /// From where to where nothing else is visible; `None` if that is not known of the gap.
+    whole: Option<(Option<Offset>, Offset)>,
 }
 
-/// Asks the service for the events of a gap; `None` if its answer does not reach there.
-async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Option<Shown>, ApiError> {
+/// Asks the service for the events of a gap.
+async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
     let from = gap.above.map_or(Offset::ZERO, |above| above.before().unwrap_or(above));
     let Page { events, has_more } = read_plan.source.poll(Some(from), limit).await?;
@@ -226,17 +225,16 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Option<Shown>, ApiError
     if let (Some(highest), Some(lowest)) = (events.first(), events.last()) {
         let (from, to) = (Some(lowest.offset), highest.offset);
         if is_whole || from <= gap.above {
-            let from = from.min(gap.above);
-            return Ok(Some(Shown { events, from, to }));
+            return Ok(Shown { events, whole: Some((from.min(gap.above), to)) });
         }
     }
     // Its pages hold the newest events, and do not reach down.
-    let Some(time) = gap.time else { return Ok(None) };
+    let Some(time) = gap.time else { return Ok(Shown { events, whole: None }) };
     let (after, through) = (time - CREATED_DIFFERS, time + CREATED_DIFFERS);
     let Page { events, .. } = read_plan.source.created(Some(after), through, SEARCH_LIMIT).await?;
     let reaches =
         events.last().is_some_and(|lowest| Some(lowest.offset) <= gap.above) || events.len() < SEARCH_LIMIT.into();
-    Ok(reaches.then_some(Shown { events, from: gap.above, to: gap.below }))
+    Ok(Shown { events, whole: reaches.then_some((gap.above, gap.below)) })
 }
 
 /// Makes events late for every lane: those that have passed them are owed them, and the others settle them when they read them.
