@@ -149,7 +149,7 @@ fn report(lease: &Lease, loss: Loss) {
             warn!(%channel, reason = %loss, "the channel is loaded again: events since then are delivered again");
         }
         Loss::Ahead { .. } => {
-            error!(%channel, reason = %loss, "the channel is loaded again: look who else writes to the state")
+            error!(%channel, reason = %loss, "the channel is loaded again: look who else writes to the state");
         }
     }
 }

@@ -82,10 +82,9 @@ impl Sled {
     /// What is wrong with it.
     pub fn examine(path: &Path) -> Result<String, StateError> {
         let found = Directory::examine(path)?;
-        match Mirror::read(path) {
-            Ok(mirrored) => recovery::check(path, mirrored.as_ref(), mirrored.is_some())?,
-            // A start says what is wrong with it, or does without it.
-            Err(_) => {}
+        // If it cannot be read, a start says so, or does without it.
+        if let Ok(mirrored) = Mirror::read(path) {
+            recovery::check(path, mirrored.as_ref(), mirrored.is_some())?;
         }
         Ok(found)
     }

@@ -42,7 +42,7 @@ impl Network {
         };
         let network = Self { name, sides: [side(1), side(2)] };
         let [here, there] = &network.sides;
-        network.ip(&[
+        ip(&[
             "link",
             "add",
             &here.interface,
@@ -104,12 +104,12 @@ impl Network {
 
     fn ip_at(&self, is_there: bool, arguments: &[&str]) {
         let there = ["-n", &self.name];
-        self.ip(&[if is_there { &there[..] } else { &[] }, arguments].concat());
+        ip(&[if is_there { &there[..] } else { &[] }, arguments].concat());
     }
+}
 
-    fn ip(&self, arguments: &[&str]) {
-        run(Command::new("ip").args(arguments));
-    }
+fn ip(arguments: &[&str]) {
+    run(Command::new("ip").args(arguments));
 }
 
 impl Drop for Network {
