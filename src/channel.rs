@@ -237,6 +237,7 @@ impl Channel {
         let after = positions.iter().filter_map(|cursor| cursor.through).min();
         info!(channel = %self.identity.name, after = after.map(super::event::Offset::get), "channel started");
 
+        shared.look(|ledger| shared.gaps.begin(ledger.history(), shared.hub.position(), plan.settings.settle));
         let mut lanes = Lanes::begin(shared.clone(), plan, positions, stop.clone());
         let ended = {
             let mut reading = Box::pin(read(&shared, &stop));
@@ -277,7 +278,6 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
 async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), ChannelError> {
     let Channel { identity, parts, .. } = &*shared.channel;
     let (source, every) = (read_plan.source.clone(), read_plan.settings.idle_wait);
-    shared.look(|ledger| shared.gaps.begin(ledger.history(), shared.hub.position(), read_plan.settings.settle));
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), Part::Channel);
     let mut next_look = Instant::now();
     loop {

@@ -22,7 +22,7 @@ pub(super) async fn run(file: Option<&Path>) -> Exit {
             return Exit::Config;
         }
     };
-    match daemon::run(file.map(Path::to_owned), loaded, signals).await {
+    match Box::pin(daemon::run(file.map(Path::to_owned), loaded, signals)).await {
         // What did not finish within the grace period is not lost: it is offered again at the next start.
         Ok(Outcome::Drained | Outcome::GraceExpired | Outcome::SinkClosed) => Exit::Done,
         Ok(Outcome::AllGone) => Exit::Unavailable,

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 
 use crate::event::Offset;
+use crate::ledger::Cursor;
 use crate::record::{ChannelRef, Message};
 use crate::sink::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 
@@ -35,7 +36,7 @@ pub(super) struct Taken {
     refuses_until: Option<Instant>,
     busy: bool,
     /// For a sink that keeps positions: its own, `None` before the first run.
-    position: Option<Option<Offset>>,
+    position: Option<Cursor>,
     /// The events that it took, each with the position then.
     rows: Vec<(Offset, Option<Offset>)>,
     /// What it has lost, and was not given again.
@@ -58,7 +59,7 @@ impl Taken {
         while lost < events
             && let Some((row, position)) = self.rows.pop_if(|(row, position)| Some(*row) > *position)
         {
-            self.position = Some(position);
+            self.position = Some(Cursor { through: position });
             self.times.remove(&row);
             self.may_repeat.remove(&row);
             self.lost.insert(row);
@@ -96,16 +97,19 @@ impl Sink for RecordingSink {
             return Ok(Resumed::default());
         }
         if recorded.confirmed.is_none() {
-            taken.position = Some(recorded.through);
+            taken.position = Some(Cursor { through: recorded.through });
         }
-        let position = taken.position.map_or_else(|| Position::Missing("here".to_owned()), Position::At);
+        let position = taken.position;
+        let missing = || Position::Missing("here".to_owned());
+        let position = position.map_or_else(missing, |position| Position::At(position.through));
         let held = recorded.owed.iter().filter(|key| taken.holds(key.offset)).copied().collect();
         Ok(Resumed { position, held })
     }
 
     async fn position(&self, _: &LaneRef) -> Result<Position, SinkError> {
         let position = self.world.lock().lanes[self.lane].position;
-        Ok(position.filter(|_| self.plan().keeps).map_or(Position::Untracked, Position::At))
+        let position = position.filter(|_| self.plan().keeps);
+        Ok(position.map_or(Position::Untracked, |position| Position::At(position.through)))
     }
 
     fn at_once(&self) -> usize {
@@ -135,7 +139,8 @@ impl Sink for RecordingSink {
             }
         };
         self.world.goes_on().await;
-        if self.plan().keeps && self.world.lock().lanes[self.lane].position != Some(delivery.after) {
+        if self.plan().keeps && self.world.lock().lanes[self.lane].position != Some(Cursor { through: delivery.after })
+        {
             self.world.lock().lanes[self.lane].busy = false;
             return Err(Undelivered::after(0, SinkError::Displaced("its position is another".to_owned())));
         }
@@ -199,7 +204,7 @@ impl RecordingSink {
     fn move_to(&self, through: Offset) {
         let mut inner = self.world.lock();
         let position = &mut inner.lanes[self.lane].position;
-        *position = position.map(|position| position.max(Some(through)));
+        *position = position.map(|position| position.max(Cursor { through: Some(through) }));
     }
 
     fn take(&self, records: &[Message]) {
@@ -213,7 +218,7 @@ impl RecordingSink {
                 self.take_one(record);
                 let mut inner = self.world.lock();
                 let taken = &mut inner.lanes[self.lane];
-                taken.rows.push((offset, taken.position.flatten()));
+                taken.rows.push((offset, taken.position.and_then(|position| position.through)));
                 taken.lost.remove(&offset);
             }
             self.move_to(offset);

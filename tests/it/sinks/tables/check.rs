@@ -4,6 +4,7 @@
 use channeld::simulator::Options;
 use rustix::process::Signal;
 
+use super::failures::lane;
 use super::tables;
 use crate::config::check::connect;
 use crate::support::{Delivered, Setup, deliverable};
@@ -110,6 +111,12 @@ async fn filters_formats_proofs_reload_and_replay_work_as_with_every_sink() {
     setup.write();
     daemon.signal(Signal::HUP);
     daemon.until_logged("configuration read again: in force").await;
+    // Another file has no position: an operator accepts it as it is.
+    super::until(&mut daemon, "the lane waits", async || {
+        lane(&setup, "local").await["error"]["kind"] == "position_missing"
+    })
+    .await;
+    assert_eq!(setup.tell(&["resume", "c0", "--sink", "local"]).await.code, Some(0));
     simulator.publish(0, 10);
     let file = setup.path("second.db");
     daemon.until("another file is written", |_| crate::support::rows_of(&file) > 0).await;

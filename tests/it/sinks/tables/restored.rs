@@ -1,7 +1,6 @@
 //! Tables that are restored from a backup or dropped, under a daemon that is stopped or runs.
 
 use channeld::simulator::Options;
-use serde_json::Value;
 
 use super::failures::lane;
 use super::{tables, until};
@@ -49,7 +48,7 @@ async fn a_lane_whose_position_is_missing_waits_until_an_operator_fills_or_accep
         let mut daemon = setup.start();
         simulator.publish(0, 1);
         for sink in ["warehouse", "local"] {
-            let is_blocked = async || lane(&setup, sink).await["error"]["kind"] == Value::from("position_missing");
+            let is_blocked = async || lane(&setup, sink).await["error"]["kind"] == "position_missing";
             until(&mut daemon, "the lane is blocked", is_blocked).await;
         }
         assert_eq!(tables.rows().await, [0, 0]);
