@@ -234,7 +234,7 @@ impl Channel {
                 }
             }
         };
-        let after = positions.iter().filter_map(|cursor| cursor.through).min();
+        let after = positions.iter().flatten().filter_map(|cursor| cursor.through).min();
         info!(channel = %self.identity.name, after = after.map(super::event::Offset::get), "channel started");
 
         shared.look(|ledger| shared.gaps.begin(ledger.history(), shared.hub.position(), plan.settings.settle));

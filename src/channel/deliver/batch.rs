@@ -173,13 +173,15 @@ impl Outcome {
         matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
     }
 
-    /// Which event it is, and what proves it; `None` if the service's history is not compared with it.
+    /// Which event it is, and what proves it; `None` if the service did not confirm its offset. A rejected event has no id: only its
+    /// offset is remembered.
     fn known(&self) -> Option<(EventKey, Option<Digest>)> {
         match self {
             Self::Deliver(record) => Some((record.event_key(), record.digest.as_ref().map(digest_of))),
             Self::Dropped(key) => Some((*key, None)),
             Self::Pending(pending) => Some((pending.event_key(), None)),
-            Self::Rejected(_) | Self::Unconfirmed(_) => None,
+            Self::Rejected(event) => Some((EventKey::first_at(event.facts.offset), None)),
+            Self::Unconfirmed(_) => None,
         }
     }
 

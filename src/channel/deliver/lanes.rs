@@ -33,9 +33,18 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     /// Begins the lanes of a plan, each from its position. They end when `stop` fires.
-    pub(crate) fn begin(shared: Arc<RunContext>, plan: Plan, positions: Vec<Cursor>, stop: CancellationToken) -> Self {
+    pub(crate) fn begin(
+        shared: Arc<RunContext>,
+        plan: Plan,
+        positions: Vec<Option<Cursor>>,
+        stop: CancellationToken,
+    ) -> Self {
         let mut lanes = Self { shared, tasks: Tasks::new(stop.clone()), plan, stop };
         for (outlet, position) in lanes.plan.outlets.clone().into_iter().zip(positions) {
+            let Some(position) = position else {
+                lanes.enter(outlet);
+                continue;
+            };
             let (lane, upcoming) = Lane::new(lanes.shared.clone(), outlet.clone(), position);
             lanes.tasks.spawn(outlet, lanes.plan.settings.grace, |leave| lane.run(upcoming, leave));
         }

@@ -20,31 +20,58 @@ use crate::channel::status::{Activity, Problem};
 use crate::channel::trouble::{MANY_TIMES, Trouble};
 use crate::event::Offset;
 use crate::ledger::{Change, Cursor};
-use crate::sink::{LaneRef, Position};
+use crate::sink::{LaneRef, Position, SinkError};
 use crate::telemetry::Chain;
 
-/// The cursors of all lanes; the hub begins at the highest of them.
-pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result<Vec<Cursor>, ChannelError> {
-    let lowest = if shared.look(|ledger| ledger.cursors().is_empty()) { lowest(shared, outlets).await } else { None };
-    let mut positions = Vec::with_capacity(outlets.len());
+/// The cursors of all lanes; the hub begins at the highest of them. `None` for a lane whose sink cannot be asked for its position
+/// now: that lane begins later, and holds up no other. The last one is waited for.
+pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result<Vec<Option<Cursor>>, ChannelError> {
+    let mut own = Vec::with_capacity(outlets.len());
     for outlet in outlets {
-        positions.push(cursor(shared, outlet, lowest).await?);
+        let is_known = shared.look(|ledger| ledger.cursor(&outlet.name).is_some());
+        own.push(if is_known { Some(None) } else { ask(shared, outlet).await.ok() });
     }
-    shared.hub.begin_at(positions.iter().filter_map(|position| position.through).max());
+    if let (Some(last), Some(outlet)) = (own.last_mut(), outlets.last())
+        && !outlets.is_empty()
+        && last.is_none()
+    {
+        let all_away = shared.look(|ledger| outlets.iter().all(|outlet| ledger.cursor(&outlet.name).is_none()));
+        if all_away {
+            *last = Some(sink_position(shared, outlet).await);
+        }
+    }
+    let is_new = shared.look(|ledger| ledger.cursors().is_empty());
+    let lowest = own.iter().flatten().flatten().min().copied().filter(|_| is_new);
+    let mut positions = Vec::with_capacity(outlets.len());
+    for (outlet, own) in outlets.iter().zip(own) {
+        positions.push(match own {
+            Some(own) => Some(cursor(shared, outlet, own, lowest).await?),
+            None => None,
+        });
+    }
+    shared.hub.begin_at(positions.iter().flatten().filter_map(|position| position.through).max());
     Ok(positions)
 }
 
 /// A lane's cursor. Without one, the lane begins at its sink's own position or, if the sink has none, where `start` says.
 pub(crate) async fn position(shared: &RunContext, outlet: &Outlet) -> Result<Cursor, ChannelError> {
-    cursor(shared, outlet, None).await
+    let is_known = shared.look(|ledger| ledger.cursor(&outlet.name).is_some());
+    let own = if is_known { None } else { sink_position(shared, outlet).await };
+    cursor(shared, outlet, own, None).await
 }
 
-async fn cursor(shared: &RunContext, outlet: &Outlet, lowest: Option<Cursor>) -> Result<Cursor, ChannelError> {
+/// The recorded cursor or, without one, the sink's own position, the lowest of the other sinks, or where `start` says.
+async fn cursor(
+    shared: &RunContext,
+    outlet: &Outlet,
+    own: Option<Cursor>,
+    lowest: Option<Cursor>,
+) -> Result<Cursor, ChannelError> {
     let sink = &outlet.name;
     if let Some(cursor) = shared.look(|ledger| ledger.cursor(sink)) {
         return Ok(cursor);
     }
-    let (channel, own) = (&shared.channel.identity.name, sink_position(shared, outlet).await);
+    let channel = &shared.channel.identity.name;
     let to = if let Some(own) = own {
         warn!(%channel, %sink, position = own.through.map(Offset::get), "the state knows nothing of this sink, and the sink holds events of the channel: delivering what is above them");
         own
@@ -59,33 +86,27 @@ async fn cursor(shared: &RunContext, outlet: &Outlet, lowest: Option<Cursor>) ->
     Ok(to)
 }
 
-/// The lowest position of a channel's sinks, if any sink has one: a channel without state is not new then.
-async fn lowest(shared: &RunContext, outlets: &[Outlet]) -> Option<Cursor> {
-    let mut lowest = None;
-    for outlet in outlets {
-        let position = sink_position(shared, outlet).await;
-        lowest = match (lowest, position) {
-            (Some(lowest), Some(position)) => Some(position.min(lowest)),
-            (lowest, position) => lowest.or(position),
-        };
+/// Asks a sink once for its own position; `None` if it has or keeps none.
+async fn ask(shared: &RunContext, outlet: &Outlet) -> Result<Option<Cursor>, SinkError> {
+    if shared.owned.claim.lease.is_shared() && outlet.sink.is_local() {
+        return Ok(None);
     }
-    lowest
+    let lane = LaneRef { channel: shared.channel.identity.clone(), sink: outlet.name.clone() };
+    Ok(match outlet.sink.position(&lane).await? {
+        Position::At(through) => Some(Cursor { through }),
+        Position::Untracked | Position::Missing(_) => None,
+    })
 }
 
 /// A sink's own position; `None` if it has or keeps none. While the sink does not answer, it waits.
 async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
     let (channel, sink) = (&shared.channel.identity, &outlet.name);
-    if shared.owned.claim.lease.is_shared() && outlet.sink.is_local() {
-        return None;
-    }
-    let lane = LaneRef { channel: channel.clone(), sink: sink.clone() };
-    let reporter = StatusReporter::new(&shared.channel.handle, Part::Channel);
+    let reporter = StatusReporter::new(&shared.channel.handle, Part::Lane(sink.clone()));
     let mut retry = shared.channel.parts.machine.retry(outlet.retry);
     let mut since = None;
     loop {
-        let error = match outlet.sink.position(&lane).await {
-            Ok(Position::At(through)) => return Some(Cursor { through }),
-            Ok(Position::Untracked | Position::Missing(_)) => return None,
+        let error = match ask(shared, outlet).await {
+            Ok(position) => return position,
             Err(error) => error,
         };
         let (wait, times) = (retry.next_wait(None), retry.attempt());

@@ -75,7 +75,9 @@ impl Lane {
             highest = position.filter(|position| !self.has_passed(*position));
         }
         self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
-        if let Some(highest) = highest.max(self.held.last().copied()) {
+        // An operator who chose the cursor knows that the sink is ahead.
+        let highest = highest.max(self.held.last().copied()).filter(|_| recorded.confirmed.is_some());
+        if let Some(highest) = highest {
             self.note_ahead(highest);
         }
         Ok(())
