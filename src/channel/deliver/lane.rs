@@ -54,6 +54,8 @@ pub(crate) struct Lane {
     confirmed: Option<Confirmed>,
     /// Whether the sink's position is `confirmed`. A failed delivery may have moved it.
     is_sure: bool,
+    /// Whether it has fallen behind and reads for itself.
+    reads: bool,
     retry: Retry,
     give_up: GiveUpTimer,
     /// The events that the sink held above the cursor when the lane began. They are offered again, and the sink skips them.
@@ -96,6 +98,7 @@ impl Lane {
             through,
             confirmed: None,
             is_sure: false,
+            reads: false,
             held: BTreeSet::new(),
             trace: None,
             delivery: Part::default(),

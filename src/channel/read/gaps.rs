@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -29,6 +29,7 @@ use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
 use crate::event::{Offset, RawEvent};
 use crate::ledger::{Change, History, KnownEvent, LATE, Ledger, Pending, SinkName};
+use crate::record::Record;
 use crate::tasks::lock;
 use crate::telemetry::Chain;
 
@@ -132,10 +133,14 @@ impl Gaps {
         lock(&self.gaps).iter().any(|gap| gap.holds(offset))
     }
 
-    /// An event was found there.
-    fn found(&self, offset: Offset) {
+    /// Closes a gap at an offset where an event was found. `false` if it was closed before: the event is taken care of.
+    fn take(&self, offset: Offset) -> bool {
         let mut gaps = lock(&self.gaps);
-        *gaps = gaps.drain(..).flat_map(|gap| gap.without(offset)).collect();
+        let is_open = gaps.iter().any(|gap| gap.holds(offset));
+        if is_open {
+            *gaps = gaps.drain(..).flat_map(|gap| gap.without(offset)).collect();
+        }
+        is_open
     }
 
     /// Everything from one offset to another was looked at. What was looked at last when its time was over is not looked for any
@@ -239,35 +244,45 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
 
 /// Makes events late for every lane: those that have passed them are owed them, and the others settle them when they read them.
 async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
+    let found: Vec<&RawEvent> = found.iter().filter(|event| shared.gaps.take(event.offset)).collect();
+    let changes: Vec<_> = found.iter().flat_map(|event| appeared(shared, event, None)).collect();
+    shared.commit(changes).await?;
+    shared.late.insert_now(found.iter().map(|event| event.event_key()));
+    Ok(())
+}
+
+/// The changes that make late for the other lanes what a lane that reads for itself has found in gaps.
+pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]) -> Vec<Change> {
+    let in_gap = records.iter().filter(|record| shared.gaps.take(record.offset));
+    let raw = |record: &Record| RawEvent { offset: record.offset, id: record.event_id, json: record.event() };
+    in_gap.flat_map(|record| appeared(shared, &raw(record), Some(sink))).collect()
+}
+
+/// The changes that make an event late for every lane but the one that has it.
+fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
     let machine = &shared.channel.parts.machine;
     let mut changes = vec![Change::Asked(shared.asked())];
-    for event in found {
-        // A lane that a reload has ended continues from its cursor one day.
-        let passed = shared.look(|ledger| {
-            let passed = ledger.cursors().iter().filter(|(_, cursor)| cursor.through > Some(event.offset));
-            passed.map(|(sink, _)| sink.clone()).collect::<BTreeSet<SinkName>>()
-        });
-        let sinks = shared.hub.sinks().chain(passed).collect::<BTreeSet<_>>();
-        let pending = Pending {
-            offset: event.offset,
-            event_id: event.id,
-            first_seen: machine.now(),
-            received: Some(machine.time()),
-            appeared: true,
-            // A copy: a slice would keep its whole page in memory for as long as it waits.
-            json: shared.channel.handle.memory.copy(&event.json),
-        };
-        changes.extend(sinks.into_iter().map(|sink| Change::Owe { sink, event: pending.clone() }));
-        let known = KnownEvent { key: event.event_key(), previous: event.offset.before(), digest: None };
-        changes.push(Change::Appeared(known));
-    }
-    shared.commit(changes).await?;
-    for event in found {
-        shared.gaps.found(event.offset);
-        info!(channel = %shared.channel.identity.name, offset = event.offset.get(), "an event became visible below events that were read: it is delivered late");
-    }
-    shared.late.insert_now(found.iter().map(RawEvent::event_key));
-    Ok(())
+    // A lane that a reload has ended continues from its cursor one day.
+    let passed = shared.look(|ledger| {
+        let passed = ledger.cursors().iter().filter(|(_, cursor)| cursor.through > Some(event.offset));
+        passed.map(|(sink, _)| sink.clone()).collect::<BTreeSet<SinkName>>()
+    });
+    let sinks = shared.hub.sinks().chain(passed).collect::<BTreeSet<_>>();
+    let pending = Pending {
+        offset: event.offset,
+        event_id: event.id,
+        first_seen: machine.now(),
+        received: Some(machine.time()),
+        appeared: true,
+        // A copy: a slice would keep its whole page in memory for as long as it waits.
+        json: shared.channel.handle.memory.copy(&event.json),
+    };
+    let others = sinks.into_iter().filter(|sink| Some(&**sink) != has_it);
+    changes.extend(others.map(|sink| Change::Owe { sink, event: pending.clone() }));
+    let known = KnownEvent { key: event.event_key(), previous: event.offset.before(), digest: None };
+    changes.push(Change::Appeared(known));
+    info!(channel = %shared.channel.identity.name, offset = event.offset.get(), "an event became visible below events that were read: it is delivered late");
+    changes
 }
 
 #[cfg(test)]
@@ -294,8 +309,7 @@ mod tests {
         read(&gaps, None, &[5, 6, 9]);
         read(&gaps, Some(9), &[10, 14]);
         assert_eq!(open(&gaps), [(-1, 5), (6, 9), (10, 14)]);
-        gaps.found(offset(12));
-        gaps.found(offset(7));
+        assert!(gaps.take(offset(12)) && gaps.take(offset(7)) && !gaps.take(offset(7)));
         assert_eq!(open(&gaps), [(-1, 5), (7, 9), (10, 12), (12, 14)]);
         assert!(gaps.holds(offset(8)) && !gaps.holds(offset(7)) && !gaps.holds(offset(9)));
     }

@@ -15,6 +15,7 @@ impl Lane {
     /// Reads and delivers from the lane's own cursor.
     pub(super) async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let sink = self.outlet.name.clone();
+        self.reads = true;
         'plan: loop {
             let read_plan = self.shared.read_plan();
             let part = Part::Lane(sink.clone());
@@ -44,6 +45,7 @@ impl Lane {
             }
             break;
         }
+        self.reads = false;
         self.shared.channel.handle.board().lane_rejoins(&sink);
         // Late events that were proved meanwhile went to attached lanes only.
         self.shared.ask_for_owed(&sink);

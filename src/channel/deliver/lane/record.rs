@@ -1,10 +1,13 @@
 //! Recording what a lane has done, each time as one commit.
 
+use std::sync::Arc;
+
 use tracing::debug;
 
 use crate::channel::ChannelError;
 use crate::channel::deliver::batch::Batch;
 use crate::channel::deliver::lane::Lane;
+use crate::channel::read::gaps;
 use crate::channel::verify::recent::{Alarm, digest_of};
 use crate::event::{EventKey, Offset};
 use crate::ledger::{Change, Cursor, DeadLetter, Pending, Proof};
@@ -22,7 +25,10 @@ impl Lane {
         if self.has_passed(through) {
             return Ok(());
         }
-        let (changes, owed) = self.changes(batch, through, letter);
+        let (mut changes, owed) = self.changes(batch, through, letter);
+        let found = self.found_in_gaps(batch, through);
+        let appeared: Vec<_> = found.iter().filter_map(owed_event).collect();
+        changes.splice(0..0, found);
         let recording = batch.trace_at(through).part("record");
         recording.note("sink", self.outlet.name.to_string());
         recording.note("offset", through.get());
@@ -32,6 +38,7 @@ impl Lane {
         self.shared.channel.handle.board().lane_recorded(&self.outlet.name, Some(through));
         self.held.retain(|offset| *offset > through);
         self.shared.late.insert(owed);
+        self.shared.late.insert_now(appeared);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
             debug!(%channel, %sink, trace_id = %trace.id(), offset = end.min(&through).get(), "batch recorded");
@@ -41,6 +48,16 @@ impl Lane {
         }
         Ok(())
     }
+    /// A lane that reads for itself may read an event in order that was not visible when the others read there.
+    fn found_in_gaps(&self, batch: &Batch, through: Offset) -> Vec<Change> {
+        if !self.reads {
+            return Vec::new();
+        }
+        let new = |record: &&Arc<Record>| !self.has_passed(record.offset) && record.offset <= through;
+        let records: Vec<_> = batch.records.iter().filter(new).collect();
+        gaps::found_by(&self.shared, &self.identity.sink, &records)
+    }
+
     /// The changes that record a batch up to `through`, and the events that the lane is owed from then on.
     fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> (Vec<Change>, Vec<EventKey>) {
         let sink = &self.identity.sink;
@@ -101,6 +118,10 @@ impl Lane {
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, None);
         Ok(())
     }
+}
+
+fn owed_event(change: &Change) -> Option<EventKey> {
+    if let Change::Owe { event, .. } = change { Some(event.event_key()) } else { None }
 }
 
 /// The proof of a verified event.
