@@ -121,6 +121,7 @@ async fn an_event_larger_than_a_table_takes_blocks_with_both_sizes_and_is_given_
     daemon.stop().await;
     limit(&tables);
     std::fs::remove_dir_all(setup.path("state")).unwrap();
+    tables.change("delete from events_progress;").await;
 
     setup.set("channels.c0.start", "earliest");
     setup.set("channels.c0.sinks", vec!["warehouse", "local", "file"]);
