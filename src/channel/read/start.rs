@@ -106,18 +106,22 @@ async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
     let mut since = None;
     loop {
         let error = match ask(shared, outlet).await {
-            Ok(position) => return position,
+            Ok(position) => {
+                shared.channel.handle.board().lane(sink).status.error = None;
+                return position;
+            }
             Err(error) => error,
         };
         let (wait, times) = (retry.next_wait(None), retry.attempt());
-        let message =
-            format!("where to begin is not known: sink {sink} cannot be asked for its position: {}", Chain(&error));
+        let message = Chain(&error).to_string();
         if times == 1 {
             warn!(channel = %channel.name, %sink, error = %Chain(&error), "sink cannot be asked for its position: asking again");
         }
         let (kind, needs_attention) = (error.kind().to_owned(), error.needs_attention() || times >= MANY_TIMES);
         let since = *since.get_or_insert_with(Timestamp::now);
-        reporter.says(Activity::Waiting { error: Problem { kind, message, since, times, needs_attention } });
+        let problem = Problem { kind, message, since, times, needs_attention };
+        shared.channel.handle.board().lane(sink).status.error = Some(problem.clone());
+        reporter.says(Activity::Waiting { error: problem });
         sleep(wait).await;
     }
 }
