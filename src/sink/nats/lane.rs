@@ -38,7 +38,7 @@ pub(super) struct Shared {
     pub(super) server: Server,
     /// The run of the process.
     pub(super) instance: Uuid,
-    /// The most events in one delivery, as far as the stream has been seen.
+    /// The most events in one delivery. It depends on the settings of the stream.
     pub(super) at_once: AtomicUsize,
 }
 

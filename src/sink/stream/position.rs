@@ -59,7 +59,7 @@ impl Position {
         }
     }
 
-    /// Completes a position of an older format: it had got as far as its highest offset.
+    /// Completes a position of an older format, which stated no position: its highest offset counts.
     pub(in crate::sink) fn upgraded(self) -> Self {
         let through = if self.format == 0 { self.highest() } else { self.through };
         Self { format: FORMAT, through, ..self }

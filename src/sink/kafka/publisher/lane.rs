@@ -30,7 +30,7 @@ mod resume;
 pub(super) use deliver::Offer;
 pub(super) use resume::Begun;
 
-/// A producer that was not used for so long is closed: it holds threads and connections.
+/// A producer that was not used for this long is closed, because it has threads and connections.
 const KEPT_OPEN: Duration = Duration::from_secs(5 * 60);
 
 /// What the lanes of a sink share.
@@ -86,7 +86,7 @@ impl Shared {
         Outgoing { topic, partition: Some(POSITIONS), key, headers: &[], body }
     }
 
-    /// Closes what is not used.
+    /// Closes the reader of positions if it is not used.
     pub(super) fn rest(&self) {
         if let Some(positions) = &mut *lock(&self.positions) {
             positions.rest();
@@ -154,7 +154,7 @@ impl Lane {
         self.readable(known.position, shared)
     }
 
-    /// Reads the topic of positions on, and gives what is known of the lane then.
+    /// Continues to read the topic of positions, and returns the state of the lane.
     fn read(
         &self,
         shared: &Shared,

@@ -42,8 +42,8 @@ struct Chunk {
 
 /// What became of messages that were sent together.
 enum Sent {
-    /// All messages of the delivery before this index are in the stream, and the position covers them. The error is that of the
-    /// message at the index, if any.
+    /// All messages of the delivery before this index are in the stream, and the position covers them. With the error, if any, the
+    /// message at the index was refused.
     Stored(usize, Option<SinkError>),
     /// None is stored. They are sent again in this way.
     Retry(Attempt),

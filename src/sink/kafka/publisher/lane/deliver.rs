@@ -1,4 +1,4 @@
-//! Producing a delivery: its events and the lane's position, in one transaction or, where it is large, in several.
+//! Producing a delivery: its events and the lane's position, in one transaction, or in several if the delivery is large.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -167,7 +167,7 @@ impl Lane {
         Chunk { events, end: messages.len(), unfit: None }
     }
 
-    /// The largest batch that the topic takes, as far as it was told.
+    /// The largest batch that the topic takes, if the brokers have said it.
     fn largest(&self) -> Option<usize> {
         self.claim.as_ref()?.topic.largest
     }
