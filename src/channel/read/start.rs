@@ -31,14 +31,9 @@ pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result
         let is_known = shared.look(|ledger| ledger.cursor(&outlet.name).is_some());
         own.push(if is_known { Some(None) } else { ask(shared, outlet).await.ok() });
     }
-    if let (Some(last), Some(outlet)) = (own.last_mut(), outlets.last())
-        && !outlets.is_empty()
-        && last.is_none()
-    {
-        let all_away = shared.look(|ledger| outlets.iter().all(|outlet| ledger.cursor(&outlet.name).is_none()));
-        if all_away {
-            *last = Some(sink_position(shared, outlet).await);
-        }
+    if let Some(outlet) = outlets.last().filter(|_| own.iter().all(Option::is_none)) {
+        own.pop();
+        own.push(Some(sink_position(shared, outlet).await));
     }
     let is_new = shared.look(|ledger| ledger.cursors().is_empty());
     let lowest = own.iter().flatten().flatten().min().copied().filter(|_| is_new);
@@ -115,7 +110,7 @@ async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
         let (wait, times) = (retry.next_wait(None), retry.attempt());
         let message = Chain(&error).to_string();
         if times == 1 {
-            warn!(channel = %channel.name, %sink, error = %Chain(&error), "sink cannot be asked for its position: asking again");
+            warn!(channel = %channel.name, %sink, error = %Chain(&error), "sink refused: its events wait and are offered again");
         }
         let (kind, needs_attention) = (error.kind().to_owned(), error.needs_attention() || times >= MANY_TIMES);
         let since = *since.get_or_insert_with(Timestamp::now);
