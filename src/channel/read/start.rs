@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::time::sleep;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::api::ApiError;
 use crate::channel::ChannelError;
@@ -111,6 +111,8 @@ async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
         let message = Chain(&error).to_string();
         if times == 1 {
             warn!(channel = %channel.name, %sink, error = %Chain(&error), "sink refused: its events wait and are offered again");
+        } else {
+            debug!(channel = %channel.name, %sink, times, error = %Chain(&error), "sink refused again");
         }
         let (kind, needs_attention) = (error.kind().to_owned(), error.needs_attention() || times >= MANY_TIMES);
         let since = *since.get_or_insert_with(Timestamp::now);

@@ -46,6 +46,7 @@ async fn a_lane_whose_position_is_missing_waits_until_an_operator_fills_or_accep
         daemon.stop().await;
         tables.change("drop table events; drop table events_progress;").await;
         let mut daemon = setup.start();
+        daemon.until_logged("channel started").await;
         simulator.publish(0, 1);
         for sink in ["warehouse", "local"] {
             let is_blocked = async || lane(&setup, sink).await["error"]["kind"] == "position_missing";
