@@ -113,7 +113,9 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiErro
     }
     let is_whole = events.len() < usize::from(limit) && !has_more;
     let ends = events.last().zip(events.first());
-    if is_whole || ends.is_some_and(|(lowest, highest)| lowest.offset < offset && offset < highest.offset) {
+    let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
+    // A service whose offsets exclude their own event cannot be asked for the offset 0.
+    if offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between)) {
         return Ok(Found::Other(None));
     }
     // The page does not reach it.

@@ -59,6 +59,8 @@ struct Gap {
     /// `None`: below the channel's first event.
     above: Option<Offset>,
     below: Offset,
+    /// How far a look has come that did not reach its end.
+    looked_through: Option<Offset>,
     /// Until when it is looked for events.
     until: Instant,
     /// The time of the event at `below`, Unix seconds, if it has one.
@@ -67,11 +69,16 @@ struct Gap {
 
 impl Gap {
     fn between(above: Option<Offset>, below: Offset, until: Instant, time: Option<i64>) -> Option<Self> {
-        (below.before() > above).then_some(Self { above, below, until, time })
+        (below.before() > above).then_some(Self { above, below, looked_through: None, until, time })
     }
 
     fn holds(&self, offset: Offset) -> bool {
         self.above < Some(offset) && offset < self.below
+    }
+
+    /// Where the next look begins: nothing that is visible up to here is news.
+    fn begin(&self) -> Option<Offset> {
+        self.looked_through.or(self.above)
     }
 }
 
@@ -143,14 +150,24 @@ impl Gaps {
         is_open
     }
 
-    /// Everything from one offset to another was looked at. What was looked at last when its time was over is not looked for any
-    /// more; what comes after it is looked for first.
+    /// Everything from one offset to another was looked at. A gap is looked at once more after its time is over; the gaps that were
+    /// not looked at now come first.
     fn looked_at(&self, at: Instant, from: Option<Offset>, to: Offset) {
         let mut gaps = lock(&self.gaps);
-        let is_covered = |gap: &Gap| from <= gap.above && gap.below <= to;
-        gaps.retain(|gap| !(is_covered(gap) && gap.until <= at));
-        let covered = gaps.iter().take_while(|gap| is_covered(gap)).count();
-        gaps.rotate_left(covered);
+        let (mut later, mut looked_at) = (VecDeque::new(), Vec::new());
+        for mut gap in gaps.drain(..) {
+            if from > gap.begin() || Some(to) <= gap.begin() {
+                later.push_back(gap);
+            } else if to < gap.below {
+                gap.looked_through = Some(to);
+                looked_at.push(gap);
+            } else if gap.until > at {
+                gap.looked_through = None;
+                looked_at.push(gap);
+            }
+        }
+        later.extend(looked_at);
+        *gaps = later;
     }
 
     /// A gap could not be looked at: the others come first.
@@ -224,13 +241,13 @@ struct Shown {
 /// Asks the service for the events of a gap.
 async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
-    let from = gap.above.map_or(Offset::ZERO, |above| above.before().unwrap_or(above));
+    let from = gap.begin().map_or(Offset::ZERO, |begin| begin.before().unwrap_or(begin));
     let Page { events, has_more } = read_plan.source.poll(Some(from), limit).await?;
     let is_whole = events.len() < usize::from(limit) && !has_more;
     if let (Some(highest), Some(lowest)) = (events.first(), events.last()) {
         let (from, to) = (Some(lowest.offset), highest.offset);
-        if is_whole || from <= gap.above {
-            return Ok(Shown { events, whole: Some((from.min(gap.above), to)) });
+        if is_whole || from <= gap.begin() {
+            return Ok(Shown { events, whole: Some((from.min(gap.begin()), to)) });
         }
     }
     // Its pages hold the newest events, and do not reach down.
