@@ -51,6 +51,9 @@ pub(crate) struct Gaps {
     gaps: Mutex<VecDeque<Gap>>,
     /// Fires when a gap was added.
     added: Notify,
+    /// Held from closing a gap until the commit that makes its event late: a lane that reads the event by itself meanwhile would
+    /// not know that it is owed it.
+    pub(crate) closing: tokio::sync::Mutex<()>,
 }
 
 /// No event was visible between two offsets.
@@ -261,6 +264,7 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
 
 /// Makes events late for every lane: those that have passed them are owed them, and the others settle them when they read them.
 async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
+    let _closing = shared.gaps.closing.lock().await;
     let found: Vec<&RawEvent> = found.iter().filter(|event| shared.gaps.take(event.offset)).collect();
     let changes: Vec<_> = found.iter().flat_map(|event| appeared(shared, event, None)).collect();
     shared.commit(changes).await?;

@@ -25,6 +25,8 @@ impl Lane {
         if self.has_passed(through) {
             return Ok(());
         }
+        let shared = self.shared.clone();
+        let _closing = if self.reads { Some(shared.gaps.closing.lock().await) } else { None };
         let (mut changes, owed) = self.changes(batch, through, letter);
         let found = self.found_in_gaps(batch, through);
         let appeared: Vec<_> = found.iter().filter_map(owed_event).collect();
