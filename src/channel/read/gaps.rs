@@ -48,7 +48,7 @@ const SEARCH_LIMIT: u16 = 200;
 /// The gaps of one run of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
-    gaps: Mutex<VecDeque<Gap>>,
+    open: Mutex<VecDeque<Gap>>,
     /// Fires when a gap was added.
     added: Notify,
     /// Held from closing a gap until the commit that makes its event late: a lane that reads the event by itself meanwhile would
@@ -97,7 +97,7 @@ impl Gaps {
         for (offset, time) in events {
             let gap = Gap::between(previous, offset, Instant::now() + settle, time);
             if let Some(gap) = gap.filter(|_| !settle.is_zero()) {
-                let gaps = found.get_or_insert_with(|| lock(&self.gaps));
+                let gaps = found.get_or_insert_with(|| lock(&self.open));
                 if gaps.len() >= MAX_GAPS {
                     gaps.pop_front();
                 }
@@ -123,7 +123,7 @@ impl Gaps {
             gaps = gaps.into_iter().flat_map(|gap| gap.without(event.key.offset)).collect();
         }
         if !gaps.is_empty() {
-            *lock(&self.gaps) = gaps;
+            *lock(&self.open) = gaps;
             self.added.notify_one();
         }
     }
@@ -132,7 +132,7 @@ impl Gaps {
     async fn lowest(&self) -> Gap {
         loop {
             let added = self.added.notified();
-            if let Some(gap) = lock(&self.gaps).front() {
+            if let Some(gap) = lock(&self.open).front() {
                 return *gap;
             }
             added.await;
@@ -140,12 +140,12 @@ impl Gaps {
     }
 
     fn holds(&self, offset: Offset) -> bool {
-        lock(&self.gaps).iter().any(|gap| gap.holds(offset))
+        lock(&self.open).iter().any(|gap| gap.holds(offset))
     }
 
     /// Closes a gap at an offset where an event was found. `false` if it was closed before: the event is taken care of.
     fn take(&self, offset: Offset) -> bool {
-        let mut gaps = lock(&self.gaps);
+        let mut gaps = lock(&self.open);
         let is_open = gaps.iter().any(|gap| gap.holds(offset));
         if is_open {
             *gaps = gaps.drain(..).flat_map(|gap| gap.without(offset)).collect();
@@ -156,7 +156,7 @@ impl Gaps {
     /// Everything from one offset to another was looked at. A gap is looked at once more after its time is over; the gaps that were
     /// not looked at now come first.
     fn looked_at(&self, at: Instant, from: Option<Offset>, to: Offset) {
-        let mut gaps = lock(&self.gaps);
+        let mut gaps = lock(&self.open);
         let (mut later, mut looked_at) = (VecDeque::new(), Vec::new());
         for mut gap in gaps.drain(..) {
             if from > gap.begin() || Some(to) <= gap.begin() {
@@ -175,7 +175,7 @@ impl Gaps {
 
     /// A gap could not be looked at: the others come first.
     fn put_off(&self, at: Instant) {
-        let mut gaps = lock(&self.gaps);
+        let mut gaps = lock(&self.open);
         if let Some(gap) = gaps.pop_front().filter(|gap| gap.until > at) {
             gaps.push_back(gap);
         }
@@ -321,7 +321,7 @@ mod tests {
 
     fn open(gaps: &Gaps) -> Vec<(i64, i64)> {
         let number = |offset: Option<Offset>| offset.map_or(-1, Offset::get);
-        lock(&gaps.gaps).iter().map(|gap| (number(gap.above), gap.below.get())).collect()
+        lock(&gaps.open).iter().map(|gap| (number(gap.above), gap.below.get())).collect()
     }
 
     #[test]
