@@ -19,7 +19,7 @@ pub const HISTORY: usize = 64;
 /// An offset, the offset before it, an id and a digest.
 const LENGTH: usize = 8 + 8 + 16 + 16;
 
-/// Stands for an offset, an id or a digest that is absent. No offset is negative.
+/// Means that an offset is absent. No offset is negative.
 const NO_OFFSET: i64 = -1;
 
 /// An event that was read.
@@ -33,7 +33,7 @@ pub struct KnownEvent {
     pub digest: Option<Digest>,
 }
 
-/// The service's history differs from what was read before. Until an operator has decided, new events are quarantined.
+/// The service's history differs from the events that were read. Until an operator has decided, new events are quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contradiction {
     /// The offset at which it differs.

@@ -13,7 +13,7 @@
 //!
 //! # Cancellation
 //!
-//! At any point: what was not committed is found again.
+//! At any point: a difference that was not committed is found again.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use crate::ledger::{Change, Contradiction, KnownEvent, Ledger};
 /// behind can answer that it does not exist.
 const BETWEEN_LOOKUPS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::ZERO];
 
-/// What the service has at a known offset.
+/// The event that the service has at a known offset.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     /// The event that is known.
@@ -66,7 +66,7 @@ impl From<ChannelError> for NotCompared {
     }
 }
 
-/// Compares events that were shown again with what is known of them. With `thorough`, the newest event that is known up to
+/// Compares events that were shown again with the remembered events. With `thorough`, the newest event that is known up to
 /// `position` is compared even if it was not shown.
 pub(crate) async fn compare(
     shared: &RunContext,
@@ -94,7 +94,7 @@ pub(crate) async fn compare(
     contradict(shared, read_plan, &known, event, found, context).await
 }
 
-/// Whether the service shows another event than those that are known at its offset.
+/// Whether the service shows another event at a known offset.
 fn differs(ledger: &Ledger, event: &RawEvent) -> bool {
     let mut known = ledger.history().at(event.offset).peekable();
     let has_known = known.peek().is_some();
@@ -102,7 +102,7 @@ fn differs(ledger: &Ledger, event: &RawEvent) -> bool {
     has_known && event.id.is_some() && known.all(|known| known.key.id.is_some() && known.key.id != event.id)
 }
 
-/// What the service has at the offset of an event that was read.
+/// Asks the service for the event at a known offset.
 async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiError> {
     let (offset, source) = (known.key.offset, &read_plan.source);
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
@@ -140,7 +140,7 @@ async fn contradict(
     context: StageContext<'_>,
 ) -> Result<(), NotCompared> {
     let (mut agree, mut differ) = (0, known.partition_point(|other| other.key.offset < event.key.offset));
-    // What is below an event that is the same is the same, and what is above one that differs may differ.
+    // The histories agree below every event that is the same in both.
     while agree < differ {
         let middle = agree + (differ - agree) / 2;
         match find(read_plan, &known[middle]).await? {

@@ -51,7 +51,7 @@ pub(crate) struct Gaps {
     open: Mutex<VecDeque<Gap>>,
     /// Fires when a gap was added.
     added: Notify,
-    /// Held from closing a gap until the commit that makes its event late: a lane that reads the event by itself meanwhile would
+    /// Held from closing a gap until the commit that makes its event late: a lane that reads the event meanwhile would
     /// not know that it is owed it.
     pub(crate) closing: tokio::sync::Mutex<()>,
 }
@@ -79,7 +79,7 @@ impl Gap {
         self.above < Some(offset) && offset < self.below
     }
 
-    /// Where the next look begins: nothing that is visible up to here is news.
+    /// The next look begins above this offset.
     fn begin(&self) -> Option<Offset> {
         self.looked_through.or(self.above)
     }
@@ -128,7 +128,7 @@ impl Gaps {
         }
     }
 
-    /// Waits until there is a gap, and gives the lowest.
+    /// Waits for a gap, and returns the first one.
     async fn lowest(&self) -> Gap {
         loop {
             let added = self.added.notified();
@@ -234,7 +234,7 @@ async fn look(shared: &RunContext, read_plan: &ReadPlan) -> Result<(), ChannelEr
     Ok(())
 }
 
-/// What the service shows around a gap.
+/// A page that the service shows around a gap.
 struct Shown {
     events: Vec<RawEvent>,
     /// From where to where nothing else is visible; `None` if that is not known of the gap.
@@ -262,7 +262,7 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
     Ok(Shown { events, whole: reaches.then_some((gap.above, gap.below)) })
 }
 
-/// Makes events late for every lane: those that have passed them are owed them, and the others settle them when they read them.
+/// Makes events late for every lane. A lane that has not passed an event yet settles it when it reads the event.
 async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
     let _closing = shared.gaps.closing.lock().await;
     let found: Vec<&RawEvent> = found.iter().filter(|event| shared.gaps.take(event.offset)).collect();
@@ -279,7 +279,7 @@ pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]
     in_gap.flat_map(|record| appeared(shared, &raw(record), Some(sink))).collect()
 }
 
-/// The changes that make an event late for every lane but the one that has it.
+/// The changes that make an event late for every lane except the lane that has it already.
 fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
     let machine = &shared.channel.parts.machine;
     let mut changes = vec![Change::Asked(shared.asked())];

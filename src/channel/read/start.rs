@@ -1,5 +1,5 @@
-//! Where lanes begin: at their cursors. A lane without a cursor begins where its sink is, and a lane whose sink has no position
-//! either begins where the `start` setting says. A channel without any state is new only if no sink holds events of it.
+//! Where lanes begin: at their cursors. A lane without a cursor begins at its sink's position and, if the sink has none, at the
+//! `start` setting. A channel without any state is new only if no sink holds events of the channel.
 //!
 //! # Cancellation
 //!
@@ -24,7 +24,7 @@ use crate::sink::{LaneRef, Position, SinkError};
 use crate::telemetry::Chain;
 
 /// The cursors of all lanes; the hub begins at the highest of them. `None` for a lane whose sink cannot be asked for its position
-/// now: that lane begins later, and holds up no other. The last one is waited for.
+/// now: that lane begins later, and delays no other lane. The last one is waited for.
 pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result<Vec<Option<Cursor>>, ChannelError> {
     let mut own = Vec::with_capacity(outlets.len());
     for outlet in outlets {
@@ -68,10 +68,10 @@ async fn cursor(
     }
     let channel = &shared.channel.identity.name;
     let to = if let Some(own) = own {
-        warn!(%channel, %sink, position = own.through.map(Offset::get), "the state knows nothing of this sink, and the sink holds events of the channel: delivering what is above them");
+        warn!(%channel, %sink, position = own.through.map(Offset::get), "the state knows nothing of this sink, and the sink holds events of the channel: delivering the events above them");
         own
     } else if let Some(lowest) = lowest {
-        warn!(%channel, %sink, position = lowest.through.map(Offset::get), "the state knows nothing of the channel, and another sink holds events of it: delivering what is above them");
+        warn!(%channel, %sink, position = lowest.through.map(Offset::get), "the state knows nothing of the channel, and another sink holds its events: delivering the events above them");
         lowest
     } else {
         Cursor { through: shared.by_plan(start).await? }

@@ -1,5 +1,4 @@
-//! Two copies of a fact are compared before one of them is believed: what the service shows again, what a sink holds, and what
-//! the state records.
+//! The service's history, the sinks and the state are compared with each other before one of them is believed.
 
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +17,7 @@ const LOST: &str = "sink has lost data: it holds events up to its position, and 
 const AHEAD: &str = "sink is ahead of the state: events that it has are not delivered again";
 const APPEARED: &str = "an event became visible below events that were read: it is delivered late";
 
-/// What a service of notices shows, by offset and id.
+/// The notices that a service shows, by offset and id.
 #[derive(Clone, Default)]
 struct Shown(Arc<Mutex<Vec<(i64, u128)>>>);
 
@@ -91,12 +90,12 @@ async fn an_event_that_becomes_visible_below_the_newest_is_delivered_late_and_on
         };
         daemon.until("the visible ones arrive", both(14)).await;
         shown.change(|events| events.extend(plain([11, 16, 17])));
-        daemon.until("the one that was not visible arrives too", both(17)).await;
+        daemon.until("the late event arrives too", both(17)).await;
         let log = daemon.stop().await;
         assert_eq!(log.lines(APPEARED).len(), 1, "inclusive {inclusive}, newest {newest}");
         let mut daemon = setup.start();
         shown.change(|events| events.extend(plain([18])));
-        daemon.until("what comes after a restart arrives", both(18)).await;
+        daemon.until("the event after a restart arrives", both(18)).await;
         daemon.stop().await;
         for mut delivered in [setup.offsets("c0"), offsets(&receiver.delivered())] {
             delivered.sort_unstable();
@@ -154,11 +153,7 @@ async fn a_service_that_comes_back_with_another_history_is_not_believed_until_an
             assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
             daemon.until("the new history arrives", |_| setup.lines() == 9).await;
             admin.until(&mut daemon, "/readyz", "it is ready", is_ready).await;
-            assert_eq!(
-                setup.tell(&quarantined).await.json(),
-                [] as [Value; 0],
-                "what was delivered is not quarantined"
-            );
+            assert_eq!(setup.tell(&quarantined).await.json(), [] as [Value; 0], "delivered events are not quarantined");
             daemon.stop().await;
             assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 4, 5, 6, 7], "inclusive {inclusive}, stopped {stopped}");
         }
@@ -206,7 +201,7 @@ async fn a_state_that_was_restored_delivers_nothing_twice_and_says_that_it_is_ol
     fs::rename(&backup, &state).unwrap();
     simulator.publish(0, 1);
     let mut daemon = setup.start();
-    daemon.until("what is new arrives", |_| setup.lines() == 11).await;
+    daemon.until("the new event arrives", |_| setup.lines() == 11).await;
     assert_eq!(daemon.stop().await.lines(AHEAD).len(), 1);
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
 }
@@ -221,7 +216,7 @@ async fn a_channel_without_state_continues_where_its_sink_is() {
     simulator.publish(0, 5);
     let setup = setup.with("channels.c0.start", "latest").with_webhook("hook", &receiver);
     let mut daemon = setup.start();
-    daemon.until("what came meanwhile arrives", |_| setup.lines() == 10 && receiver.received() == 5).await;
+    daemon.until("the events since then arrive", |_| setup.lines() == 10 && receiver.received() == 5).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
     assert!(offsets(&receiver.delivered()).into_iter().eq(6..=10), "from where the other sink is");

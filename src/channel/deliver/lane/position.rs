@@ -12,7 +12,7 @@
 //!
 //! # Cancellation
 //!
-//! `stop` is observed while waiting. What was committed is found by the next run.
+//! `stop` is observed while waiting. The next run continues from the last commit.
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
@@ -156,7 +156,7 @@ impl Lane {
         handle.board().lane(&sink).status.error = Some(problem.clone());
         handle.sink_is_gone(&sink, problem);
         self.goes_on(stop).await?;
-        // What was confirmed before does not count any more, so the sink takes the cursor over.
+        // This removes the earlier confirmation, so the sink takes the cursor over.
         self.shared.commit(vec![Change::SetCursor { sink: sink.clone(), to: cursor }]).await?;
         handle.board().lane(&sink).status.error = None;
         info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink as it is");
