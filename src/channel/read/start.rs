@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::time::sleep;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::api::ApiError;
 use crate::channel::ChannelError;
@@ -102,7 +102,10 @@ async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
     loop {
         let error = match ask(shared, outlet).await {
             Ok(position) => {
-                shared.channel.handle.board().lane(sink).status.error = None;
+                if since.is_some() {
+                    info!(channel = %channel.name, %sink, "sink accepts again");
+                    shared.channel.handle.board().lane(sink).status.error = None;
+                }
                 return position;
             }
             Err(error) => error,

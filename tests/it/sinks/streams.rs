@@ -248,7 +248,7 @@ pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, data
     relay.becomes(Line::Good);
     older.signal(Signal::CONT);
     // By the server's answer or by its lease, whichever comes first.
-    let words = ["another instance", "channel stopped"];
+    let words = ["another instance", "the lease of the channel is lost"];
     older.until("it has noticed", |older| words.iter().any(|words| older.log().0.contains(words))).await;
     simulator.publish(0, 20);
     until_all(stream, &simulator).await;
