@@ -45,6 +45,7 @@ use crate::record::ChannelRef;
 use crate::tasks::newer;
 
 mod board;
+mod comparison;
 mod context;
 mod controls;
 mod deliver;
@@ -67,6 +68,7 @@ mod tests;
 mod trouble;
 mod verify;
 
+pub use comparison::{Accounts, Comparison, ExpectedEvent, MOST_LISTED, NotCompared, Scope, SinkComparison, Tally};
 pub(crate) use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
 pub use hour::{GAP, HOUR, Sample};
@@ -75,12 +77,13 @@ pub use machine::Processors;
 pub use pace::{Progress, grouped, rate, span};
 pub use parts::SharedParts;
 pub use read::history::History;
+pub(crate) use read::history::{first_since, unobserved};
 pub use read::reader::ReadError;
 pub(crate) use read::reader::what_to_check;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
 pub use status::{
-    Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill, SharedProofs,
-    SharedWorkflow, SignerStatus,
+    Activity, ChannelStatus, Compared, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill,
+    SharedProofs, SharedWorkflow, SignerStatus,
 };
 pub use tail::{Delivered, Seen, Tail};
 pub(crate) use tasks::{Task, Tasks};
@@ -91,6 +94,7 @@ pub use verify::recent::RecentEvents;
 pub(crate) use verify::{PROOF_TIMEOUT, Rejection};
 
 use board::RunOnBoard;
+use comparison::daily;
 use context::{ReadPlan, RunContext};
 use deliver::lanes::Lanes;
 use read::gaps;
@@ -271,6 +275,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
         ended = shared.by_plan(|read_plan| feed(shared, read_plan)) => ended,
         ended = late::settle(shared) => ended,
         ended = gaps::watch(shared) => ended.map(|never| match never {}),
+        ended = daily::watch(shared) => ended.map(|never| match never {}),
     }
 }
 

@@ -187,7 +187,7 @@ impl Command {
             Self::Demo(args) => demo::run(args).await,
             Self::Init(args) => init::run(*args, out).await,
             Self::Simulate(options) => simulate::run(options, out).await,
-            Self::Check(args) => Ok(check::run(config, &args).await),
+            Self::Check(args) => check::run(config, &args, out).await,
             Self::TestSink(args) => test_sink::run(&args, config, out).await,
             Self::Channels(command) => channels::run(command, config, out).await,
             Self::Console(args) => console::run(&args, config, out).await,

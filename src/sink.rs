@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::event::{EventKey, Offset};
+use crate::event::{ChannelId, EventKey, Offset};
 use crate::record::{ChannelRef, Message};
 use crate::tasks::joined;
 
@@ -85,6 +85,25 @@ pub trait Sink: Send + Sync + fmt::Debug {
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
         let _ = lane;
         Ok(Position::Untracked)
+    }
+
+    /// The event of a channel that was written first among those that the sink still holds. A comparison with the service begins
+    /// with it: earlier events were never delivered, or are not kept. Changes nothing, and works beside a daemon that delivers.
+    ///
+    /// # Errors
+    /// If the sink cannot be used now.
+    async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
+        let _ = channel;
+        Ok(Oldest::Unknown)
+    }
+
+    /// Which of these events of a channel the sink holds. Not called if [`oldest`](Self::oldest) is [`Oldest::Unknown`].
+    ///
+    /// # Errors
+    /// If the sink cannot be used now.
+    async fn holds(&self, channel: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
+        let _ = (channel, keys);
+        Ok(BTreeSet::new())
     }
 
     /// Whether what it holds is on this machine: another instance with the same configuration then has files of its own, and the
@@ -232,6 +251,17 @@ pub enum Position {
     Missing(String),
     /// Every event up to here was delivered; `None` before the first event.
     At(Option<Offset>),
+}
+
+/// The event of a channel that was written first among those that a sink still holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oldest {
+    /// The sink cannot say which events it holds.
+    Unknown,
+    /// It holds no event of the channel.
+    Nothing,
+    /// This one.
+    Event(EventKey),
 }
 
 impl Recorded {

@@ -8,16 +8,18 @@ use jiff::Timestamp;
 use tracing::error;
 
 use crate::api::Page;
+use crate::channel::comparison::daily::Comparisons;
 use crate::channel::controls::{Handle, Owned, Pauses};
 use crate::channel::deliver::upcoming::Waiting;
 use crate::channel::hour::Hour;
 use crate::channel::late::deliveries::LateDeliveries;
 use crate::channel::newest::Newest;
 use crate::channel::pace::{Pace, Progress, seconds_left};
+use crate::channel::read::gaps::Gaps;
 use crate::channel::settings::Settings;
 use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
 use crate::channel::verify::expect::Expect;
-use crate::event::Offset;
+use crate::event::{EventKey, Offset};
 use crate::ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
 use crate::memory::ChannelMemory;
 use crate::record::ChannelRef;
@@ -40,6 +42,10 @@ pub struct Board {
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
     pub(super) status: ChannelStatus,
     pub(super) newest: Newest,
+    /// The gaps of the run in hand.
+    pub(super) gaps: Weak<Gaps>,
+    /// What the comparisons with the service's history have found.
+    pub(super) comparisons: Comparisons,
     /// What the plan in force expects of the channel's events.
     pub(super) expect: Arc<Expect>,
     /// When the service last answered a poll.
@@ -273,10 +279,16 @@ impl Board {
             seconds_left: events_per_second.and_then(|per_second| seconds_left(lag_events?, per_second)),
             refill: refill.filter(|refill| cursor < Some(refill.to)),
             ahead: ahead.filter(|ahead| cursor < Some(*ahead)),
+            compared: self.comparisons.of(sink),
             state,
             error,
             reading,
         }
+    }
+
+    /// Notes that an operator has had these events delivered to a sink again: they are not missing any more.
+    pub(crate) fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
+        self.comparisons.replayed(sink, keys);
     }
 
     /// What the channel's reading does from now on.

@@ -25,7 +25,7 @@ pub(super) struct RunContext {
     pub(super) channel: Arc<Channel>,
     pub(super) owned: Arc<Owned>,
     pub(super) late: LateQueue,
-    pub(super) gaps: Gaps,
+    pub(super) gaps: Arc<Gaps>,
     asked: AskedClock,
     pub(super) hub: Arc<Hub>,
     read_plan: Mutex<Arc<ReadPlan>>,
@@ -56,11 +56,13 @@ pub(super) struct ReadPlan {
 impl RunContext {
     /// Begins a run by `plan`, which has no lanes yet.
     pub(super) fn new(channel: &Arc<Channel>, owned: &Arc<Owned>, plan: &Plan) -> Self {
+        let gaps = Arc::<Gaps>::default();
+        channel.handle.board().gaps = Arc::downgrade(&gaps);
         Self {
             channel: channel.clone(),
             owned: owned.clone(),
             late: LateQueue::new(channel.parts.machine.clone()),
-            gaps: Gaps::default(),
+            gaps,
             asked: AskedClock { before: owned.claim.ledger().asked(), began: Instant::now() },
             hub: Arc::new(Hub::new(channel.identity.clone())),
             read_plan: Mutex::new(ReadPlan::begin(channel, plan)),

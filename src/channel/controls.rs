@@ -63,6 +63,11 @@ impl Pauses {
 }
 
 impl Handle {
+    /// Of a channel that has that memory.
+    pub(super) fn of(memory: Arc<ChannelMemory>) -> Self {
+        Self { board: Mutex::new(Board::of(memory.clone())), memory, ..Self::default() }
+    }
+
     /// The channel's status board. Not to be held across an await.
     pub fn board(&self) -> MutexGuard<'_, Board> {
         lock(&self.board)
@@ -196,11 +201,7 @@ pub struct Handles {
 impl Handles {
     /// The handle of a channel: always the same.
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
-        let new = || {
-            let memory = ChannelMemory::of(&self.memory);
-            let board = Mutex::new(Board::of(memory.clone()));
-            Arc::new(Handle { board, memory, ..Handle::default() })
-        };
+        let new = || Arc::new(Handle::of(ChannelMemory::of(&self.memory)));
         lock(&self.each).entry(channel).or_insert_with(new).clone()
     }
 }

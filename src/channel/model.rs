@@ -165,6 +165,7 @@ impl Life {
             retry: RETRY,
             idle_wait: IDLE,
             settle: SETTLE,
+            compare: None,
             grace: GRACE,
         };
         let outlets = (0..history.sinks.len()).map(|lane| outlet(&self.world, lane)).collect();

@@ -30,6 +30,8 @@ pub struct Settings {
     pub idle_wait: Duration,
     /// How long an event may become visible below one that was read; zero: it is not looked for.
     pub settle: Duration,
+    /// How often its sinks are compared with the service's history; `None`: never.
+    pub compare: Option<Duration>,
     /// How long a lane that the configuration removes may take for the batch in hand.
     pub grace: Duration,
 }

@@ -179,6 +179,9 @@ pub struct LaneStatus {
     /// The sink's own position, while it is above the cursor: an older state was restored, or a crash came before the commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Offset>,
+    /// What the last comparison with the service's history has found, if one was made since the daemon started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<Compared>,
     /// Its condition in one word.
     pub state: LaneState,
     /// Why the sink refused the last offer.
@@ -196,6 +199,19 @@ pub struct Refill {
     pub above: Option<Offset>,
     /// Up to here: the cursor when the loss was found.
     pub to: Offset,
+}
+
+/// A sink compared with the service's history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compared {
+    /// When.
+    pub at: Timestamp,
+    /// The events of the service that were compared.
+    pub events: u64,
+    /// Those that should be in the sink and are not, without those that were replayed since.
+    pub missing: u64,
+    /// The offsets of the first of them.
+    pub first_missing: Vec<Offset>,
 }
 
 /// A lane's condition; where several apply, the last of them.

@@ -169,6 +169,7 @@ fn settings() -> Settings {
         retry: RETRY,
         idle_wait: Duration::from_secs(5),
         settle: Duration::ZERO,
+        compare: None,
         grace: Duration::from_secs(30),
     }
 }

@@ -12,16 +12,18 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::Exit;
+use super::exit::{Exit, Failure};
 use super::table::failure_for_stderr;
 use crate::channel::Start;
 use crate::config::{Channel, Config, ConfigError, Sink, SinkSettings};
+use crate::event::Offset;
 use crate::record::Shape;
 use crate::sink::Stdout;
 use crate::telemetry::Chain;
 
 mod connect;
 mod effective;
+mod history;
 
 pub(super) use connect::Asked;
 
@@ -42,6 +44,7 @@ pub(super) async fn ask(config: &Config) -> Vec<Asked> {
 #[command(after_help = "Examples:
   channeld check -c channeld.toml
   channeld check --connect
+  channeld check --history settlements --since 7d
   channeld check --effective | grep '^sinks.ledger'
   channeld check --effective --json | jq '.effective[] | select(.origin != \"default\")'")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -63,6 +66,23 @@ pub(super) struct Args {
     /// ("default", "file" or "environment"), file, line, variable and inherits.
     #[arg(long)]
     effective: bool,
+    /// Compare everything that the service has of this channel, by its name or UUID, with its sinks, and list what is missing.
+    ///
+    /// Files and the tables of SQLite and PostgreSQL can be compared. Each event is verified and filtered as the daemon does it.
+    /// It is missing if a sink should have it and does not, and it is not pending, quarantined or a dead letter either. A sink is
+    /// compared from the event that it holds first to its cursor. Nothing is changed or delivered, and the daemon may run. Exits
+    /// with 1 if something is missing or a sink could not be read.
+    #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["connect", "effective"])]
+    history: Option<String>,
+    /// With --history: only events of this time or later: RFC 3339, Unix seconds, or such as 7d for that long ago.
+    #[arg(long, value_name = "TIME", requires = "history", value_parser = crate::time::seconds)]
+    since: Option<i64>,
+    /// With --history: from this offset on, even if a sink holds no event that low.
+    #[arg(long, value_name = "OFFSET", requires = "history", conflicts_with = "since")]
+    from: Option<Offset>,
+    /// With --history: only this sink.
+    #[arg(long, requires = "history")]
+    sink: Option<String>,
 }
 
 /// What is printed.
@@ -73,8 +93,20 @@ struct Found<'a> {
     asked: Option<&'a [Asked]>,
 }
 
+/// Checks what the arguments say.
+pub(super) async fn run(file: Option<&Path>, args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
+    let Args { history, since, from, sink, json, .. } = args;
+    match history {
+        Some(channel) => {
+            let asked = history::Asked { channel, since: *since, from: *from, sink: sink.as_deref(), json: *json };
+            history::run(asked, file, out).await
+        }
+        None => Ok(check(file, args).await),
+    }
+}
+
 /// Loads the configuration and prints the result: problems to standard error, the rest to standard output.
-pub(super) async fn run(file: Option<&Path>, args: &Args) -> Exit {
+async fn check(file: Option<&Path>, args: &Args) -> Exit {
     let (mut loaded, settings) = match Config::load_with_settings(file) {
         Ok((config, settings)) => (Ok(config), settings),
         Err(error) => (Err(error), Vec::new()),

@@ -8,7 +8,7 @@ use strum::VariantArray;
 
 use super::filter;
 use super::section::{Reported, Section, all};
-use super::values::duration;
+use super::values::{duration, positive_duration};
 use super::verification::Levels;
 use crate::channel::{Expect, Named, Start, Verification};
 use crate::event::{ChannelId, Offset};
@@ -28,6 +28,8 @@ pub struct Channel {
     pub start: Start,
     /// How long an event may become visible below one that was read; zero: it is not looked for.
     pub settle: Duration,
+    /// How often its sinks are compared with the service's history; `None`: never.
+    pub compare: Option<Duration>,
     /// What its events must satisfy.
     pub verification: Verification,
 }
@@ -84,6 +86,7 @@ fn read(
         },
         start: table.or("start", start, "earliest"),
         settle: table.or("settle", duration, "30s"),
+        compare: table.optional("compare", positive_duration),
         verification: verification.and_then(|found| {
             let found = found.ok_or_else(|| levels.without_owner())?;
             Ok(Verification { expect: Arc::new(expect), ..found })

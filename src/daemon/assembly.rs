@@ -7,7 +7,8 @@ use super::StartError;
 use crate::api::{Client, SettingsError};
 use crate::channel::{Channel, Outlet, Settings, SharedParts};
 use crate::config::{self, Config};
-use crate::sink::SinkError;
+use crate::metrics::Metrics;
+use crate::sink::{OpenFiles, Sink, SinkError};
 
 /// What a channel takes of the limit of memory besides pages and events: its tasks, and its connections' buffers. 999 channels
 /// that misbehaved in every way took 90 MiB so.
@@ -42,7 +43,8 @@ pub(super) fn assemble(
 ) -> Result<(Sinks, Vec<Arc<Channel>>), AssemblyError> {
     let client = client(config)?;
     let mut sinks = Sinks::new();
-    for (name, config::Sink { settings, retry, give_up_after, shape, filter }) in &config.sinks {
+    for (name, configured) in &config.sinks {
+        let settings = &configured.settings;
         let unchanged = |config: &Config| config.sinks.get(name).is_some_and(|before| before.settings == *settings);
         let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
         let failed =
@@ -51,14 +53,32 @@ pub(super) fn assemble(
             || settings.build(name, &parts.open_files, &parts.metrics).map_err(failed),
             |outlet| Ok(outlet.sink.clone()),
         )?;
-        let (shape, filter) = (shape.clone(), filter.clone().map(Arc::new));
-        let outlet = Outlet { shape, filter, gives_up_after: *give_up_after, ..Outlet::new(name, sink, *retry) };
-        sinks.insert(name.clone(), outlet);
+        sinks.insert(name.clone(), outlet(name, configured, sink));
     }
     let channels = channels(config, &client, &sinks, parts);
     parts.recent.share_among(channels.len());
     parts.handles.memory.share_among(for_events(config.memory, channels.len()), channels.len());
     Ok((sinks, channels))
+}
+
+/// A configured sink that was built, as every channel uses it that has no filter of its own for it.
+fn outlet(name: &str, configured: &config::Sink, sink: Arc<dyn Sink>) -> Outlet {
+    let config::Sink { retry, give_up_after, shape, filter, .. } = configured;
+    let (shape, filter) = (shape.clone(), filter.clone().map(Arc::new));
+    Outlet { shape, filter, gives_up_after: *give_up_after, ..Outlet::new(name, sink, *retry) }
+}
+
+/// A sink as one channel uses it, beside the daemon.
+pub(crate) fn outlet_of(config: &Config, channel: &config::Channel, name: &str) -> Result<Outlet, SinkError> {
+    let configured = &config.sinks[name];
+    let sink = configured.settings.build(name, &OpenFiles::default(), &Metrics::default())?;
+    Ok(filtered(channel, outlet(name, configured, sink)))
+}
+
+/// With the channel's own filter, if it has one for the sink.
+fn filtered(channel: &config::Channel, outlet: Outlet) -> Outlet {
+    let filter = channel.filters.get(&*outlet.name).cloned().map(Arc::new).or(outlet.filter);
+    Outlet { filter, ..outlet }
 }
 
 /// What the limit of memory leaves for pages and events.
@@ -69,19 +89,16 @@ fn for_events(limit: u64, channels: usize) -> u64 {
 /// The configured channels, each with its outlets.
 pub(crate) fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &SharedParts) -> Vec<Arc<Channel>> {
     let channel = |configured: &config::Channel| {
-        let outlet = |name: &String| {
-            let outlet = sinks.get(name)?.clone();
-            let filter = configured.filters.get(name).cloned().map(Arc::new).or(outlet.filter);
-            Some(Outlet { filter, ..outlet })
-        };
         let settings = settings(config, configured);
-        let outlets = configured.sinks.iter().filter_map(outlet).collect();
+        let outlets = configured.sinks.iter().filter_map(|name| Some(filtered(configured, sinks.get(name)?.clone())));
+        let outlets = outlets.collect();
         Arc::new(Channel::new(settings, client.clone(), outlets, parts))
     };
     config.channels.iter().map(channel).collect()
 }
 
-fn settings(config: &Config, channel: &config::Channel) -> Settings {
+/// How a configured channel is read.
+pub(crate) fn settings(config: &Config, channel: &config::Channel) -> Settings {
     let api = &config.api;
     Settings {
         channel: channel.channel.clone(),
@@ -91,6 +108,7 @@ fn settings(config: &Config, channel: &config::Channel) -> Settings {
         retry: api.retry,
         idle_wait: api.idle_wait,
         settle: channel.settle,
+        compare: channel.compare,
         grace: config.shutdown_grace,
     }
 }

@@ -50,6 +50,12 @@ pub struct GetJourney {
     pub offset: Offset,
 }
 
+/// Asks which events of a channel its ledger accounts for: see [`Accounts`](crate::channel::Accounts).
+#[derive(Debug, Serialize, Deserialize)]
+pub struct GetAccounts {
+    pub channel: String,
+}
+
 /// Asks what sinks took since the last look. Where nothing was taken, the answer waits a second for it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WatchTail {

@@ -109,6 +109,8 @@ fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {
     gauges.set_known("channeld_lane_oldest_undelivered_age_seconds", &labels, lane.oldest_undelivered_seconds);
     gauges.set("channeld_lane_queue_batches", &labels, lane.queued_batches);
     gauges.set("channeld_lane_paused_seconds", &labels, paused_seconds(lane.paused));
+    let missing = lane.compared.as_ref().map(|compared| compared.missing);
+    gauges.set_known("channeld_missing_events", &labels, missing);
     let state: &str = lane.state.into();
     for known in LaneState::VARIANTS {
         gauges.set("channeld_lane_state", &[channel, &*lane.sink, known], *known == state);

@@ -1,9 +1,17 @@
 //! What is recorded of one event, wherever its channel keeps it.
 
-use super::api::{DeadLetter, GetJourney, Journey};
+use super::api::{DeadLetter, GetAccounts, GetJourney, Journey};
 use super::{Operations, Refusal, look};
+use crate::channel::Accounts;
 
 impl Operations {
+    /// Which events of a channel are not necessarily in its sinks, and why.
+    pub(super) async fn accounts(&self, request: &GetAccounts) -> Result<Accounts, Refusal> {
+        let channel = self.find(&request.channel)?;
+        let ledger = self.ledger(&channel).await?;
+        Ok(self.handles.of(channel.id).accounts(&ledger).await)
+    }
+
     /// By the ledger of the channel's owner. An event that every sink has dealt with leaves nothing there but the cursors;
     /// what of it was delivered late is known to the instance that did it.
     pub(super) async fn journey(&self, request: &GetJourney) -> Result<Journey, Refusal> {

@@ -148,7 +148,7 @@ fn reasons(report: &Report) -> Vec<String> {
                 (_, Some(reading)) => of_activity(reading),
                 _ => None,
             };
-            let of_sink = what.into_iter().chain(of_position(lane));
+            let of_sink = what.into_iter().chain(of_position(lane)).chain(of_comparison(name, lane));
             reasons.extend(of_sink.map(|what| format!("channel {name}, sink {}: {what}", lane.sink)));
         }
     }
@@ -167,6 +167,18 @@ fn of_position(lane: &LaneStatus) -> Option<String> {
         "it holds events up to offset {ahead} and the state knows of {cursor}: the state is older; the events that the sink has \
          are skipped"
     ))
+}
+
+/// What the sink lacks, as the last comparison with the service has found.
+fn of_comparison(channel: &str, lane: &LaneStatus) -> Option<String> {
+    let compared = lane.compared.as_ref()?;
+    let (missing, first) = (compared.missing, compared.first_missing.first()?);
+    let what = match missing {
+        0 => return None,
+        1 => format!("an event that the service has is missing, at offset {first}"),
+        _ => format!("{missing} events that the service has are missing, the first at offset {first}"),
+    };
+    Some(format!("{what}: `channeld check --history {channel}` lists them and says how to deliver them"))
 }
 
 fn of_channel(channel: &ChannelStatus) -> Vec<String> {

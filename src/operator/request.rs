@@ -16,11 +16,12 @@ use tracing::info;
 
 use super::api::{
     AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
-    GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors, ListDeadLetters, ListQuarantine,
-    PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried, RetryQuarantined, SetCursors,
-    SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
+    GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors, ListDeadLetters,
+    ListQuarantine, PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried,
+    RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
 };
 use super::{Changes, Cluster, Operations, Report};
+use crate::channel::Accounts;
 use crate::event::Offset;
 use crate::ledger::{Lost, Quarantined};
 use crate::telemetry::ALWAYS;
@@ -85,6 +86,7 @@ requests! {
     GET "/cluster": GetCluster => Cluster, cluster;
     GET "/hour": GetLastHour => Vec<Entry<LastHour>>, last_hour;
     GET "/journey": GetJourney => Journey, journey;
+    GET "/accounts": GetAccounts => Accounts, accounts;
     GET "/tail": WatchTail => TailedDeliveries, watch_tail;
     GET "/quarantine": ListQuarantine => Vec<Entry<Quarantined>>, list_quarantine;
     GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;

@@ -11,6 +11,7 @@
 //!               ▲
 //! upkeep ───────┴───────► compression   closed files: compressed, linked to, deleted
 //!                └──────► closed, name  which stand in the directory, and what they are called
+//! oldest, holds ────────► holdings      which events the files hold, for a comparison with the service
 //! ```
 //!
 //! # Invariants
@@ -40,17 +41,20 @@
 //! Work that was begun is finished under the lock, whether or not it is still awaited: no reader meets a half-written
 //! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Tested, Undelivered, blocking};
+use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Tested, Undelivered, blocking};
+use crate::event::{ChannelId, EventKey};
 use crate::metrics::UpkeepFailures;
 
 mod closed;
 mod compression;
+mod holdings;
 mod index;
 mod journal;
 mod lines;
@@ -128,6 +132,16 @@ impl Sink for File {
         let channel = lane.channel.id;
         let snapshot = self.locked(Journal::snapshot).await?;
         blocking(move || snapshot.position(channel)).await
+    }
+
+    async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
+        let settings = self.settings.clone();
+        blocking(move || holdings::oldest(&settings, channel)).await
+    }
+
+    async fn holds(&self, channel: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
+        let (settings, keys) = (self.settings.clone(), keys.clone());
+        blocking(move || holdings::holds(&settings, channel, &keys)).await
     }
 
     fn is_local(&self) -> bool {

@@ -22,6 +22,7 @@
 //!
 //! Statements that are not awaited to their end may still be carried out. Their connection is closed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::table::{displaced, overtaken, progress, with_size, without_row};
-use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
-use crate::event::{EventId, EventKey, Offset};
+use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use crate::event::{ChannelId, EventId, EventKey, Offset};
 use crate::postgres::bigint;
 
 mod cells;
@@ -56,6 +57,9 @@ use writer::Writer;
 
 /// Events offered at once, which the ledger records as one.
 const AT_ONCE: usize = 2_000;
+
+/// Events that one query looks for. A lane must not wait long for the connection.
+const LOOKED_FOR_AT_ONCE: usize = 1_000;
 
 /// Writes events into a table, shared by any number of channels and instances.
 pub struct Postgres {
@@ -104,10 +108,22 @@ impl Postgres {
             (false, _) => return Err(Failure::Lane(overtaken(lane, *epoch, &self.settings.progress()))),
         };
         let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
-        let key = |(offset, id): (i64, Option<Uuid>)| {
-            Offset::new(offset).map(|offset| EventKey { offset, id: id.map(EventId) })
-        };
-        Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key).collect() })
+        Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key_of).collect() })
+    }
+
+    async fn first(&self, channel: ChannelId) -> Result<Oldest, Failure> {
+        let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
+        let rows = self.pool.borrow_unprepared().await?.query(&self.statements.oldest, &parameters).await?;
+        let key = rows.first().and_then(|row| key_of((row.get(0), row.get(1))));
+        Ok(key.map_or(Oldest::Nothing, Oldest::Event))
+    }
+
+    async fn with_rows(&self, channel: ChannelId, keys: &[EventKey]) -> Result<Vec<EventKey>, Failure> {
+        let (offsets, ids): (Vec<_>, Vec<_>) = keys.iter().map(|key| (key.offset.get(), key.id.map(|id| id.0))).unzip();
+        let parameters: [Parameter<'_>; 3] =
+            [(&channel.0 as _, Type::UUID), (&offsets as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
+        let rows = self.pool.borrow_unprepared().await?.query(&self.statements.holds, &parameters).await?;
+        Ok(rows.iter().filter_map(|row| key_of((row.get(0), row.get(1)))).collect())
     }
 
     /// The lane's position and epoch.
@@ -143,6 +159,10 @@ impl Postgres {
     }
 }
 
+fn key_of((offset, id): (i64, Option<Uuid>)) -> Option<EventKey> {
+    Offset::new(offset).map(|offset| EventKey { offset, id: id.map(EventId) })
+}
+
 #[async_trait]
 impl Sink for Postgres {
     /// Claims the lane in the table, so that an older claim writes no more.
@@ -160,6 +180,22 @@ impl Sink for Postgres {
             Err(Failure::NoTable(_)) => Ok(Position::Missing(without_row(&self.progress_name()))),
             Err(failure) => Err(failure.error()),
         }
+    }
+
+    async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
+        match self.first(channel).await {
+            Err(Failure::NoTable(_)) => Ok(Oldest::Nothing),
+            first => first.map_err(Failure::error),
+        }
+    }
+
+    async fn holds(&self, channel: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
+        let keys: Vec<_> = keys.iter().copied().collect();
+        let mut held = BTreeSet::new();
+        for keys in keys.chunks(LOOKED_FOR_AT_ONCE) {
+            held.extend(self.with_rows(channel, keys).await.map_err(Failure::error)?);
+        }
+        Ok(held)
     }
 
     async fn probe(&self) -> Result<String, SinkError> {

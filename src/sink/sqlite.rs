@@ -20,17 +20,20 @@
 //!
 //! A transaction that was begun ends, whether or not it is still awaited.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 
 use super::table::{Parts, Row, with_size};
-use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use crate::event::{ChannelId, EventKey};
 use crate::metrics::UpkeepFailures;
 
 mod database;
 mod files;
+mod holdings;
 mod key;
 mod lane;
 mod probe;
@@ -91,6 +94,16 @@ impl Sink for Sqlite {
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
         let (settings, lane) = (self.settings.clone(), lane.clone());
         blocking(move || probe::position(&settings, &lane)).await
+    }
+
+    async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
+        let settings = self.settings.clone();
+        blocking(move || holdings::oldest(&settings, channel)).await
+    }
+
+    async fn holds(&self, channel: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
+        let (settings, keys) = (self.settings.clone(), keys.clone());
+        blocking(move || holdings::holds(&settings, channel, &keys)).await
     }
 
     fn is_local(&self) -> bool {

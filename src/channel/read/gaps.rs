@@ -139,6 +139,11 @@ impl Gaps {
         }
     }
 
+    /// The gaps that are looked at. Each is between two offsets.
+    pub(crate) fn open(&self) -> Vec<(Option<Offset>, Offset)> {
+        lock(&self.open).iter().map(|gap| (gap.above, gap.below)).collect()
+    }
+
     fn holds(&self, offset: Offset) -> bool {
         lock(&self.open).iter().any(|gap| gap.holds(offset))
     }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::api::Client;
+use crate::api::windows::SKEW;
+use crate::api::{ApiError, Client};
 use crate::channel::read::reader::{Range, ReadError, Reader};
-use crate::channel::read::source::Service;
+use crate::channel::read::source::{Service, Source};
 use crate::event::{ChannelId, Offset, RawEvent};
 use crate::metrics::Metrics;
 use crate::record::ChannelRef;
@@ -20,10 +21,12 @@ pub struct History {
 impl History {
     /// Begins at one offset and ends at another, both included.
     pub fn new(api: Client, channel: ChannelId, from: Offset, to: Offset, page_limit: u16) -> Self {
-        // No channel runs: what is counted is shown nowhere.
-        let metrics = Metrics::default().channel(&ChannelRef { name: "".into(), id: channel });
-        let source = Service { api, channel, handle: Arc::default(), metrics: Arc::new(metrics) };
-        Self { reader: Reader::new(Arc::new(source), page_limit), position: from.before(), to }
+        Self::of(unobserved(api, channel), from, to, page_limit)
+    }
+
+    /// As [`new`](Self::new), of a source.
+    pub(crate) fn of(source: Arc<dyn Source>, from: Offset, to: Offset, page_limit: u16) -> Self {
+        Self { reader: Reader::new(source, page_limit), position: from.before(), to }
     }
 
     /// The next events, ascending, at most a page; none at the end.
@@ -41,4 +44,21 @@ impl History {
         }
         Ok(Vec::new())
     }
+}
+
+/// A source of which nothing is shown or counted: no channel runs.
+pub(crate) fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
+    let metrics = Metrics::default().channel(&ChannelRef { name: "".into(), id: channel });
+    Arc::new(Service { api, channel, handle: Arc::default(), metrics: Arc::new(metrics) })
+}
+
+/// An offset at or below that of every event that was created since then, in Unix seconds.
+///
+/// # Errors
+/// If the service does not answer.
+pub(crate) async fn first_since(source: &dyn Source, since: i64) -> Result<Offset, ApiError> {
+    // The order of `created` and the order of offsets may differ by this much.
+    let before = source.created(None, since.saturating_sub(SKEW), 1).await?;
+    let before = before.events.first().map(|event| event.offset.get());
+    Ok(before.and_then(|before| Offset::new(before.saturating_add(1))).unwrap_or(Offset::ZERO))
 }

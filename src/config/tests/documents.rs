@@ -144,6 +144,7 @@ fn the_documented_defaults_are_those_of_the_code() {
         "template",
         "NAME-file = ",
         "give_up_after = ",
+        "compare = ",
         "mode = ",
         "owner = ",
         "group = ",

@@ -93,7 +93,7 @@ fn require_lines(file: &File) -> io::Result<()> {
     }
 }
 
-fn require_regular(metadata: &Metadata) -> io::Result<()> {
+pub(super) fn require_regular(metadata: &Metadata) -> io::Result<()> {
     if metadata.is_file() {
         return Ok(());
     }

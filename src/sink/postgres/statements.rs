@@ -25,6 +25,10 @@ pub(super) struct Statements {
     pub(super) claim: String,
     /// Returns the lane's position and epoch. Fails if one of the two tables is missing.
     pub(super) position: String,
+    /// Returns the offset and id of the event of channel `$1` that was delivered first among the lowest ones.
+    pub(super) oldest: String,
+    /// Returns which of the events with the offsets `$2` and ids `$3` channel `$1` has a row of.
+    pub(super) holds: String,
 }
 
 impl Statements {
@@ -79,6 +83,18 @@ impl Statements {
             position: format!(
                 "select p.through, p.epoch from {progress} as p where {lane} \
                  and not exists (select from {table} where false)"
+            ),
+            // An event that was delivered late has a low offset and may be left when those after it were deleted.
+            oldest: format!(
+                "select event_offset, event_id from (select event_offset, event_id, delivered from {table} \
+                 where channel_id = $1 order by {key} limit 1000) as lowest order by delivered, event_offset limit 1"
+            ),
+            holds: format!(
+                "select asked.event_offset, asked.event_id from unnest($2::bigint[], $3::uuid[]) as asked (event_offset, event_id) \
+                 where exists (select from {table} as e where e.channel_id = $1 and e.event_offset = asked.event_offset \
+                 and {} = {})",
+                identity("e.event_id"),
+                identity("asked.event_id")
             ),
         }
     }

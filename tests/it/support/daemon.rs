@@ -49,7 +49,7 @@ impl Log {
         lines.filter(|line| line["level"] == level).collect()
     }
 
-    fn tail(&self) -> String {
+    pub(crate) fn tail(&self) -> String {
         let lines: Vec<_> = self.0.lines().collect();
         lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
     }

@@ -59,7 +59,7 @@ impl Tables {
         while self.rows().await.iter().any(|found| *found < rows) {
             daemon.until("it runs", |_| true).await;
             let found = self.rows().await;
-            assert!(Instant::now() < deadline, "there are {found:?} of {rows} rows: {}", daemon.log().0);
+            assert!(Instant::now() < deadline, "there are {found:?} of {rows} rows\n{}", daemon.log().tail());
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }

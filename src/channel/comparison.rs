@@ -1,0 +1,390 @@
+//! The service's history compared with what the sinks of a channel hold: which events should be in a sink and are not.
+//!
+//! The caller reads the history and the ledger; see [`daily`] for the daemon and `channeld check --history` for an operator.
+//! For each piece of the history:
+//!
+//! 1. [`add`](Comparison::add): each event is verified, and filtered for each sink, as the channel does it.
+//! 2. [`look`](Comparison::look): each sink is asked which of the events it holds. The ledger accounts for others.
+//! 3. [`look_again`](Comparison::look_again): the rest is looked for once more, by the ledger as it is then. What is still
+//!    nowhere is missing.
+//!
+//! # Invariants
+//!
+//! * **Nothing changes.** Sinks and ledger are only read.
+//! * **The ledger is read before the sink.** An event that is on its way from one to the other is found in one of them.
+//! * **Bounded.** One page of events, the keys of one piece, and [`MOST_LISTED`] missing events of each sink are in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::channel::settings::{Outlet, Settings};
+use crate::channel::verify::Checked;
+use crate::event::{ChannelId, EventKey, EventType, Offset, RawEvent};
+use crate::ledger::{Cursor, Ledger};
+use crate::record::Record;
+use crate::sink::{Oldest, SinkError};
+use crate::tasks::joined;
+
+pub(super) mod daily;
+#[cfg(test)]
+mod tests;
+
+/// The missing events of a sink that are listed. The others are only counted.
+pub const MOST_LISTED: usize = 10_000;
+
+/// The events of a channel that are not necessarily in its sinks, and why.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Accounts {
+    /// Those in the quarantine.
+    quarantined: BTreeSet<EventKey>,
+    /// Of each sink.
+    sinks: BTreeMap<String, SinkAccounts>,
+    /// The offsets above the first and below the second of each pair are looked at again: events that become visible there are
+    /// delivered late.
+    gaps: Vec<(Option<Offset>, Offset)>,
+}
+
+/// The events of one lane that are not necessarily in its sink, and why.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct SinkAccounts {
+    /// Events above it are not delivered yet.
+    cursor: Cursor,
+    /// Events that the lane has passed and that are owed to the sink.
+    pending: BTreeSet<EventKey>,
+    /// Events that the sink gave up on.
+    dead_letters: BTreeSet<EventKey>,
+}
+
+/// What became of the events of the service, for one sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// All that were compared.
+    pub events: u64,
+    /// In the sink.
+    pub held: u64,
+    /// Owed to the sink, without their proof, or about to be delivered late.
+    pub pending: u64,
+    /// In the quarantine.
+    pub quarantined: u64,
+    /// Dead letters of the sink.
+    pub dead_letters: u64,
+    /// Left out by the sink's filter, or by `unsigned = "drop"`.
+    pub excluded: u64,
+    /// They do not verify, and are not in the quarantine.
+    pub rejected: u64,
+    /// Above the sink's cursor.
+    pub above_cursor: u64,
+    /// None of these.
+    pub missing: u64,
+}
+
+/// An event that should be in a sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectedEvent {
+    /// Which it is.
+    pub key: EventKey,
+    /// Its type.
+    pub kind: EventType,
+    /// Its time, Unix seconds.
+    pub time: Option<i64>,
+    /// Whether its proof holds. Otherwise it never carries one.
+    pub is_verified: bool,
+    /// Its place among the events of the history. Consecutive events have consecutive places.
+    place: u64,
+}
+
+/// Where a comparison begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scope {
+    /// At this offset, whatever the sink holds.
+    pub from: Option<Offset>,
+    /// At this offset, or with the event that the sink holds first if that is above it.
+    pub since: Option<Offset>,
+    /// Several instances share the channels, so that a sink on this machine does not hold the events of the others.
+    pub is_shared: bool,
+}
+
+/// Why a sink is not compared.
+#[derive(Debug, thiserror::Error)]
+pub enum NotCompared {
+    /// It keeps no events that can be read.
+    #[error("a sink of this type cannot say which events it holds")]
+    CannotSay,
+    /// Each instance has files of its own.
+    #[error("it is on this machine, and other instances that share the channels have their own: no copy is complete")]
+    Local,
+    /// It may never have had one.
+    #[error("it holds no event of this channel, so nothing says where to begin: --from OFFSET does")]
+    HoldsNothing,
+    /// It could not be asked.
+    #[error("it could not be read")]
+    Failed(#[source] SinkError),
+}
+
+/// The comparison of one sink.
+#[derive(Debug)]
+pub struct SinkComparison {
+    outlet: Outlet,
+    /// The first offset that is compared; or why nothing is.
+    pub from: Result<Offset, NotCompared>,
+    /// The sink's cursor when the comparison began: the last offset that is compared.
+    pub cursor: Cursor,
+    /// What became of the events so far.
+    pub tally: Tally,
+    /// The first missing events, ascending.
+    pub missing: Vec<ExpectedEvent>,
+    /// The events of the piece in hand that should be in the sink, by their positions in it.
+    expected: Vec<usize>,
+    /// Those of them that were not found at the first look.
+    doubtful: Vec<ExpectedEvent>,
+}
+
+/// A comparison of a channel.
+#[derive(Debug)]
+pub struct Comparison {
+    settings: Arc<Settings>,
+    /// Of each sink.
+    pub sinks: Vec<SinkComparison>,
+    /// The events since the last look that should be in a sink.
+    piece: Vec<ExpectedEvent>,
+    /// How many of them are looked for at once.
+    piece_limit: usize,
+    accounts: Accounts,
+    /// The events of the history so far.
+    events: u64,
+}
+
+/// What follows from the verdict on an event.
+enum Meant {
+    Delivered(Record),
+    /// The configuration leaves out notices.
+    Excluded,
+    WithoutProof,
+    Rejected,
+}
+
+impl Meant {
+    fn of(checked: Checked) -> (EventKey, Self) {
+        match checked {
+            Checked::Verified(raw, _, record) => (raw.event_key(), Self::Delivered(record)),
+            Checked::Unsigned(unsigned, record) => {
+                (unsigned.event().raw.event_key(), record.map_or(Self::Excluded, Self::Delivered))
+            }
+            Checked::Pending(raw) => (raw.event_key(), Self::WithoutProof),
+            Checked::Rejected(raw, _) | Checked::Unconfirmed(raw, _) => (raw.event_key(), Self::Rejected),
+        }
+    }
+}
+
+impl Accounts {
+    /// As the ledger has it, with the gaps that are still looked at.
+    pub(super) fn of(ledger: &Ledger, gaps: Vec<(Option<Offset>, Offset)>) -> Self {
+        let sink = |(name, cursor): (&Arc<str>, &Cursor)| {
+            let letters = ledger.dead_letters().keys().filter(|(_, sink)| sink == name);
+            let accounts = SinkAccounts {
+                cursor: *cursor,
+                pending: ledger.owed(name).map(|(key, _)| *key).collect(),
+                dead_letters: letters.map(|(key, _)| *key).collect(),
+            };
+            (name.to_string(), accounts)
+        };
+        Self {
+            quarantined: ledger.quarantined().keys().copied().collect(),
+            sinks: ledger.cursors().iter().map(sink).collect(),
+            gaps,
+        }
+    }
+
+    fn cursor(&self, sink: &str) -> Cursor {
+        self.sinks.get(sink).map(|sink| sink.cursor).unwrap_or_default()
+    }
+
+    /// Counts an event that the ledger accounts for. `false` if it does not.
+    fn count(&self, sink: &str, key: &EventKey, tally: &mut Tally) -> bool {
+        let of_sink = self.sinks.get(sink);
+        let is_in_gap = |(above, below): &(Option<Offset>, Offset)| *above < Some(key.offset) && key.offset < *below;
+        let count = if of_sink.is_some_and(|sink| sink.pending.contains(key)) {
+            &mut tally.pending
+        } else if self.quarantined.contains(key) {
+            &mut tally.quarantined
+        } else if of_sink.is_some_and(|sink| sink.dead_letters.contains(key)) {
+            &mut tally.dead_letters
+        } else if self.gaps.iter().any(is_in_gap) {
+            &mut tally.pending
+        } else {
+            return false;
+        };
+        *count += 1;
+        true
+    }
+}
+
+impl SinkComparison {
+    /// Asks the sink where to begin.
+    pub async fn begin(outlet: Outlet, channel: ChannelId, scope: Scope) -> Self {
+        let from = beginning(&outlet, channel, scope).await;
+        let (cursor, tally) = (Cursor::default(), Tally::default());
+        Self { outlet, from, cursor, tally, missing: Vec::new(), expected: Vec::new(), doubtful: Vec::new() }
+    }
+
+    /// The sink's name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.outlet.name
+    }
+
+    /// The ranges of offsets that have missing events and no others.
+    pub fn ranges(&self) -> Vec<(Offset, Offset)> {
+        let mut ranges: Vec<(Offset, Offset)> = Vec::new();
+        let mut previous = None;
+        for ExpectedEvent { key, place, .. } in &self.missing {
+            match ranges.last_mut() {
+                Some((_, to)) if previous == place.checked_sub(1) => *to = key.offset,
+                _ => ranges.push((key.offset, key.offset)),
+            }
+            previous = Some(*place);
+        }
+        ranges
+    }
+
+    /// Whether the next event should be in the sink, where it is remembered as the one `at` this position of the piece. Any
+    /// other event is counted.
+    fn expects(&mut self, key: &EventKey, meant: &Meant, accounts: &Accounts, at: usize) -> bool {
+        let Self { outlet, from, cursor, tally, expected, .. } = self;
+        if !matches!(from, Ok(from) if *from <= key.offset) {
+            return false;
+        }
+        tally.events += 1;
+        match meant {
+            _ if Some(key.offset) > cursor.through => tally.above_cursor += 1,
+            Meant::Delivered(record) if outlet.takes(record) => {
+                expected.push(at);
+                return true;
+            }
+            Meant::Delivered(_) | Meant::Excluded => tally.excluded += 1,
+            Meant::WithoutProof | Meant::Rejected if accounts.count(&outlet.name, key, tally) => {}
+            Meant::WithoutProof => tally.pending += 1,
+            Meant::Rejected => tally.rejected += 1,
+        }
+        false
+    }
+
+    /// Asks the sink for these events. Those that neither it nor the ledger has are returned.
+    async fn look_for(
+        &mut self,
+        channel: ChannelId,
+        accounts: &Accounts,
+        events: Vec<ExpectedEvent>,
+    ) -> Vec<ExpectedEvent> {
+        if events.is_empty() {
+            return events;
+        }
+        let keys: BTreeSet<_> = events.iter().map(|event| event.key).collect();
+        let held = match self.outlet.sink.holds(channel, &keys).await {
+            Ok(held) => held,
+            Err(error) => {
+                self.from = Err(NotCompared::Failed(error));
+                return Vec::new();
+            }
+        };
+        let Self { outlet, tally, .. } = self;
+        let mut missing = events;
+        missing.retain(|event| {
+            let is_held = held.contains(&event.key);
+            tally.held += u64::from(is_held);
+            !is_held && !accounts.count(&outlet.name, &event.key, tally)
+        });
+        missing
+    }
+}
+
+async fn beginning(outlet: &Outlet, channel: ChannelId, scope: Scope) -> Result<Offset, NotCompared> {
+    if scope.is_shared && outlet.sink.is_local() {
+        return Err(NotCompared::Local);
+    }
+    match (outlet.sink.oldest(channel).await.map_err(NotCompared::Failed)?, scope.from) {
+        (Oldest::Unknown, _) => Err(NotCompared::CannotSay),
+        (_, Some(from)) => Ok(from),
+        (Oldest::Nothing, None) => Err(NotCompared::HoldsNothing),
+        (Oldest::Event(key), None) => Ok(scope.since.map_or(key.offset, |since| since.max(key.offset))),
+    }
+}
+
+impl Comparison {
+    /// A comparison of these sinks up to their cursors, by the ledger as it is now. It looks for this many events at once.
+    pub fn new(
+        settings: Arc<Settings>,
+        mut sinks: Vec<SinkComparison>,
+        accounts: Accounts,
+        piece_limit: usize,
+    ) -> Self {
+        for sink in &mut sinks {
+            sink.cursor = accounts.cursor(sink.name());
+        }
+        Self { settings, sinks, piece: Vec::new(), piece_limit, accounts, events: 0 }
+    }
+
+    /// The first and the last offset to read; `None` if there is nothing to compare.
+    pub fn range(&self) -> Option<(Offset, Offset)> {
+        let compared = self.sinks.iter().filter_map(|sink| {
+            let range = (*sink.from.as_ref().ok()?, sink.cursor.through?);
+            (range.0 <= range.1).then_some(range)
+        });
+        compared.reduce(|(from, to), (other_from, other_to)| (from.min(other_from), to.max(other_to)))
+    }
+
+    /// Adds the next events of the history, ascending, after verifying them.
+    pub async fn add(&mut self, events: Vec<RawEvent>) {
+        let settings = self.settings.clone();
+        let check = move || Checked::all(&settings, Timestamp::now(), events, Arc::default());
+        let checked = joined(tokio::task::spawn_blocking(check).await).await;
+        self.add_checked(checked);
+    }
+
+    fn add_checked(&mut self, checked: Vec<Checked>) {
+        for checked in checked {
+            let (key, meant) = Meant::of(checked);
+            let at = self.piece.len();
+            let mut is_expected = false;
+            for sink in &mut self.sinks {
+                is_expected |= sink.expects(&key, &meant, &self.accounts, at);
+            }
+            if let (true, Meant::Delivered(record)) = (is_expected, meant) {
+                let (kind, time, is_verified) = (record.kind.clone(), record.time, record.is_verified());
+                self.piece.push(ExpectedEvent { key, kind, time, is_verified, place: self.events });
+            }
+            self.events += 1;
+        }
+    }
+
+    /// Whether so many events are in hand that the sinks should be asked for them.
+    pub fn is_full(&self) -> bool {
+        self.piece.len() >= self.piece_limit
+    }
+
+    /// Asks the sinks for the events in hand. `true` if some were not found: call [`look_again`](Self::look_again) then.
+    pub async fn look(&mut self) -> bool {
+        let piece = std::mem::take(&mut self.piece);
+        let channel = self.settings.channel.id;
+        for sink in &mut self.sinks {
+            let events: Vec<_> = std::mem::take(&mut sink.expected).into_iter().map(|at| piece[at].clone()).collect();
+            sink.doubtful = sink.look_for(channel, &self.accounts, events).await;
+        }
+        self.sinks.iter().any(|sink| !sink.doubtful.is_empty())
+    }
+
+    /// Looks once more for the events that were not found, by the ledger as it is now. Those that are not found are missing.
+    pub async fn look_again(&mut self, accounts: Accounts) {
+        self.accounts = accounts;
+        let channel = self.settings.channel.id;
+        for sink in &mut self.sinks {
+            let events = std::mem::take(&mut sink.doubtful);
+            let missing = sink.look_for(channel, &self.accounts, events).await;
+            sink.tally.missing += missing.len() as u64;
+            let room = MOST_LISTED.saturating_sub(sink.missing.len());
+            sink.missing.extend(missing.into_iter().take(room));
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The daemon's own comparison of a channel's history with its sinks: `[channels.NAME] compare`.
+//!
+//! # Invariants
+//!
+//! * **In the background.** A page a second is read, and only one is in hand. Delivery does not wait for it.
+//! * **At most once per interval.** Each comparison covers the time since the previous one and one interval before that. It begins
+//!   lower if events were missing below.
+//! * **Reported until it is over.** Missing events keep the channel from being ready until they are replayed, or the next
+//!   comparison finds them.
+//!
+//! When a channel was compared last, and what was missing, is not durable: a restart waits for one interval.
+//!
+//! # Cancellation
+//!
+//! At any point: a comparison that did not end is begun again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, error, info, warn};
+
+use super::{Accounts, Comparison, NotCompared, Scope, SinkComparison};
+use crate::channel::ChannelError;
+use crate::channel::context::{ReadPlan, RunContext};
+use crate::channel::controls::Handle;
+use crate::channel::read::history::{History, first_since};
+use crate::channel::read::reader::ReadError;
+use crate::channel::read::source::{Service, Source};
+use crate::channel::status::Compared;
+use crate::event::{EventKey, Offset};
+use crate::ledger::Ledger;
+use crate::tasks::lock;
+use crate::telemetry::Chain;
+
+/// The time between two pages.
+const BETWEEN_PAGES: Duration = Duration::from_secs(1);
+
+/// When a comparison that failed is begun again.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Events that the sinks are asked for at once.
+const PIECE: usize = 20_000;
+
+/// The offsets that a log line and the status name.
+const NAMED: usize = 5;
+
+/// What the comparisons of a channel have found in this process.
+#[derive(Debug, Default)]
+pub(in crate::channel) struct Comparisons {
+    /// When the next one begins.
+    due: Option<Instant>,
+    /// When the last one began that ended well.
+    last: Option<Instant>,
+    sinks: BTreeMap<Arc<str>, Found>,
+}
+
+/// What the last comparison has found for a sink.
+#[derive(Debug)]
+struct Found {
+    at: Timestamp,
+    events: u64,
+    missing: u64,
+    /// The first missing events.
+    listed: BTreeSet<EventKey>,
+}
+
+/// Why a comparison has not ended well.
+enum Failed {
+    Channel(ChannelError),
+    Service(ReadError),
+    /// A sink could not be read. It was logged.
+    Sink,
+}
+
+impl From<ReadError> for Failed {
+    fn from(error: ReadError) -> Self {
+        Self::Service(error)
+    }
+}
+
+impl From<ChannelError> for Failed {
+    fn from(error: ChannelError) -> Self {
+        Self::Channel(error)
+    }
+}
+
+impl Comparisons {
+    /// The result for a sink, for an operator.
+    pub(in crate::channel) fn of(&self, sink: &str) -> Option<Compared> {
+        self.sinks.get(sink).map(|found| Compared {
+            at: found.at,
+            events: found.events,
+            missing: found.missing,
+            first_missing: found.listed.iter().take(NAMED).map(|key| key.offset).collect(),
+        })
+    }
+
+    /// Notes that these events are owed to a sink by now.
+    pub(in crate::channel) fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
+        if let Some(found) = self.sinks.get_mut(sink) {
+            let replayed = keys.into_iter().filter(|key| found.listed.remove(key)).count();
+            found.missing = found.missing.saturating_sub(replayed as u64);
+        }
+    }
+
+    fn lowest_missing(&self, sink: &str) -> Option<Offset> {
+        self.sinks.get(sink)?.listed.first().map(|key| key.offset)
+    }
+}
+
+impl Handle {
+    /// What the ledger accounts for, and the gaps that this process still looks at.
+    pub(crate) async fn accounts(&self, ledger: &Mutex<Ledger>) -> Accounts {
+        let gaps = self.board().gaps.upgrade();
+        let closing = match &gaps {
+            // An event that was found in a gap is not owed before the commit.
+            Some(gaps) => Some(gaps.closing.lock().await),
+            None => None,
+        };
+        let open = gaps.as_ref().map(|gaps| gaps.open()).unwrap_or_default();
+        let accounts = Accounts::of(&lock(ledger), open);
+        drop(closing);
+        accounts
+    }
+}
+
+/// Compares the channel whenever it is due.
+pub(in crate::channel) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
+    shared.by_plan(|read_plan| async move { regularly(shared, &read_plan).await }).await
+}
+
+async fn regularly(shared: &RunContext, read_plan: &ReadPlan) -> Result<Infallible, ChannelError> {
+    let handle = &shared.channel.handle;
+    let Some(every) = read_plan.settings.compare else {
+        handle.board().comparisons = Comparisons::default();
+        return pending().await;
+    };
+    loop {
+        let due = *handle.board().comparisons.due.get_or_insert_with(|| Instant::now() + every);
+        // The interval may have become shorter.
+        sleep_until(due.min(Instant::now() + every)).await;
+        let began = Instant::now();
+        let wait = match compare(shared, read_plan, every).await {
+            Ok(()) => {
+                handle.board().comparisons.last = Some(began);
+                every
+            }
+            Err(Failed::Channel(error)) => return Err(error),
+            Err(Failed::Service(error)) => {
+                let channel = &shared.channel.identity.name;
+                warn!(%channel, error = %Chain(&error), "the history could not be compared with the sinks: trying again");
+                RETRY.min(every)
+            }
+            Err(Failed::Sink) => RETRY.min(every),
+        };
+        handle.board().comparisons.due = Some(began + wait);
+    }
+}
+
+async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<(), Failed> {
+    let (channel, settings) = (&shared.channel, &read_plan.settings);
+    let source = quiet(shared, read_plan);
+    let covered = channel.handle.board().comparisons.last.map_or(every, |last| last.elapsed()) + every;
+    let since = channel.parts.machine.now().saturating_sub_unsigned(covered.as_secs());
+    let since = first_since(&*source, since).await.map_err(ReadError::from)?;
+    let outlets = channel.plan.borrow().outlets.clone();
+    let mut sinks = Vec::with_capacity(outlets.len());
+    for outlet in outlets {
+        let missing = channel.handle.board().comparisons.lowest_missing(&outlet.name);
+        let since = Some(missing.map_or(since, |missing| missing.min(since)));
+        let scope = Scope { from: None, since, is_shared: channel.parts.ledgers.store.is_shared() };
+        sinks.push(SinkComparison::begin(outlet, settings.channel.id, scope).await);
+    }
+    let accounts = async || channel.handle.accounts(&shared.owned.claim.ledger).await;
+    let mut comparison = Comparison::new(settings.clone(), sinks, accounts().await, PIECE);
+    if let Some((from, to)) = comparison.range() {
+        let mut history = History::of(source, from, to, settings.page_limit);
+        loop {
+            let page = history.next().await?;
+            let is_end = page.is_empty();
+            comparison.add_checked(read_plan.check(channel.parts.machine.time(), page).await?);
+            if (is_end || comparison.is_full()) && comparison.look().await {
+                comparison.look_again(accounts().await).await;
+            }
+            if is_end {
+                break;
+            }
+            sleep(BETWEEN_PAGES).await;
+        }
+    }
+    report(shared, comparison)
+}
+
+/// The source of the channel, without showing its answers as answers to polls: they are about the past.
+fn quiet(shared: &RunContext, read_plan: &ReadPlan) -> Arc<dyn Source> {
+    let Some(client) = read_plan.source.client() else { return read_plan.source.clone() };
+    let handle = Arc::new(Handle::of(shared.channel.handle.memory.clone()));
+    let (channel, metrics) = (read_plan.settings.channel.id, shared.channel.metrics.clone());
+    Arc::new(Service { api: client.clone(), channel, handle, metrics })
+}
+
+/// Shows and logs what was found.
+fn report(shared: &RunContext, comparison: Comparison) -> Result<(), Failed> {
+    let (channel, at) = (&shared.channel.identity.name, shared.channel.parts.machine.time());
+    let mut all_were_read = true;
+    for SinkComparison { outlet, from, tally, missing, .. } in comparison.sinks {
+        let sink = &outlet.name;
+        match from {
+            Ok(_) => {}
+            Err(NotCompared::Failed(error)) => {
+                warn!(%channel, %sink, error = %Chain(&error), "the sink could not be read to compare it with the history: trying again");
+                all_were_read = false;
+                continue;
+            }
+            Err(why) => {
+                debug!(%channel, %sink, %why, "the sink is not compared with the history");
+                continue;
+            }
+        }
+        let (events, count) = (tally.events, tally.missing);
+        if count == 0 {
+            info!(%channel, %sink, events, "the history was compared with the sink: no event is missing");
+        } else {
+            let offsets: Vec<_> = missing.iter().take(NAMED).map(|event| event.key.offset.to_string()).collect();
+            let offsets = offsets.join(", ");
+            error!(%channel, %sink, events, missing = count, offsets, "events of the service are missing in the sink: `channeld check --history` lists them and says how to deliver them");
+        }
+        let listed = missing.into_iter().map(|event| event.key).collect();
+        let found = Found { at, events, missing: count, listed };
+        shared.channel.handle.board().comparisons.sinks.insert(sink.clone(), found);
+    }
+    if all_were_read { Ok(()) } else { Err(Failed::Sink) }
+}

@@ -1,0 +1,286 @@
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::*;
+use crate::channel::settings::{Ordering, Start, UnsignedPolicy, Verification};
+use crate::event::EventId;
+use crate::record::{ChannelRef, Field, Filter, Rule};
+use crate::retry::RetryPolicy;
+use crate::sink::{Delivery, Sink, Undelivered};
+use crate::tasks::lock;
+use crate::verify::{Address, SignerSet, Verifier};
+
+const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
+
+/// A sink that holds these events, in this order.
+#[derive(Debug)]
+struct Holder {
+    held: Mutex<Vec<EventKey>>,
+    fails: bool,
+}
+
+#[async_trait]
+impl Sink for Holder {
+    async fn oldest(&self, _: ChannelId) -> Result<Oldest, SinkError> {
+        Ok(lock(&self.held).first().map_or(Oldest::Nothing, |key| Oldest::Event(*key)))
+    }
+
+    async fn holds(&self, _: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
+        if self.fails {
+            return Err(SinkError::Gone("it is away".to_owned()));
+        }
+        Ok(lock(&self.held).iter().filter(|key| keys.contains(key)).copied().collect())
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    async fn deliver(&self, _: &Delivery<'_>) -> Result<(), Undelivered> {
+        Ok(())
+    }
+}
+
+/// A sink that cannot say what it holds.
+#[derive(Debug)]
+struct Silent;
+
+#[async_trait]
+impl Sink for Silent {
+    async fn deliver(&self, _: &Delivery<'_>) -> Result<(), Undelivered> {
+        Ok(())
+    }
+}
+
+fn offset(number: i64) -> Offset {
+    Offset::new(number).unwrap()
+}
+
+fn id(number: i64) -> Uuid {
+    Uuid::from_u128(number.unsigned_abs().into())
+}
+
+fn key(number: i64) -> EventKey {
+    EventKey { offset: offset(number), id: Some(EventId(id(number))) }
+}
+
+fn keys(numbers: impl IntoIterator<Item = i64>) -> BTreeSet<EventKey> {
+    numbers.into_iter().map(key).collect()
+}
+
+fn event(number: i64, kind: &str, payload: &str) -> RawEvent {
+    let id = id(number);
+    let json = format!(
+        r#"{{"event_id":"{id}","headers":{{"type":"{kind}","offset":{number},"proofs":[]}},"payload":{payload}}}"#
+    );
+    RawEvent::locate(json.into()).unwrap()
+}
+
+/// An event that never carries a proof.
+fn notice(number: i64) -> RawEvent {
+    event(number, "wallet.status", r#"{"status":"deployed","timestamp":1750000000}"#)
+}
+
+/// An event whose proof has not arrived.
+fn unproved(number: i64) -> RawEvent {
+    let signed = r#"{"verifiable_event":"e30=","timestamp":1750000000}"#;
+    event(number, "watcher.event", signed)
+}
+
+/// An event with a proof that does not hold.
+fn forged(number: i64) -> RawEvent {
+    let json = String::from_utf8(unproved(number).json.to_vec()).unwrap();
+    let proof = r#""proofs":[{"alg":"x","ocr_report":"0x00","ocr_context":"0x00","signatures":[]}]"#;
+    RawEvent::locate(json.replace(r#""proofs":[]"#, proof).into()).unwrap()
+}
+
+fn settings() -> Settings {
+    let signers = SignerSet::new(vec![Address([1; 20])], 1).unwrap();
+    Settings {
+        channel: ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(7)) },
+        start: Start::Earliest,
+        verification: Verification {
+            verifier: Arc::new(Verifier::new(signers, Address([2; 20]))),
+            expect: Arc::default(),
+            unsigned: UnsignedPolicy::Deliver,
+            ordering: Ordering::Available,
+            proof_timeout: Duration::from_secs(60),
+        },
+        page_limit: 10,
+        retry: RETRY,
+        idle_wait: Duration::from_secs(5),
+        settle: Duration::ZERO,
+        compare: None,
+        grace: Duration::from_secs(30),
+    }
+}
+
+fn holder(held: impl IntoIterator<Item = i64>) -> Arc<Holder> {
+    Arc::new(Holder { held: Mutex::new(held.into_iter().map(key).collect()), fails: false })
+}
+
+fn outlet(sink: Arc<dyn Sink>) -> Outlet {
+    Outlet::new("sink", sink, RETRY)
+}
+
+fn accounts(cursor: i64) -> Accounts {
+    let sink = SinkAccounts { cursor: Cursor { through: Some(offset(cursor)) }, ..SinkAccounts::default() };
+    Accounts { sinks: BTreeMap::from([("sink".to_owned(), sink)]), ..Accounts::default() }
+}
+
+/// Compares events with one sink in pages of two and pieces of three.
+async fn compare(outlet: Outlet, scope: Scope, accounts: Accounts, events: Vec<RawEvent>) -> SinkComparison {
+    let settings = Arc::new(settings());
+    let sink = SinkComparison::begin(outlet, settings.channel.id, scope).await;
+    let mut comparison = Comparison::new(settings, vec![sink], accounts.clone(), 3);
+    for page in events.chunks(2) {
+        comparison.add(page.to_vec()).await;
+        if comparison.is_full() && comparison.look().await {
+            comparison.look_again(accounts.clone()).await;
+        }
+    }
+    if comparison.look().await {
+        comparison.look_again(accounts).await;
+    }
+    comparison.sinks.remove(0)
+}
+
+fn missing(sink: &SinkComparison) -> Vec<i64> {
+    sink.missing.iter().map(|event| event.key.offset.get()).collect()
+}
+
+#[tokio::test]
+async fn an_event_that_neither_the_sink_nor_the_ledger_has_is_missing() {
+    let mut accounts = accounts(12);
+    accounts.quarantined = keys([4, 6]);
+    accounts.sinks.get_mut("sink").unwrap().pending = keys([5, 8]);
+    accounts.sinks.get_mut("sink").unwrap().dead_letters = keys([9]);
+    let mut events: Vec<_> = (1..=13).map(notice).collect();
+    (events[5], events[6], events[7], events[9]) = (forged(6), forged(7), unproved(8), unproved(10));
+    let sink = compare(outlet(holder([1, 2, 12])), Scope::default(), accounts, events).await;
+    assert_eq!(missing(&sink), [3, 11]);
+    let expected = Tally {
+        events: 13,
+        held: 3,
+        pending: 3,
+        quarantined: 2,
+        dead_letters: 1,
+        excluded: 0,
+        rejected: 1,
+        above_cursor: 1,
+        missing: 2,
+    };
+    assert_eq!(sink.tally, expected);
+    let first = &sink.missing[0];
+    assert_eq!((first.kind.as_ref(), first.time, first.is_verified), ("wallet.status", Some(1_750_000_000), false));
+}
+
+#[tokio::test]
+async fn an_offset_is_no_identity() {
+    let other = EventKey { offset: offset(2), id: Some(EventId(id(102))) };
+    let sink = holder([1]);
+    lock(&sink.held).push(other);
+    let sink = compare(outlet(sink), Scope::default(), accounts(2), vec![notice(1), notice(2)]).await;
+    assert_eq!(sink.missing.iter().map(|event| event.key).collect::<Vec<_>>(), [key(2)]);
+}
+
+#[tokio::test]
+async fn what_the_filter_or_the_policy_leaves_out_is_not_missing() {
+    let filter = Filter(vec![Rule::from([(Field::Type, vec!["watcher.event".to_owned()])])]);
+    let filtered = Outlet { filter: Some(Arc::new(filter)), ..outlet(holder([1])) };
+    let sink = compare(filtered, Scope::default(), accounts(3), vec![notice(1), notice(2), notice(3)]).await;
+    assert_eq!((missing(&sink), sink.tally.excluded), (vec![], 3));
+
+    let mut settings = settings();
+    settings.verification.unsigned = UnsignedPolicy::Drop;
+    let settings = Arc::new(settings);
+    let sink = SinkComparison::begin(outlet(holder([1])), settings.channel.id, Scope::default()).await;
+    let mut comparison = Comparison::new(settings, vec![sink], accounts(2), 3);
+    comparison.add(vec![notice(1), notice(2)]).await;
+    assert!(!comparison.look().await);
+    assert_eq!(comparison.sinks[0].tally.excluded, 2);
+}
+
+#[tokio::test]
+async fn a_sink_is_compared_from_the_event_that_was_written_first_unless_an_offset_is_given() {
+    let events = || (1..=7).map(notice).collect::<Vec<_>>();
+    let held = || outlet(holder([4, 2, 6, 7]));
+    let at = |number| Some(offset(number));
+    for (scope, expected) in [
+        (Scope::default(), vec![5]),
+        (Scope { since: at(2), ..Scope::default() }, vec![5]),
+        (Scope { since: at(6), ..Scope::default() }, vec![]),
+        (Scope { from: at(0), ..Scope::default() }, vec![1, 3, 5]),
+    ] {
+        let sink = compare(held(), scope, accounts(7), events()).await;
+        assert_eq!(missing(&sink), expected, "{scope:?}");
+    }
+    let nothing = compare(outlet(holder([])), Scope::default(), accounts(7), events()).await;
+    assert!(matches!(nothing.from, Err(NotCompared::HoldsNothing)) && nothing.tally == Tally::default());
+    let everything = Scope { from: at(6), ..Scope::default() };
+    let sink = compare(outlet(holder([])), everything, accounts(7), events()).await;
+    assert_eq!(missing(&sink), [6, 7]);
+}
+
+#[tokio::test]
+async fn a_sink_that_cannot_say_what_it_holds_is_not_compared() {
+    let sink = compare(outlet(Arc::new(Silent)), Scope::default(), accounts(1), vec![notice(1)]).await;
+    assert!(matches!(sink.from, Err(NotCompared::CannotSay)) && sink.tally == Tally::default());
+    let shared = Scope { is_shared: true, ..Scope::default() };
+    let sink = compare(outlet(holder([2])), shared, accounts(2), vec![notice(1), notice(2)]).await;
+    assert!(matches!(sink.from, Err(NotCompared::Local)) && sink.tally == Tally::default());
+    let failing = Arc::new(Holder { held: Mutex::new(vec![key(1)]), fails: true });
+    let sink = compare(outlet(failing), Scope::default(), accounts(2), vec![notice(1), notice(2)]).await;
+    assert!(matches!(sink.from, Err(NotCompared::Failed(_))) && sink.missing.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_delivered_or_becomes_pending_between_two_looks_is_not_missing() {
+    let (holder, settings) = (holder([1]), Arc::new(settings()));
+    let sink = SinkComparison::begin(outlet(holder.clone()), settings.channel.id, Scope::default()).await;
+    let mut comparison = Comparison::new(settings, vec![sink], accounts(9), 100);
+    comparison.add((1..=6).map(notice).collect()).await;
+    assert!(comparison.look().await);
+    lock(&holder.held).push(key(2));
+    let mut later = accounts(9);
+    later.sinks.get_mut("sink").unwrap().pending = keys([3]);
+    later.gaps = vec![(Some(offset(3)), offset(5))];
+    comparison.look_again(later).await;
+    let sink = &comparison.sinks[0];
+    assert_eq!((missing(sink), sink.tally.held, sink.tally.pending), (vec![5, 6], 2, 2));
+}
+
+#[tokio::test]
+async fn a_range_to_replay_has_missing_events_only() {
+    let events = [1, 2, 3, 5, 8, 9, 11].map(notice).to_vec();
+    let sink = compare(outlet(holder([1, 9])), Scope::default(), accounts(11), events).await;
+    assert_eq!(missing(&sink), [2, 3, 5, 8, 11]);
+    let ranges = sink.ranges().into_iter().map(|(from, to)| (from.get(), to.get()));
+    assert_eq!(ranges.collect::<Vec<_>>(), [(2, 8), (11, 11)]);
+}
+
+#[test]
+fn the_ledger_accounts_for_what_is_pending_quarantined_or_a_dead_letter() {
+    use crate::ledger::{Change, Commit, Pending};
+    let mut ledger = Ledger::default();
+    let owed = key(3);
+    let event = Pending {
+        offset: owed.offset,
+        event_id: owed.id,
+        first_seen: 0,
+        received: None,
+        appeared: false,
+        json: bytes::Bytes::from_static(b"{}"),
+    };
+    let advance = Change::Advance { sink: "sink".into(), to: Cursor { through: Some(offset(5)) } };
+    ledger.apply(Commit(vec![advance, Change::Owe { sink: "sink".into(), event }])).unwrap();
+    let accounts = Accounts::of(&ledger, Vec::new());
+    let mut tally = Tally::default();
+    assert!(accounts.count("sink", &owed, &mut tally) && !accounts.count("other", &owed, &mut tally));
+    assert_eq!((tally.pending, accounts.cursor("sink").through), (1, Some(offset(5))));
+    let json = serde_json::to_string(&accounts).unwrap();
+    assert_eq!(serde_json::from_str::<Accounts>(&json).unwrap().sinks["sink"].pending, keys([3]));
+}
