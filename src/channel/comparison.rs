@@ -159,7 +159,7 @@ pub struct Comparison {
 
 /// What follows from the verdict on an event.
 enum Meant {
-    Delivered(Record),
+    Delivered(Box<Record>),
     /// The configuration leaves out notices.
     Excluded,
     WithoutProof,
@@ -169,10 +169,11 @@ enum Meant {
 impl Meant {
     fn of(checked: Checked) -> (EventKey, Self) {
         match checked {
-            Checked::Verified(raw, _, record) => (raw.event_key(), Self::Delivered(record)),
-            Checked::Unsigned(unsigned, record) => {
-                (unsigned.event().raw.event_key(), record.map_or(Self::Excluded, Self::Delivered))
-            }
+            Checked::Verified(raw, _, record) => (raw.event_key(), Self::Delivered(Box::new(record))),
+            Checked::Unsigned(unsigned, record) => (
+                unsigned.event().raw.event_key(),
+                record.map_or(Self::Excluded, |record| Self::Delivered(Box::new(record))),
+            ),
             Checked::Pending(raw) => (raw.event_key(), Self::WithoutProof),
             Checked::Rejected(raw, _) | Checked::Unconfirmed(raw, _) => (raw.event_key(), Self::Rejected),
         }

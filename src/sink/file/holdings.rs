@@ -63,14 +63,13 @@ impl Found {
     fn at(settings: &FileSettings) -> Result<Option<Self>, SinkError> {
         let path = &*settings.path;
         let active = if_there(open(path)).doing("reading", path)?;
-        let real = match if_there(fs::canonicalize(path)).doing("looking at", path)? {
-            Some(real) => real,
-            None => {
-                let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let directory = if_there(fs::canonicalize(directory.unwrap_or(Path::new("."))));
-                let Some(directory) = directory.doing("looking at", path)? else { return Ok(None) };
-                directory.join(path.file_name().unwrap_or_default())
-            }
+        let real = if let Some(real) = if_there(fs::canonicalize(path)).doing("looking at", path)? {
+            real
+        } else {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let directory = if_there(fs::canonicalize(directory.unwrap_or(Path::new("."))));
+            let Some(directory) = directory.doing("looking at", path)? else { return Ok(None) };
+            directory.join(path.file_name().unwrap_or_default())
         };
         Ok(Some(Self { active, files: ClosedFiles { active: real, name: settings.closed_name() } }))
     }

@@ -33,13 +33,9 @@ async fn a_deleted_event_is_listed_with_the_command_that_delivers_it_again() {
 
     tables.change("delete from events where event_offset in (3, 4, 7)").await;
     let lines = fs::read_to_string(setup.path("events.jsonl")).unwrap();
-    let kept: String = lines
-        .lines()
-        .enumerate()
-        .filter(|(at, _)| ![2, 3, 6].contains(at))
-        .map(|(_, line)| format!("{line}\n"))
-        .collect();
-    fs::write(setup.path("events.jsonl"), kept).unwrap();
+    let kept: Vec<_> =
+        lines.lines().enumerate().filter(|(at, _)| ![2, 3, 6].contains(at)).map(|(_, line)| line).collect();
+    fs::write(setup.path("events.jsonl"), kept.join("\n") + "\n").unwrap();
     let (told, found) = check(&setup).await;
     assert_eq!(told.code, Some(1), "{told:?}");
     for (sink, found) in SINKS.iter().zip(found["sinks"].as_array().unwrap()) {
