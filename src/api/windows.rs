@@ -74,6 +74,8 @@ pub struct Windows {
     unsettled: VecDeque<(i64, Place)>,
     /// Up to here no event can be missing.
     settled: Option<Place>,
+    /// The end of the last window that is settled.
+    settled_edge: i64,
     held: BTreeMap<Place, RawEvent>,
     held_bytes: usize,
 }
@@ -93,6 +95,7 @@ impl Windows {
             has_more_says_nothing: false,
             unsettled: VecDeque::new(),
             settled: None,
+            settled_edge: from,
             held: BTreeMap::new(),
             held_bytes: 0,
         }
@@ -155,6 +158,15 @@ impl Windows {
         Ok(true)
     }
 
+    /// Forgets the windows with events that are not settled. They are read again.
+    pub fn forget_unsettled(&mut self) {
+        self.seen = self.settled_edge;
+        self.unsettled.clear();
+        let settled = self.settled;
+        self.held.retain(|place, _| Some(*place) <= settled);
+        self.held_bytes = self.held.values().map(|event| event.json.len()).sum();
+    }
+
     /// Makes the next window half as long as one of this span, or shorter.
     fn halve(&mut self, span: i64) {
         self.span = self.span.min(span / 2).max(1);
@@ -176,6 +188,7 @@ impl Windows {
             && (self.seen == self.end || (self.seen - edge).abs() >= skew)
         {
             self.settled = self.settled.max(Some(*last));
+            self.settled_edge = *edge;
             self.unsettled.pop_front();
         }
     }

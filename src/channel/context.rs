@@ -16,7 +16,7 @@ use crate::channel::settings::{Plan, Settings};
 use crate::channel::verify::Rejection;
 use crate::channel::{Channel, ChannelError};
 use crate::event::Offset;
-use crate::ledger::{Change, Commit, Ledger};
+use crate::ledger::{Change, Commit, History, Ledger};
 use crate::tasks::lock;
 
 /// Shared by the parts of one run.
@@ -26,6 +26,8 @@ pub(super) struct RunContext {
     pub(super) owned: Arc<Owned>,
     pub(super) late: LateQueue,
     pub(super) gaps: Arc<Gaps>,
+    /// The newest events that were read. Some of them may not be recorded yet.
+    pub(super) read: Mutex<History>,
     asked: AskedClock,
     pub(super) hub: Arc<Hub>,
     read_plan: Mutex<Arc<ReadPlan>>,
@@ -58,12 +60,17 @@ impl RunContext {
     pub(super) fn new(channel: &Arc<Channel>, owned: &Arc<Owned>, plan: &Plan) -> Self {
         let gaps = Arc::<Gaps>::default();
         channel.handle.board().gaps = Arc::downgrade(&gaps);
+        let (read, before) = {
+            let ledger = owned.claim.ledger();
+            (ledger.history().clone(), ledger.asked())
+        };
         Self {
             channel: channel.clone(),
             owned: owned.clone(),
             late: LateQueue::new(channel.parts.machine.clone()),
             gaps,
-            asked: AskedClock { before: owned.claim.ledger().asked(), began: Instant::now() },
+            read: Mutex::new(read),
+            asked: AskedClock { before, began: Instant::now() },
             hub: Arc::new(Hub::new(channel.identity.clone())),
             read_plan: Mutex::new(ReadPlan::begin(channel, plan)),
         }

@@ -20,8 +20,8 @@ use crate::channel::settings::Plan;
 use crate::channel::{
     Channel, ChannelError, Handle, Ordering, Settings, SharedParts, Start, UnsignedPolicy, Verification,
 };
-use crate::ledger::Ledgers;
 use crate::ledger::tests::memory::Disk;
+use crate::ledger::{Change, Commit, Cursor, Ledgers};
 use crate::metrics::Metrics;
 use crate::record::ChannelRef;
 use crate::retry::RetryPolicy;
@@ -91,6 +91,9 @@ impl Life {
             self.world.lose(number);
             ended = self.run(run, ended).await?;
         }
+        if self.accept().await {
+            self.run(None, ended).await?;
+        }
         Ok(())
     }
 
@@ -146,6 +149,22 @@ impl Life {
             return Err("a task of the channel still runs".to_owned());
         }
         ended
+    }
+
+    /// What an operator does once the service has other events at known offsets. Returns whether it has.
+    async fn accept(&self) -> bool {
+        let ledgers = Ledgers::in_memory(&self.disk, self.world.clone());
+        let (claim, _) = ledgers.claim(pool::channel(), usize::MAX).await.unwrap().expect("nobody else has it");
+        let Some(contradiction) = claim.ledger().contradiction() else { return false };
+        let to = Cursor { through: contradiction.agrees_through };
+        // `channeld cursor set --back-to`
+        let is_above = |sink: &Arc<str>| claim.ledger().cursor(sink).is_some_and(|cursor| cursor > to);
+        let above = (0..self.world.history.sinks.len()).map(sink_name).filter(is_above);
+        let changes: Vec<_> = above.map(|sink| Change::SetCursor { sink, to }).collect();
+        let changes = changes.into_iter();
+        claim.commit(Commit(changes.chain([Change::AcceptHistory { above: to.through }]).collect())).await.unwrap();
+        self.world.accept(to.through);
+        true
     }
 
     fn channel(&self, ledgers: &Arc<Ledgers>, handle: Arc<Handle>) -> Channel {

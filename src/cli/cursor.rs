@@ -19,7 +19,8 @@ use crate::operator::find;
 #[command(after_help = "Examples:
   channeld cursor show settlements
   channeld cursor set settlements --sink ledger --to 15520          # says what it would do
-  channeld cursor set settlements --sink ledger --to 15520 --yes")]
+  channeld cursor set settlements --sink ledger --to 15520 --yes
+  channeld cursor set settlements --back-to 15520 --yes             # no sink passes anything over")]
 pub(super) enum Command {
     Show(Printed<ListCursors>),
     Set {
@@ -28,7 +29,11 @@ pub(super) enum Command {
         /// The last OFFSET that counts as dealt with, as `cursor show` prints it: what is above it is delivered next.
         /// `earliest` is before the first event, `latest` the newest event that the service has now.
         #[arg(long, value_name = "OFFSET|earliest|latest", value_parser = target)]
-        to: Target,
+        #[arg(required_unless_present = "back_to", conflicts_with = "back_to")]
+        to: Option<Target>,
+        /// As `--to`, but only for sinks whose cursor is above that: no event is passed over.
+        #[arg(long, value_name = "OFFSET|earliest", value_parser = target)]
+        back_to: Option<Target>,
         /// Do it.
         #[arg(long)]
         yes: bool,
@@ -63,8 +68,9 @@ pub(super) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
         Command::Show(Printed { request, json }) => {
             write_list(out, json, &operator.ask(&request).await?, (&heading(), "There is no cursor yet."), position)
         }
-        Command::Set { request, to, yes, json } => {
-            let through = match to {
+        Command::Set { request, to, back_to, yes, json } => {
+            let target = to.or(back_to).expect("one of the two is required");
+            let through = match target {
                 Target::Earliest => None,
                 Target::Offset(offset) => Some(offset),
                 Target::Latest => {
@@ -72,7 +78,7 @@ pub(super) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
                     latest(file, channel.id).await?
                 }
             };
-            let request = SetCursors { to: Cursor { through }, apply: yes, ..request };
+            let request = SetCursors { to: Cursor { through }, only_back: to.is_none(), apply: yes, ..request };
             write_each(out, json, &operator.ask(&request).await?, |one| moved(&request, one))?;
             if yes {
                 return Ok(Exit::Done);

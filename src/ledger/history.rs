@@ -63,7 +63,8 @@ impl History {
         self.0.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, event)| event)
     }
 
-    pub(super) fn add(&mut self, events: impl IntoIterator<Item = KnownEvent>) {
+    /// Adds events, and forgets the lowest of too many.
+    pub fn add(&mut self, events: impl IntoIterator<Item = KnownEvent>) {
         self.0.extend(events.into_iter().map(|event| (event.key, event)));
         while self.0.len() > HISTORY {
             self.0.pop_first();

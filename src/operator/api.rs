@@ -265,6 +265,10 @@ pub struct SetCursors {
     #[arg(skip)]
     #[serde(default)]
     pub to: Cursor,
+    /// Cursors below it stay.
+    #[arg(skip)]
+    #[serde(default)]
+    pub only_back: bool,
     /// Whether to do it. Otherwise the answer says what it would do.
     #[arg(skip)]
     pub apply: bool,

@@ -30,7 +30,7 @@ impl Operations {
     /// Says what setting the cursors means or, with `apply`, does it.
     pub(super) async fn set_cursors(&self, request: &SetCursors) -> Result<Vec<CursorMove>, Refusal> {
         let channel = self.find(&request.channel)?;
-        let (name, to) = (&channel.name, request.to);
+        let name = &channel.name;
         let owned = self.owned(&channel).await?;
         let stopped = request.apply.then(|| owned.running.try_lock());
         let moves = self.moves(&channel, request, &owned.claim.ledger())?;
@@ -41,16 +41,19 @@ impl Operations {
                  stop the daemon"
             ))
         })?;
-        let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to };
-        let changes = moves.iter().map(set).chain([Change::AcceptHistory { above: to.through }]);
+        let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to: one.to };
+        // A cursor that is set is a chosen one, so those that stay are not set.
+        let set = moves.iter().filter(|one| !request.only_back || one.from != one.to).map(set);
+        let above = request.to.through;
+        let changes = set.chain([Change::AcceptHistory { above }]);
         owned.claim.commit(Commit(changes.collect())).await?;
-        self.recent.forget_above(channel.id, to.through);
+        self.recent.forget_above(channel.id, above);
         for CursorMove { sink, .. } in &moves {
             // A sink without a position waits for this.
             self.handles.of(channel.id).sink_is_another(sink);
         }
-        for CursorMove { sink, from, .. } in &moves {
-            let [from, to] = [*from, to].map(|cursor| cursor.through.map(Offset::get));
+        for CursorMove { sink, from, to, .. } in &moves {
+            let [from, to] = [*from, *to].map(|cursor| cursor.through.map(Offset::get));
             warn!(target: ALWAYS, channel = %name, %sink, from, to, "cursor set by an operator");
         }
         Ok(moves)
@@ -70,7 +73,8 @@ impl Operations {
             return Err(Refusal::Usage(format!("the channel {name} is not configured and has no cursor")));
         }
         let from = |sink: &SinkName| ledger.cursor(sink).unwrap_or_default();
-        Ok(sinks.iter().map(|sink| CursorMove::between(sink, from(sink), request.to)).collect())
+        let to = |from: Cursor| if request.only_back { from.min(request.to) } else { request.to };
+        Ok(sinks.iter().map(|sink| CursorMove::between(sink, from(sink), to(from(sink)))).collect())
     }
 }
 

@@ -195,7 +195,7 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     if let Some(cursor) = channel.newest_below {
         reasons.push(format!(
             "the service's newest event is below the cursor {cursor}: it may have gone back in time; look at what it shows, then \
-             pause the channel and run `channeld cursor set`"
+             pause the channel and run `channeld cursor set --back-to`"
         ));
     }
     if let Some(Contradiction { offset, agrees_through, .. }) = channel.contradiction {
@@ -204,7 +204,7 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
         reasons.push(format!(
             "the service has another event at offset {offset} than the one that was read: it was probably restored from a \
              backup; new events are quarantined; to accept its history and read again from where it agrees: `channeld pause \
-             {name}`, `channeld cursor set {name} --to {through} --yes`, `channeld resume {name}`"
+             {name}`, `channeld cursor set {name} --back-to {through} --yes`, `channeld resume {name}`"
         ));
     }
     reasons.extend(channel.shared_proofs.iter().map(|shared| belonging::reason(&channel.channel, shared)));

@@ -185,6 +185,12 @@ impl Outcome {
         }
     }
 
+    /// Which event it is, if the service did not confirm its offset.
+    pub(crate) fn unconfirmed(&self) -> Option<EventKey> {
+        let Self::Unconfirmed(QuarantinedEvent { facts, .. }) = self else { return None };
+        Some(EventKey { offset: facts.offset, id: facts.event_id })
+    }
+
     /// When it happened, if it is delivered and says so, Unix seconds.
     pub(crate) fn time(&self) -> Option<i64> {
         if let Self::Deliver(record) = self { record.time } else { None }

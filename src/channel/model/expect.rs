@@ -54,12 +54,18 @@ impl World {
     pub(super) fn is_settled(&self, disk: &Disk) -> bool {
         let inner = self.lock();
         let ledger = read(disk);
+        if ledger.contradiction().is_some() {
+            // An operator has to accept what the service has now.
+            return true;
+        }
         let there = |at: &usize| match self.fate(&inner, *at) {
             Fate::Dropped => true,
             Fate::Quarantined(_) | Fate::Rejected => is_quarantined(&ledger, self.offsets[*at]),
             Fate::Delivered | Fate::Either => {
-                let offset = &self.offsets[*at];
-                is_quarantined(&ledger, *offset) || inner.lanes.iter().all(|lane| lane.times.contains_key(offset))
+                let offset = self.offsets[*at];
+                let may_be_quarantined = !inner.accepted;
+                (may_be_quarantined && is_quarantined(&ledger, offset))
+                    || inner.lanes.iter().all(|lane| inner.has(lane, *at, offset))
             }
         };
         inner.published == self.offsets.len()
@@ -72,6 +78,12 @@ impl World {
     pub(super) fn check_end(&self, disk: &Disk) -> Result<(), String> {
         let mut inner = self.lock();
         let ledger = read(disk);
+        match ledger.contradiction() {
+            Some(contradiction) if inner.accepted => return Err(format!("it was accepted: {contradiction:?}")),
+            // The operator is next.
+            Some(_) => return Ok(()),
+            None => {}
+        }
         if !ledger.late().is_empty() {
             return Err(format!("still waiting for proofs: {:?}", ledger.late()));
         }
@@ -79,6 +91,7 @@ impl World {
             let found = self.offsets.binary_search(offset);
             let fate = found.map(|at| self.fate(&inner, at));
             match fate {
+                _ if inner.is_restored() && facts.reason == "contradiction" => {}
                 Ok(Fate::Dropped) if found.is_ok_and(|at| inner.seen[at].denied) => {}
                 Ok(Fate::Quarantined(reason)) if reason == facts.reason => {}
                 Ok(Fate::Rejected | Fate::Either) => {}
@@ -87,13 +100,13 @@ impl World {
         }
         for at in self.readable() {
             let (offset, fate) = (self.offsets[at], self.fate(&inner, at));
-            let quarantined = is_quarantined(&ledger, offset);
+            let quarantined = is_quarantined(&ledger, offset) && !inner.accepted;
             if matches!(fate, Fate::Quarantined(_) | Fate::Rejected) && !quarantined {
                 return Err(format!("offset {offset} is not in the quarantine: {fate:?}"));
             }
             for (number, lane) in inner.lanes.iter().enumerate() {
                 let wanted = matches!(fate, Fate::Delivered | Fate::Either);
-                if wanted && !quarantined && !lane.times.contains_key(&offset) {
+                if wanted && !quarantined && !inner.has(lane, at, offset) {
                     return Err(format!("sink {number} was never given offset {offset}: {fate:?}"));
                 }
             }
@@ -120,7 +133,10 @@ impl World {
                 let offset = self.offsets[at];
                 let dropped = self.fate(&inner, at) == Fate::Dropped;
                 // Given again, or given late: see what is checked at the end.
-                if lane.lost.contains(&offset) || self.history.hidden_for(at).is_some() {
+                if lane.lost.contains(&offset)
+                    || self.history.hidden_for(at).is_some()
+                    || inner.renewed_at(at).is_some()
+                {
                     continue;
                 }
                 let kept = lane.times.contains_key(&offset) || is_quarantined(&ledger, offset) || dropped;

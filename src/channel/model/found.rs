@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::history::{Damage, End, Event, EventKind, Fault, Forgery, History, Reload, Run, SinkPlan, SinkTrouble};
+use super::history::{
+    Damage, End, Event, EventKind, Fault, Forgery, History, Reload, Restored, Run, SinkPlan, SinkTrouble,
+};
 use super::live;
 use super::totals::Totals;
 
@@ -136,4 +138,54 @@ fn a_lane_that_is_to_end_before_it_has_begun_is_fed_no_more() {
         reloads: vec![(72, Reload::Anew(1)), (77, Reload::Anew(1)), (3, Reload::Page(5))],
         ..History::plain()
     });
+}
+
+/// It was quarantined with the events that a restored service has, and no lane was given it when those were accepted.
+#[test]
+fn a_lane_that_is_behind_gets_the_events_that_both_histories_have() {
+    let totals = passes(History {
+        events: events(27),
+        page: 3,
+        inclusive: true,
+        backlog: 27,
+        sinks: vec![
+            SinkPlan { unusable: 1, troubles: vec![(1, SinkTrouble::Refuses(168))], ..SinkPlan::plain() },
+            SinkPlan::plain(),
+        ],
+        restored: Some(Restored { request: 65, events: 1, seconds: 41 }),
+        ..History::plain()
+    });
+    assert_eq!((totals.restored, totals.quarantined), (1, 0));
+}
+
+/// While the channel had no lane, a batch waited that was read before the event was visible, and no lane was owed the event.
+#[test]
+fn an_event_that_appears_while_a_channel_has_no_lane_is_owed_to_the_lane_that_comes_back() {
+    passes(History {
+        events: events(35),
+        page: 8,
+        backlog: 24,
+        arrivals: vec![(7, 5), (4, 1)],
+        proof_timeout: 30,
+        start: Some(0),
+        hidden: vec![(31, 1)],
+        runs: vec![Run { step: 3, ends: End::Crash }],
+        reloads: vec![(30, Reload::Without(0, 45))],
+        ..History::plain()
+    });
+}
+
+/// The position had passed the unconfirmed event, and the next gap began there.
+#[test]
+fn an_event_that_appears_below_an_unconfirmed_event_is_found() {
+    for page in [3, 6] {
+        passes(History {
+            events: of_kind(events(6), &[(4, EventKind::Forged(Forgery::Unknown))]),
+            page,
+            inclusive: true,
+            arrivals: vec![(2, 1)],
+            hidden: vec![(3, 6)],
+            ..History::plain()
+        });
+    }
 }

@@ -38,6 +38,8 @@ pub(super) struct History {
     pub(super) sinks: Vec<SinkPlan>,
     /// Events that become visible so many seconds after others that were published with them.
     pub(super) hidden: Vec<(usize, u64)>,
+    /// The service is restored from a backup.
+    pub(super) restored: Option<Restored>,
     /// Before the run of that number, a sink that keeps positions loses so many of its last deliveries.
     pub(super) losses: Vec<(usize, usize, usize)>,
     /// How each run ends, except the last: that one goes on until everything is settled.
@@ -48,6 +50,17 @@ pub(super) struct History {
     pub(super) pauses: Vec<(usize, Paused, u64)>,
     /// Steps, counted over all runs, at which the configuration is read again, and what is different in it.
     pub(super) reloads: Vec<(usize, Reload)>,
+}
+
+/// A service that is restored from a backup. Its events are plain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Restored {
+    /// During this request, which gets no answer.
+    pub(super) request: usize,
+    /// It has lost so many of its last events.
+    pub(super) events: usize,
+    /// After so many seconds it has others at their offsets.
+    pub(super) seconds: u64,
 }
 
 /// What is different in a configuration.
@@ -210,6 +223,7 @@ impl History {
             proof_timeout: 300,
             sinks: vec![SinkPlan::plain()],
             hidden: Vec::new(),
+            restored: None,
             losses: Vec::new(),
             runs: Vec::new(),
             clock: Vec::new(),

@@ -87,6 +87,9 @@ impl World {
 }
 
 fn shown((key, value): &(Key, Option<bytes::Bytes>)) -> String {
+    if let (Key::History, Some(value)) = (key, value) {
+        return format!("History of {} bytes", value.len());
+    }
     let value = value.as_ref().map_or_else(|| "removed".into(), |value| String::from_utf8_lossy(value).into_owned());
     format!("{key:?} {value}")
 }

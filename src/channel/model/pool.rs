@@ -32,6 +32,8 @@ pub(super) enum Form {
     Forged,
     /// Forged, without an id.
     ForgedNameless,
+    /// Another event at the offset, with its proof.
+    Renewed,
     /// The content and the proof of the event at this offset, under an id of its own or under the original's.
     Duplicate(Offset, SameId),
 }
@@ -50,6 +52,11 @@ pub(super) fn forged_reason(offset: Offset) -> &'static str {
 
 pub(super) fn id(offset: Offset) -> EventId {
     EventId(Uuid::from_u128(0x1000 + number(offset) as u128))
+}
+
+/// The id of the event at that offset after the service was restored.
+pub(super) fn renewed_id(offset: Offset) -> EventId {
+    EventId(Uuid::from_u128(0x1000_0000 + number(offset) as u128))
 }
 
 pub(super) fn channel() -> ChannelId {
@@ -120,6 +127,10 @@ impl Pool {
             Form::Notice => record_of(offset, own, "wallet.status", "", r#"{"status":"deployed"}"#),
             Form::Forged => self.forged(offset, own),
             Form::ForgedNameless => self.forged(offset, None),
+            Form::Renewed => {
+                let text = format!("renewed{offset}");
+                signed(offset, Some(renewed_id(offset)), &text, &proof(&text, &self.key, OWNER))
+            }
             Form::Duplicate(original, same) => {
                 let text = format!("text{original}");
                 let id = if same == SameId::Yes { Some(id(original)) } else { own };

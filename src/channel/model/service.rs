@@ -27,7 +27,8 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(world: &Arc<World>) -> Self {
-        let ids = world.offsets.iter().enumerate().map(|(at, offset)| (pool::id(*offset), at)).collect();
+        let ids = world.offsets.iter().enumerate();
+        let ids = ids.flat_map(|(at, offset)| [(pool::id(*offset), at), (pool::renewed_id(*offset), at)]).collect();
         Self { world: world.clone(), created: world.history.created(), ids }
     }
 
@@ -39,6 +40,9 @@ impl Memory {
     fn visible(&self) -> impl Iterator<Item = usize> {
         let inner = self.world.lock();
         let is_visible = |at: &usize| {
+            if let Some(since) = inner.renewed_at(*at) {
+                return since <= Instant::now();
+            }
             let published = inner.seen[*at].published;
             let hidden = self.world.history.hidden_for(*at);
             hidden.is_none_or(|hidden| published.is_some_and(|since| since + hidden <= Instant::now()))
@@ -70,6 +74,9 @@ impl Memory {
         let event = world.history.events[at];
         let now = world.now();
         let mut inner = world.lock();
+        if inner.renewed_at(at).is_some() {
+            return pool::record(offset, Form::Renewed);
+        }
         let seen = &mut inner.seen[at];
         let reading = seen.readings;
         seen.readings += 1;
@@ -106,7 +113,13 @@ impl Memory {
     /// The event by its id, if the service has one.
     fn find(&self, id: EventId) -> Option<RawEvent> {
         let at = self.ids.get(&id).copied().filter(|at| *at < self.published())?;
+        let renewed = self.world.lock().renewed_at(at);
+        if let Some(since) = renewed {
+            let is_there = id == pool::renewed_id(self.world.offsets[at]) && since <= Instant::now();
+            return is_there.then(|| self.show(at));
+        }
         match self.world.history.events[at].kind {
+            _ if id != pool::id(self.world.offsets[at]) => None,
             EventKind::Nameless | EventKind::Forged(Forgery::Nameless | Forgery::Unknown) => None,
             EventKind::Duplicate(..) if matches!(self.world.history.original(at), Some((_, SameId::Yes))) => None,
             EventKind::Forged(Forgery::Elsewhere) => {

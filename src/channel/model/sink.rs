@@ -7,14 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 
-use crate::event::Offset;
+use crate::event::{EventKey, Offset};
 use crate::ledger::Cursor;
 use crate::record::{ChannelRef, Message};
 use crate::sink::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 
 use super::expect::Fate;
 use super::history::{EventKind, SinkPlan, SinkTrouble};
-use super::world::{Step, World, wait};
+use super::pool;
+use super::world::{Inner, Step, World, wait};
 
 #[derive(Debug)]
 pub(super) struct RecordingSink {
@@ -38,9 +39,11 @@ pub(super) struct Taken {
     /// For a sink that keeps positions: its own, `None` before the first run.
     position: Option<Cursor>,
     /// The events that it took, each with the position then.
-    rows: Vec<(Offset, Option<Offset>)>,
+    rows: Vec<(EventKey, Option<Offset>)>,
     /// What it has lost, and was not given again.
     pub(super) lost: BTreeSet<Offset>,
+    /// The events that a restored service has instead of earlier ones, and that it took.
+    renewed: BTreeSet<Offset>,
 }
 
 impl Taken {
@@ -49,23 +52,24 @@ impl Taken {
         (self.busy, self.unusable) = (false, 0);
     }
 
-    fn holds(&self, offset: Offset) -> bool {
-        self.rows.iter().any(|(row, _)| *row == offset)
+    fn holds(&self, key: &EventKey) -> bool {
+        self.rows.iter().any(|(row, _)| row == key)
     }
 
     /// Restores it to what it was so many events before, as far as those came in order.
     fn lose(&mut self, events: usize) -> usize {
         let mut lost = 0;
         while lost < events
-            && let Some((row, position)) = self.rows.pop_if(|(row, position)| Some(*row) > *position)
+            && let Some((row, position)) = self.rows.pop_if(|(row, position)| Some(row.offset) > *position)
         {
+            let row = row.offset;
             self.position = Some(Cursor { through: position });
             self.times.remove(&row);
             self.may_repeat.remove(&row);
             self.lost.insert(row);
             lost += 1;
         }
-        self.last = self.rows.iter().map(|(row, _)| *row).max();
+        self.last = self.rows.iter().map(|(row, _)| row.offset).max();
         lost
     }
 }
@@ -80,6 +84,30 @@ impl World {
             inner.totals.lost += lost as u64;
             drop(inner);
             self.log(|| format!("sink {lane} loses {lost} events"));
+        }
+    }
+}
+
+impl Inner {
+    /// Whether a sink has the event of that number that the service has now.
+    pub(super) fn has(&self, lane: &Taken, at: usize, offset: Offset) -> bool {
+        if self.renewed_at(at).is_some() { lane.renewed.contains(&offset) } else { lane.times.contains_key(&offset) }
+    }
+}
+
+impl World {
+    /// An operator has the events above an offset delivered again, and accepts the others that the service has there.
+    pub(super) fn accept(&self, above: Option<Offset>) {
+        self.log(|| format!("an operator accepts the events above {above:?}"));
+        let mut inner = self.lock();
+        inner.accepted = true;
+        let first = (0..self.offsets.len()).find(|at| inner.renewed_at(*at).is_some());
+        let first = first.map(|first| self.offsets[first]);
+        for lane in &mut inner.lanes {
+            lane.times.retain(|offset, _| first.is_none_or(|first| *offset < first));
+            lane.may_repeat
+                .extend(lane.times.keys().filter(|offset| Some(**offset) > above).map(|offset| (*offset, 1)));
+            lane.last = lane.last.min(above);
         }
     }
 }
@@ -102,7 +130,7 @@ impl Sink for RecordingSink {
         let position = taken.position;
         let missing = || Position::Missing("here".to_owned());
         let position = position.map_or_else(missing, |position| Position::At(position.through));
-        let held = recorded.owed.iter().filter(|key| taken.holds(key.offset)).copied().collect();
+        let held = recorded.owed.iter().filter(|key| taken.holds(key)).copied().collect();
         Ok(Resumed { position, held })
     }
 
@@ -195,7 +223,7 @@ impl RecordingSink {
         if batch.last().is_some_and(|last| last.offset() > through) {
             self.fail(|| format!("was offered {:?}, through {through}", offsets(batch)));
         }
-        if channel.id != super::pool::channel() {
+        if channel.id != pool::channel() {
             self.fail(|| "was offered another channel's events".to_owned());
         }
     }
@@ -209,16 +237,17 @@ impl RecordingSink {
 
     fn take(&self, records: &[Message]) {
         for record in records {
-            let offset = record.offset();
+            let (offset, id) = (record.offset(), record.record().event_id);
+            let key = EventKey { offset, id };
             if !self.plan().keeps {
                 self.take_one(record);
                 continue;
             }
-            if !self.world.lock().lanes[self.lane].holds(offset) {
+            if !self.world.lock().lanes[self.lane].holds(&key) {
                 self.take_one(record);
                 let mut inner = self.world.lock();
                 let taken = &mut inner.lanes[self.lane];
-                taken.rows.push((offset, taken.position.and_then(|position| position.through)));
+                taken.rows.push((key, taken.position.and_then(|position| position.through)));
                 taken.lost.remove(&offset);
             }
             self.move_to(offset);
@@ -232,6 +261,12 @@ impl RecordingSink {
         }
         let mut inner = self.world.lock();
         inner.totals.deliveries += 1;
+        if record.record().event_id == Some(pool::renewed_id(offset)) {
+            inner.lanes[self.lane].renewed.insert(offset);
+            drop(inner);
+            self.world.log(|| format!("sink {} takes the other {offset}", self.lane));
+            return;
+        }
         let at = self.world.offsets.binary_search(&offset);
         let late = at.is_ok_and(|at| inner.seen[at].bare.is_some()) && !self.world.history.strict;
         let late = late || at.is_ok_and(|at| self.world.history.hidden_for(at).is_some());
@@ -272,6 +307,10 @@ impl World {
         if first.is_some_and(|first| offset < *first) {
             return Err("from before the start");
         }
+        let is_renewed = record.record().event_id == Some(pool::renewed_id(offset));
+        if is_renewed && self.lock().renewed_at(at).is_none_or(|since| Instant::now() < since) {
+            return Err("which the service does not have");
+        }
         let (kind, proved) = (self.history.events[at].kind, record.record().is_verified());
         match kind {
             EventKind::Notice if self.history.drop_notices => return Err("a notice"),
@@ -282,8 +321,8 @@ impl World {
             _ if !proved => return Err("without its proof"),
             _ => {}
         }
-        let form = self.history.form_delivered(&self.offsets, at);
-        let raw = super::pool::record(offset, form);
+        let form = if is_renewed { pool::Form::Renewed } else { self.history.form_delivered(&self.offsets, at) };
+        let raw = pool::record(offset, form);
         let json = record.body().strip_suffix(b"}").is_some_and(|rest| rest.ends_with(&raw.json));
         if !json || record.record().event_id != raw.id {
             return Err("with other content");

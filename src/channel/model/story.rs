@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::history::{Event, EventKind, HasMore, History, SinkPlan};
+use super::history::{Event, EventKind, HasMore, History, Restored, SinkPlan};
 
 impl fmt::Debug for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,6 +43,9 @@ impl fmt::Debug for History {
         }
         for (at, seconds) in &self.hidden {
             writeln!(f, "event {at} becomes visible {seconds} s after others")?;
+        }
+        if let Some(Restored { request, events, seconds }) = self.restored {
+            writeln!(f, "at request {request} the service loses {events} events, and has others {seconds} s later")?;
         }
         for (run, sink, deliveries) in &self.losses {
             writeln!(f, "sink {sink} loses its last {deliveries} deliveries before run {run}")?;

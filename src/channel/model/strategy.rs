@@ -8,7 +8,8 @@ use crate::ledger::HISTORY;
 use crate::ledger::tests::memory::Write;
 
 use super::history::{
-    Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, Run, SameId, SinkPlan, SinkTrouble,
+    Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, Restored, Run, SameId, SinkPlan,
+    SinkTrouble,
 };
 
 /// The numbers of steps and requests at which something happens are drawn below this: the most that a short history has.
@@ -18,12 +19,21 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
     let service = ((weighted_flag(0.4), any::<bool>()), has_more(), 1_u16..12, first(), any::<bool>());
     let events = (events(), 0_usize..25, arrivals(), delays(400), faults());
     let reading = (weighted(0.1, 0_usize..10), weighted_flag(0.25), weighted_flag(0.25), 30_u64..900);
-    let outside = (vec(sink(), 1..=3), vec(run(), 0..4), clock(), pauses(), (reloads(), hidden(), losses()));
+    let outside =
+        (vec(sink(), 1..=3), vec(run(), 0..4), clock(), pauses(), (reloads(), hidden(), losses(), restored()));
     (service, events, reading, outside).prop_map(|(service, events, reading, outside)| {
         let ((newest, inclusive), has_more, page, first, sparse) = service;
-        let (events, backlog, arrivals, delays, faults) = events;
-        let (start, strict, drop_notices, proof_timeout) = reading;
-        let (sinks, runs, clock, pauses, (reloads, mut hidden, losses)) = outside;
+        let (mut events, backlog, arrivals, delays, faults) = events;
+        let (mut start, strict, drop_notices, proof_timeout) = reading;
+        let (sinks, runs, clock, pauses, (reloads, mut hidden, mut losses, restored)) = outside;
+        if restored.is_some() {
+            for event in &mut events {
+                (event.kind, event.damaged) = (EventKind::Proved, None);
+            }
+            hidden.clear();
+            losses.clear();
+            start = None;
+        }
         // A page of the newest events does not reach them, and these events have no time to search by.
         hidden
             .retain(|(at, _)| !newest && events.len() <= HISTORY && events.get(*at).is_some_and(Event::can_be_hidden));
@@ -54,6 +64,7 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
             proof_timeout,
             sinks,
             hidden,
+            restored,
             losses,
             runs,
             clock,
@@ -173,6 +184,11 @@ fn losses() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
     prop_oneof![2 => Just(Vec::new()), 1 => vec((1_usize..4, 0_usize..3, 1_usize..6), 1..4)]
 }
 
+fn restored() -> impl Strategy<Value = Option<Restored>> {
+    let restored = (0..EARLY, 1_usize..8, prop_oneof![2 => Just(0_u64), 1 => 1_u64..60]);
+    weighted(0.1, restored.prop_map(|(request, events, seconds)| Restored { request, events, seconds }))
+}
+
 fn run() -> impl Strategy<Value = Run> {
     let ends = prop_oneof![
         2 => Just(End::Stop),
@@ -181,6 +197,7 @@ fn run() -> impl Strategy<Value = Run> {
         1 => Just(End::WriteFails(Write::Lost)),
         1 => Just(End::WriteFails(Write::Unsynced)),
         1 => Just(End::WriteFails(Write::Unavailable)),
+        1 => Just(End::WriteFails(Write::Late)),
         1 => Just(End::Overtaken),
     ];
     let step = prop_oneof![2 => 1..40_usize, 1 => 1..EARLY];

@@ -19,6 +19,7 @@ pub(super) struct Totals {
     pub(super) duplicates: u64,
     pub(super) late: u64,
     pub(super) lost: u64,
+    pub(super) restored: u64,
     pub(super) quarantined: u64,
     /// Of every step: when it was, and what.
     pub(super) digest: u64,
@@ -27,13 +28,14 @@ pub(super) struct Totals {
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { histories, events, runs, crashes, failed_writes, reloads, steps, .. } = self;
-        let Self { requests, searches, commits, deliveries, duplicates, late, lost, quarantined, .. } = self;
+        let Self { requests, searches, commits, deliveries, duplicates, late, lost, restored, quarantined, .. } = self;
         write!(
             f,
             "{histories} histories, {events} events, {runs} runs, {crashes} crashes, {failed_writes} failed writes, \
              {reloads} reloads, {steps} steps, {requests} requests ({searches} searches), {commits} commits, \
              {deliveries} deliveries \
-             ({late} late, {duplicates} duplicates), {lost} lost by sinks, {quarantined} quarantined"
+             ({late} late, {duplicates} duplicates), {lost} lost by sinks, {restored} services restored, \
+             {quarantined} quarantined"
         )
     }
 }
@@ -54,6 +56,7 @@ impl Totals {
         self.duplicates += other.duplicates;
         self.late += other.late;
         self.lost += other.lost;
+        self.restored += other.restored;
         self.quarantined += other.quarantined;
     }
 }

@@ -49,6 +49,10 @@ pub(super) struct Inner {
     /// The first contradiction of the model.
     pub(super) problem: Option<String>,
     pub(super) totals: Totals,
+    /// Once the service was restored: the number of its first event that is another, and when it has it.
+    restored: Option<(usize, Instant)>,
+    /// An operator has accepted what the service has now.
+    pub(super) accepted: bool,
     requests: usize,
     clock_shift: i64,
     run: RunInHand,
@@ -93,6 +97,18 @@ pub(super) enum Step {
     Taken,
     Write,
     Written,
+}
+
+impl Inner {
+    /// When the service has another event instead of the one of that number. `None` if it keeps that one.
+    pub(super) fn renewed_at(&self, at: usize) -> Option<Instant> {
+        self.restored.filter(|(first, _)| *first <= at).map(|(_, since)| since)
+    }
+
+    /// Whether the service was restored.
+    pub(super) fn is_restored(&self) -> bool {
+        self.restored.is_some()
+    }
 }
 
 impl World {
@@ -250,6 +266,9 @@ impl World {
         wait(&self.history.delays, number).await;
         self.step(Step::Answer, number).await;
         self.publish(number);
+        if self.restore(number) {
+            return Some(Fault::Unavailable);
+        }
         let fault = self.history.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
         if let Some(fault) = fault {
             self.log(|| format!("request {number} fails: {fault:?}"));
@@ -270,16 +289,30 @@ impl World {
         }
     }
 
+    /// Restores the service if the history says so.
+    fn restore(&self, request: usize) -> bool {
+        let Some(restored) = self.history.restored.filter(|restored| restored.request == request) else { return false };
+        let mut inner = self.lock();
+        let first = inner.published.saturating_sub(restored.events);
+        inner.restored = Some((first, Instant::now() + Duration::from_secs(restored.seconds)));
+        inner.totals.restored += 1;
+        drop(inner);
+        self.log(|| format!("the service is restored: from event {first} on it has others"));
+        true
+    }
+
     /// The outcome of a write. Once a write has failed, none is done.
     pub(super) fn outcome_of_write(&self, commits: usize) -> Write {
         let mut inner = self.lock();
         inner.totals.commits += commits as u64;
         match inner.run.ends {
             Some(Run { ends: End::Overtaken, .. }) if inner.run.overtaken => Write::Overtaken,
-            Some(Run { ends: End::WriteFails(Write::Unavailable), step }) if inner.run.step >= step => {
+            Some(Run { ends: End::WriteFails(write @ (Write::Unavailable | Write::Late)), step })
+                if inner.run.step >= step =>
+            {
                 // For a few tries: the channel waits, and the run goes on.
                 inner.run.unavailable += 1;
-                if inner.run.unavailable <= UNAVAILABLE_TRIES { Write::Unavailable } else { Write::Done }
+                if inner.run.unavailable <= UNAVAILABLE_TRIES { write } else { Write::Done }
             }
             Some(Run { step, ends: End::WriteFails(write) }) if inner.run.step >= step => {
                 inner.totals.failed_writes += u64::from(inner.run.write.replace(write).is_none());

@@ -1,8 +1,9 @@
 //! Comparing the service's history with the events that were read before.
 //!
 //! The service can be restored from a backup and use offsets again. Its answers do not say so: only the events at known offsets
-//! differ. Each page overlaps what was read, and the overlap is compared with the newest events that the ledger remembers. After
-//! a start, an error or an outage nothing is read before that comparison has been made.
+//! differ. Each page overlaps what was read, and the overlap is compared with the newest events that were read, of which the
+//! ledger remembers those that are recorded. After a start, an error or an outage nothing is read before that comparison has
+//! been made.
 //!
 //! A difference is a [`Contradiction`]: the channel is not ready, and new events are quarantined until an operator accepts the
 //! service's history (`channeld cursor set`). Nothing is skipped, because that begins where the histories agree.
@@ -27,7 +28,8 @@ use crate::channel::deliver::batch::Outcome;
 use crate::channel::read::reader::ReadError;
 use crate::channel::verify::{Rejection, StageContext};
 use crate::event::{EventId, Offset, RawEvent};
-use crate::ledger::{Change, Contradiction, KnownEvent, Ledger};
+use crate::ledger::{Change, Contradiction, History, KnownEvent};
+use crate::tasks::lock;
 
 /// An event counts as gone if it is not found by its id this often, with these waits in between: a proxy or a replica that is
 /// behind can answer that it does not exist.
@@ -79,13 +81,14 @@ pub(crate) async fn compare(
     if (overlap.is_empty() && !thorough) || shared.look(|ledger| ledger.contradiction().is_some()) {
         return Ok(());
     }
-    let known: Vec<KnownEvent> = shared.look(|ledger| {
-        let events = ledger.history().events().filter(|event| Some(event.key.offset) <= position);
+    let known: Vec<KnownEvent> = {
+        let read = lock(&shared.read);
+        let events = read.events().filter(|event| Some(event.key.offset) <= position);
         events.filter(|event| event.key.id.is_some()).copied().collect()
-    });
+    };
     let is_shown = |offset: Offset| overlap.iter().any(|event| event.offset == offset);
     let newest = known.last().filter(|newest| thorough && !is_shown(newest.key.offset));
-    let differs = |event: &&RawEvent| shared.look(|ledger| differs(ledger, event));
+    let differs = |event: &&RawEvent| differs(&lock(&shared.read), event);
     let suspect = overlap.iter().find(differs).map(|event| event.offset).or(newest.map(|newest| newest.key.offset));
     let Some(suspect) = suspect else { return Ok(()) };
     // The second reading.
@@ -95,8 +98,8 @@ pub(crate) async fn compare(
 }
 
 /// Whether the service shows another event at a known offset.
-fn differs(ledger: &Ledger, event: &RawEvent) -> bool {
-    let mut known = ledger.history().at(event.offset).peekable();
+fn differs(read: &History, event: &RawEvent) -> bool {
+    let mut known = read.at(event.offset).peekable();
     let has_known = known.peek().is_some();
     // An event without an id cannot be told from another.
     has_known && event.id.is_some() && known.all(|known| known.key.id.is_some() && known.key.id != event.id)
@@ -164,7 +167,8 @@ async fn contradict(
     Ok(())
 }
 
-/// While the service's history is contradicted, its events are quarantined.
+/// While the service's history is contradicted, its events are quarantined above the offset up to which both histories agree.
+/// Lanes that are behind go on up to there.
 pub(crate) fn quarantined(
     read_plan: &ReadPlan,
     contradiction: Contradiction,
@@ -173,7 +177,10 @@ pub(crate) fn quarantined(
 ) -> Vec<Outcome> {
     let quarantine =
         |raw| Outcome::Rejected(read_plan.quarantine(raw, Rejection::contradicted(contradiction), context));
+    let agrees = |offset| Some(offset) <= contradiction.agrees_through;
     let outcome = |outcome| match outcome {
+        Outcome::Deliver(record) if agrees(record.offset) => Outcome::Deliver(record),
+        Outcome::Pending(pending) if agrees(pending.offset) => Outcome::Pending(pending),
         Outcome::Deliver(record) => {
             quarantine(RawEvent { offset: record.offset, id: record.event_id, json: record.event() })
         }

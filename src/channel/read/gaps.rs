@@ -27,7 +27,7 @@ use tracing::{debug, info};
 use crate::api::{ApiError, Page, SMALLEST_PAGE};
 use crate::channel::ChannelError;
 use crate::channel::context::{ReadPlan, RunContext};
-use crate::event::{Offset, RawEvent};
+use crate::event::{EventKey, Offset, RawEvent};
 use crate::ledger::{Change, History, KnownEvent, LATE, Ledger, Pending, SinkName};
 use crate::record::Record;
 use crate::tasks::lock;
@@ -49,6 +49,10 @@ const SEARCH_LIMIT: u16 = 200;
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     open: Mutex<VecDeque<Gap>>,
+    /// The last offset at which an event was read that the service confirms. Unconfirmed events above it may have been passed.
+    confirmed: Mutex<Option<Offset>>,
+    /// Events that the service does not confirm: they are quarantined, and close no gap.
+    unconfirmed: Mutex<BTreeSet<EventKey>>,
     /// Fires when a gap was added.
     added: Notify,
     /// Held from closing a gap until the commit that makes its event late: a lane that reads the event meanwhile would
@@ -105,9 +109,24 @@ impl Gaps {
             }
             previous = Some(offset);
         }
+        *lock(&self.confirmed) = previous;
         if found.is_some() {
             self.added.notify_one();
         }
+    }
+
+    /// Notes events that the service does not confirm.
+    pub(crate) fn note_unconfirmed(&self, keys: impl Iterator<Item = EventKey>) {
+        let mut unconfirmed = lock(&self.unconfirmed);
+        unconfirmed.extend(keys);
+        while unconfirmed.len() > MAX_GAPS {
+            unconfirmed.pop_first();
+        }
+    }
+
+    /// The last offset that was [noted](Self::note).
+    pub(crate) fn confirmed(&self) -> Option<Offset> {
+        *lock(&self.confirmed)
     }
 
     /// Notes the gaps that an earlier run may have left, up to an offset.
@@ -226,7 +245,8 @@ async fn look(shared: &RunContext, read_plan: &ReadPlan) -> Result<(), ChannelEr
         // An event that the service did not confirm leaves its gap open, and is shown again.
         let key = event.event_key();
         let is_kept = |ledger: &Ledger| ledger.quarantined().contains_key(&key) || ledger.late().contains_key(&key);
-        shared.gaps.holds(event.offset) && !shared.look(is_kept)
+        let is_unconfirmed = || lock(&shared.gaps.unconfirmed).contains(&key);
+        shared.gaps.holds(event.offset) && !is_unconfirmed() && !shared.look(is_kept)
     };
     let found: Vec<RawEvent> = shown.events.into_iter().filter(is_new).collect();
     if !found.is_empty() {
@@ -288,12 +308,10 @@ pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]
 fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
     let machine = &shared.channel.parts.machine;
     let mut changes = vec![Change::Asked(shared.asked())];
-    // A lane that a reload has ended continues from its cursor one day.
-    let passed = shared.look(|ledger| {
-        let passed = ledger.cursors().iter().filter(|(_, cursor)| cursor.through > Some(event.offset));
-        passed.map(|(sink, _)| sink.clone()).collect::<BTreeSet<SinkName>>()
-    });
-    let sinks = shared.hub.sinks().chain(passed).collect::<BTreeSet<_>>();
+    // A lane that a reload has ended continues from its cursor one day, perhaps with a batch that was read before the event was
+    // visible.
+    let ended = shared.look(|ledger| ledger.cursors().keys().cloned().collect::<Vec<SinkName>>());
+    let sinks = shared.hub.sinks().chain(ended).collect::<BTreeSet<_>>();
     let pending = Pending {
         offset: event.offset,
         event_id: event.id,
@@ -306,6 +324,7 @@ fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<
     let others = sinks.into_iter().filter(|sink| Some(&**sink) != has_it);
     changes.extend(others.map(|sink| Change::Owe { sink, event: pending.clone() }));
     let known = KnownEvent { key: event.event_key(), previous: event.offset.before(), digest: None };
+    lock(&shared.read).add([known]);
     changes.push(Change::Appeared(known));
     info!(channel = %shared.channel.identity.name, offset = event.offset.get(), "an event became visible below events that were read: it is delivered late");
     changes

@@ -41,7 +41,7 @@ use crate::channel::verify::{Checked, PROOF_RETRY, PROOF_TIMEOUT, StageContext};
 use crate::channel::{ChannelError, NONE_VERIFIED};
 use crate::event::{Offset, RawEvent};
 use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
-use crate::tasks::joined;
+use crate::tasks::{joined, lock};
 use crate::telemetry::trace::Trace;
 
 /// What was read ahead is given up after so long a wait for the lanes, and read again: others may need its memory.
@@ -63,6 +63,8 @@ pub(crate) struct Intake {
     ahead: Ahead,
     /// The last offset of the batch before.
     position: Option<Offset>,
+    /// The last offset up to there at which the service confirms an event. Between it and the next one, events may be missing.
+    confirmed: Option<Offset>,
     /// What is read next is above this: above the position, or above unconfirmed events that follow it.
     above: Option<Offset>,
     /// Outcomes that are not handed on yet.
@@ -85,9 +87,11 @@ impl Intake {
     /// Begins above `position`, and reads by one plan.
     pub(crate) fn new(shared: Arc<RunContext>, read_plan: Arc<ReadPlan>, position: Option<Offset>, part: Part) -> Self {
         let reporter = StatusReporter::new(&shared.channel.handle, part);
+        let confirmed = shared.gaps.confirmed().filter(|_| reporter.reads_first()).or(position);
         Self {
             ahead: Ahead::new(read_plan.clone()),
             position,
+            confirmed,
             above: position,
             waiting: Vec::new(),
             trace: None,
@@ -208,8 +212,10 @@ impl Intake {
         let trace = self.trace.take().expect("the trace is kept while outcomes wait");
         let confirmed = self.waiting.iter().filter(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
         let offsets: Vec<_> = confirmed.map(|outcome| (outcome.offset(), outcome.time())).collect();
+        let unconfirmed = self.waiting.iter().filter_map(Outcome::unconfirmed);
+        self.shared.gaps.note_unconfirmed(unconfirmed);
         let Sorted { mut batch, mut unconfirmed, held, rest } =
-            Batch::sort(&self.read_plan.settings, &trace, self.position, std::mem::take(&mut self.waiting));
+            Batch::sort(&self.read_plan.settings, &trace, self.confirmed, std::mem::take(&mut self.waiting));
         (self.held, self.waiting) = (held, rest);
         let top = unconfirmed.last().map(|event| event.facts.offset);
         if let Some(top) = top.filter(|top| batch.is_none() && Some(*top) <= self.shown_above) {
@@ -221,10 +227,13 @@ impl Intake {
             self.shared.commit(unconfirmed.into_iter().map(Change::Quarantine).collect()).await?;
         }
         if let Some(batch) = &batch {
+            let read = offsets.iter().take_while(|(offset, _)| *offset <= batch.through).copied();
+            let last = read.clone().last().map(|(offset, _)| offset);
             if self.reporter.reads_first() {
-                let read = offsets.into_iter().take_while(|(offset, _)| *offset <= batch.through);
-                self.shared.gaps.note(self.position, read, self.read_plan.settings.settle);
+                self.shared.gaps.note(self.confirmed, read, self.read_plan.settings.settle);
+                lock(&self.shared.read).add(batch.known.iter().copied());
             }
+            self.confirmed = last.or(self.confirmed);
             (self.position, self.above) = (Some(batch.through), Some(batch.through));
         } else if self.held.is_none() {
             // Reading looks above them for a confirmed event.

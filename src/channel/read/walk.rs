@@ -6,6 +6,7 @@
 //!
 //! * **From below the range.** The walk begins at a second up to which the service shows nothing above the last offset
 //!   read.
+//! * **Nothing from before an error is joined with what comes after it.** The service may have been restored meanwhile.
 //! * **In doubt until the service shows otherwise.** A window that is in doubt is asked for again by the next call.
 //!
 //! # Cancellation
@@ -64,7 +65,11 @@ impl Walk {
             let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
             let page = match source.created(Some(window.after), window.through, SEARCH_LIMIT).await {
                 Err(ApiError::TooLong { .. }) if self.windows.too_long(window).is_ok() => continue,
-                page => page?,
+                Err(error) => {
+                    self.windows.forget_unsettled();
+                    return Err(error.into());
+                }
+                Ok(page) => page,
             };
             let in_range = |offset| Some(offset) > self.above && offset <= self.top;
             self.windows.read(window, page, in_range).map_err(|_| self.in_doubt())?;

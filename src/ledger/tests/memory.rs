@@ -15,6 +15,10 @@ use crate::tasks::lock;
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     entries: Mutex<BTreeMap<(ChannelId, Key), Bytes>>,
+    /// The version of each channel's ledger.
+    versions: Mutex<BTreeMap<ChannelId, u64>>,
+    /// Commits that are executed after the next one, each with the version that its sender knew.
+    late: Mutex<Vec<(Lease, Effects, u64)>>,
 }
 
 /// What comes of a write.
@@ -28,6 +32,8 @@ pub(crate) enum Write {
     Unsynced,
     /// The store cannot be reached: it is tried again.
     Unavailable,
+    /// It is executed after the next write, and its answer is lost.
+    Late,
     /// Another has taken the channel over: nothing of it is on disk.
     Overtaken,
 }
@@ -47,12 +53,14 @@ pub(crate) trait Gate: Send + Sync + fmt::Debug {
 pub(crate) struct InMemory {
     disk: Arc<Disk>,
     gate: Arc<dyn Gate>,
+    /// The last version of each channel that was acknowledged.
+    acknowledged: Mutex<BTreeMap<ChannelId, u64>>,
 }
 
 impl Ledgers {
     /// Over a disk in memory.
     pub(crate) fn in_memory(disk: &Arc<Disk>, gate: Arc<dyn Gate>) -> Self {
-        Self::over(Arc::new(InMemory { disk: disk.clone(), gate }))
+        Self::over(Arc::new(InMemory { disk: disk.clone(), gate, acknowledged: Mutex::default() }))
     }
 }
 
@@ -65,6 +73,24 @@ impl Disk {
         of_channel.map(entry).collect()
     }
 
+    /// Executes a commit unless it is a late copy, by the rule of `commit.sql`. Returns whether it was executed.
+    fn execute(&self, lease: &Lease, effects: &Effects, recorded: u64) -> bool {
+        let (mut versions, mut entries) = (lock(&self.versions), self.lock());
+        let version = versions.entry(lease.channel).or_default();
+        if !(recorded..=effects.summary.version).contains(version) {
+            return false;
+        }
+        *version = effects.summary.version;
+        for (key, value) in &effects.changes {
+            let key = (lease.channel, key.clone());
+            match value {
+                Some(value) => entries.insert(key, value.clone()),
+                None => entries.remove(&key),
+            };
+        }
+        true
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(ChannelId, Key), Bytes>> {
         lock(&self.entries)
     }
@@ -73,6 +99,10 @@ impl Disk {
 #[async_trait]
 impl Store for InMemory {
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
+        // A copy that is still to be executed has an older epoch.
+        lock(&self.disk.late).retain(|(lease, ..)| lease.channel != channel);
+        let version = lock(&self.disk.versions).get(&channel).copied().unwrap_or_default();
+        lock(&self.acknowledged).insert(channel, version);
         Ok(Some((Lease::for_ever(channel), self.disk.entries(channel))))
     }
 
@@ -82,16 +112,18 @@ impl Store for InMemory {
 
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
         let write = self.gate.before(&group).await;
+        let recorded = |channel| lock(&self.acknowledged).get(&channel).copied().unwrap_or_default();
+        if write == Write::Late {
+            let copies = group.iter().map(|(lease, effects)| (lease.clone(), effects.clone(), recorded(lease.channel)));
+            lock(&self.disk.late).extend(copies);
+        }
         if matches!(write, Write::Done | Write::Unsynced) {
-            let mut entries = self.disk.lock();
             for (lease, effects) in &*group {
-                for (key, value) in &effects.changes {
-                    let key = (lease.channel, key.clone());
-                    match value {
-                        Some(value) => entries.insert(key, value.clone()),
-                        None => entries.remove(&key),
-                    };
-                }
+                assert!(self.disk.execute(lease, effects, recorded(lease.channel)), "a commit is no late copy");
+                lock(&self.acknowledged).insert(lease.channel, effects.summary.version);
+            }
+            for (lease, effects, recorded) in std::mem::take(&mut *lock(&self.disk.late)) {
+                self.disk.execute(&lease, &effects, recorded);
             }
         }
         self.gate.after(&group).await;
@@ -99,7 +131,7 @@ impl Store for InMemory {
         let outcome = |_| match write {
             Write::Done => Outcome::Ok,
             Write::Lost | Write::Unsynced => Outcome::Fatal(error()),
-            Write::Unavailable => Outcome::Unavailable(error()),
+            Write::Unavailable | Write::Late => Outcome::Unavailable(error()),
             Write::Overtaken => Outcome::Lost(Loss::Overtaken),
         };
         group.iter().map(outcome).collect()

@@ -147,7 +147,7 @@ async fn a_service_that_comes_back_with_another_history_is_not_believed_until_an
             assert_eq!(setup.lines(), 5, "nothing new is delivered");
 
             assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(0));
-            while setup.tell(&["cursor", "set", "c0", "--to", "3", "--yes"]).await.code != Some(0) {
+            while setup.tell(&["cursor", "set", "c0", "--back-to", "3", "--yes"]).await.code != Some(0) {
                 daemon.until("it runs", |_| true).await;
             }
             assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));

@@ -22,6 +22,9 @@ async fn a_cursor_put_back_repeats_what_was_announced_and_only_there() {
     assert_eq!(done.each("repeated"), [2]);
     assert!(done.errors.contains("cursor set by an operator"), "{done:?}");
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [6, 4]);
+    let back = setup.tell(&["cursor", "set", "c0", "--back-to", "5", "--yes", "--json"]).await;
+    assert_eq!((back.each("repeated"), back.each("passed_over")), (vec![1.into(), 0.into()], vec![0.into(), 0.into()]));
+    assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [5, 4], "4 stays");
 
     let mut daemon = setup.start();
     daemon.until("they arrive again", |_| receiver.received() == 8).await;
