@@ -76,6 +76,8 @@ pub struct Windows {
     settled: Option<Place>,
     /// The end of the last window that is settled.
     settled_edge: i64,
+    /// Up to here the windows were read before, and their events that are settled may have been handed out.
+    read_before: Option<i64>,
     held: BTreeMap<Place, RawEvent>,
     held_bytes: usize,
 }
@@ -96,6 +98,7 @@ impl Windows {
             unsettled: VecDeque::new(),
             settled: None,
             settled_edge: from,
+            read_before: None,
             held: BTreeMap::new(),
             held_bytes: 0,
         }
@@ -108,9 +111,10 @@ impl Windows {
 
     /// A window from where the walk stands to that second, or to the end; `None` where the walk is there already.
     pub fn to(&self, second: i64) -> Option<Window> {
+        let end = self.read_before.unwrap_or(self.end);
         let window = match self.direction {
-            Direction::Up => Window { after: self.seen, through: second.min(self.end) },
-            Direction::Down => Window { after: second.max(self.end), through: self.seen },
+            Direction::Up => Window { after: self.seen, through: second.min(end) },
+            Direction::Down => Window { after: second.max(end), through: self.seen },
         };
         (window.after < window.through).then_some(window)
     }
@@ -142,7 +146,7 @@ impl Windows {
             return Ok(false);
         }
         let is_settled = |event: &RawEvent| Some(self.place(event)) <= self.settled;
-        if page.events.iter().any(|event| wanted(event.offset) && is_settled(event)) {
+        if self.read_before.is_none() && page.events.iter().any(|event| wanted(event.offset) && is_settled(event)) {
             return Err(InDoubt::Disordered);
         }
         // With room for as many again and a quarter.
@@ -155,11 +159,13 @@ impl Windows {
         };
         self.hold(page.events, wanted);
         self.settle();
+        self.read_before = self.read_before.filter(|before| *before != self.seen);
         Ok(true)
     }
 
     /// Forgets the windows with events that are not settled. They are read again.
     pub fn forget_unsettled(&mut self) {
+        self.read_before = self.read_before.or(Some(self.seen)).filter(|before| *before != self.settled_edge);
         self.seen = self.settled_edge;
         self.unsettled.clear();
         let settled = self.settled;
@@ -176,8 +182,11 @@ impl Windows {
         let last = events.iter().map(|event| self.place(event)).max();
         self.unsettled.extend(last.map(|last| (self.seen, last)));
         for event in events.into_iter().filter(|event| wanted(event.offset)) {
-            self.held_bytes += event.json.len();
-            self.held.insert(self.place(&event), event);
+            let place = self.place(&event);
+            if Some(place) > self.settled {
+                self.held_bytes += event.json.len();
+                self.held.insert(place, event);
+            }
         }
     }
 
