@@ -126,6 +126,22 @@ impl Batch {
         self.through = next.through;
     }
 
+    /// Leaves out the events above an offset, if there are any. Returns whether there were.
+    pub(crate) fn end_at(&mut self, end: Offset) -> bool {
+        if self.through <= end {
+            return false;
+        }
+        self.records.retain(|record| record.offset <= end);
+        self.pending.retain(|pending| pending.offset <= end);
+        self.rejected.retain(|event| event.facts.offset <= end);
+        self.known.retain(|event| event.key.offset <= end);
+        let last = self.parts.iter().position(|(through, _)| *through >= end).unwrap_or_default();
+        self.parts.truncate(last + 1);
+        self.parts[last].0 = end;
+        self.through = end;
+        true
+    }
+
     /// The trace of the event at an offset.
     pub(crate) fn trace_at(&self, offset: Offset) -> &Trace {
         let part = self.parts.iter().find(|(through, _)| offset <= *through);

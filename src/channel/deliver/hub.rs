@@ -6,8 +6,8 @@
 //!   it reads for itself from its own cursor, and rejoins when it has caught up.
 //! * **One lane stays attached.** The last attached lane is never detached: where all lanes are slow, reading waits. It also
 //!   waits when the last attached lane has ended.
-//! * **No gap at the seam.** Attaching and handing on exclude each other: a lane rejoins with its cursor at the last batch
-//!   that was handed on, and is handed every batch from then on.
+//! * **No gap at the seam.** Attaching and handing on exclude each other, and no lane reads past what was handed on: a lane
+//!   rejoins with its cursor at the last batch that was handed on, and is handed every batch from then on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -32,12 +32,17 @@ impl Lane {
                     () = read_plan.over.cancelled() => continue 'plan,
                 };
                 match batch {
-                    Some(batch) => {
+                    Some(mut batch) => {
+                        // The hub's reader goes first: it notes the gaps in which events may appear for every lane.
+                        let is_cut = self.shared.hub.position().is_some_and(|position| batch.end_at(position));
                         let mut prepared = Prepared::of(Arc::new(batch));
                         prepared.shape(&self.outlet, self.through).await;
                         match intake.during(self.batch(prepared, stop)).await {
                             Err(Halt::MovedBack) => continue 'plan,
                             done => done?,
+                        }
+                        if is_cut {
+                            continue 'plan;
                         }
                     }
                     None => drop(stop.run_until_cancelled(sleep(read_plan.settings.idle_wait)).await),
