@@ -147,7 +147,8 @@ impl Reader {
                 return Ok(Range { events, overlap: Vec::new(), more: true });
             }
             // What it holds back takes memory, which others may wait for too: after such an error it begins anew.
-            if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) {
+            // And if search does not have an event that polling has shown: the service may have lost it.
+            if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) || walk.is_over() {
                 self.walk = None;
             }
             next?;

@@ -76,6 +76,11 @@ impl Walk {
         }
     }
 
+    /// Whether everything up to the end of time was read.
+    pub(crate) fn is_over(&self) -> bool {
+        self.windows.next().is_none()
+    }
+
     fn in_doubt(&self) -> ReadError {
         ReadError::InDoubt { above: self.windows.settled().max(self.above), below: self.top }
     }

@@ -102,6 +102,8 @@ impl Lane {
             self.confirmed = Some(confirmed);
             return Ok(self.shared.commit(vec![Change::Confirm { sink, confirmed }]).await?);
         };
+        // A sink that took a part of a delivery has at least that.
+        let before = before.max(last.map(|last| last.offset));
         if position < before {
             return self.move_back(position).await;
         }

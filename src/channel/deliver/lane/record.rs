@@ -76,7 +76,7 @@ impl Lane {
         });
         // Quarantined before an operator accepted the service's history. Lanes that have passed them are owed them.
         let accepted: Vec<Change> = self.shared.look(|ledger| {
-            if ledger.quarantined().is_empty() {
+            if ledger.quarantined().is_empty() || ledger.contradiction().is_some() {
                 return Vec::new();
             }
             let is_accepted = |key: &EventKey| {
