@@ -1,12 +1,12 @@
-//! The service's history compared with what the sinks of a channel hold: which events should be in a sink and are not.
+//! Compares the service's history with the sinks of a channel, to find events that should be in a sink and are not.
 //!
 //! The caller reads the history and the ledger; see [`daily`] for the daemon and `channeld check --history` for an operator.
 //! For each piece of the history:
 //!
 //! 1. [`add`](Comparison::add): each event is verified, and filtered for each sink, as the channel does it.
 //! 2. [`look`](Comparison::look): each sink is asked which of the events it holds. The ledger accounts for others.
-//! 3. [`look_again`](Comparison::look_again): the rest is looked for once more, by the ledger as it is then. What is still
-//!    nowhere is missing.
+//! 3. [`look_again`](Comparison::look_again): the other events are looked for once more, by the ledger as it is then. An
+//!    event that is still nowhere is missing.
 //!
 //! # Invariants
 //!
@@ -58,7 +58,7 @@ struct SinkAccounts {
     dead_letters: BTreeSet<EventKey>,
 }
 
-/// What became of the events of the service, for one sink.
+/// Counts of the service's events for one sink, by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// All that were compared.
@@ -96,7 +96,7 @@ pub struct ExpectedEvent {
     place: u64,
 }
 
-/// Where a comparison begins.
+/// The start of a comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope {
     /// At this offset, whatever the sink holds.
@@ -132,13 +132,13 @@ pub struct SinkComparison {
     pub from: Result<Offset, NotCompared>,
     /// The sink's cursor when the comparison began: the last offset that is compared.
     pub cursor: Cursor,
-    /// What became of the events so far.
+    /// Counts of the compared events.
     pub tally: Tally,
     /// The first missing events, ascending.
     pub missing: Vec<ExpectedEvent>,
-    /// The events of the piece in hand that should be in the sink, by their positions in it.
+    /// The events of the current piece that should be in the sink, by their index in the piece.
     expected: Vec<usize>,
-    /// Those of them that were not found at the first look.
+    /// The expected events that the first look did not find.
     doubtful: Vec<ExpectedEvent>,
 }
 
@@ -153,11 +153,11 @@ pub struct Comparison {
     /// How many of them are looked for at once.
     piece_limit: usize,
     accounts: Accounts,
-    /// The events of the history so far.
+    /// The number of events that were added.
     events: u64,
 }
 
-/// What follows from the verdict on an event.
+/// The consequence of the verdict on an event.
 enum Meant {
     Delivered(Box<Record>),
     /// The configuration leaves out notices.
@@ -250,8 +250,8 @@ impl SinkComparison {
         ranges
     }
 
-    /// Whether the next event should be in the sink, where it is remembered as the one `at` this position of the piece. Any
-    /// other event is counted.
+    /// Whether the next event should be in the sink. If so, it is remembered by its index `at` in the piece. Otherwise it is
+    /// counted.
     fn expects(&mut self, key: &EventKey, meant: &Meant, accounts: &Accounts, at: usize) -> bool {
         let Self { outlet, from, cursor, tally, expected, .. } = self;
         if !matches!(from, Ok(from) if *from <= key.offset) {
@@ -272,7 +272,7 @@ impl SinkComparison {
         false
     }
 
-    /// Asks the sink for these events. Those that neither it nor the ledger has are returned.
+    /// Asks the sink for these events. Returns the events that neither the sink nor the ledger has.
     async fn look_for(
         &mut self,
         channel: ChannelId,
@@ -327,7 +327,7 @@ impl Comparison {
         Self { settings, sinks, piece: Vec::new(), piece_limit, accounts, events: 0 }
     }
 
-    /// The first and the last offset to read; `None` if there is nothing to compare.
+    /// The first and the last offset to read; `None` if no sink can be compared.
     pub fn range(&self) -> Option<(Offset, Offset)> {
         let compared = self.sinks.iter().filter_map(|sink| {
             let range = (*sink.from.as_ref().ok()?, sink.cursor.through?);
@@ -360,12 +360,12 @@ impl Comparison {
         }
     }
 
-    /// Whether so many events are in hand that the sinks should be asked for them.
+    /// Whether the current piece is large enough to ask the sinks for it.
     pub fn is_full(&self) -> bool {
         self.piece.len() >= self.piece_limit
     }
 
-    /// Asks the sinks for the events in hand. `true` if some were not found: call [`look_again`](Self::look_again) then.
+    /// Asks the sinks for the events of the current piece. `true` if some were not found: call [`look_again`](Self::look_again) then.
     pub async fn look(&mut self) -> bool {
         let piece = std::mem::take(&mut self.piece);
         let channel = self.settings.channel.id;
@@ -376,7 +376,7 @@ impl Comparison {
         self.sinks.iter().any(|sink| !sink.doubtful.is_empty())
     }
 
-    /// Looks once more for the events that were not found, by the ledger as it is now. Those that are not found are missing.
+    /// Looks once more for the events that were not found, by the ledger as it is now. An event that is not found again is missing.
     pub async fn look_again(&mut self, accounts: Accounts) {
         self.accounts = accounts;
         let channel = self.settings.channel.id;

@@ -2,13 +2,13 @@
 //!
 //! # Invariants
 //!
-//! * **In the background.** A page a second is read, and only one is in hand. Delivery does not wait for it.
+//! * **In the background.** One page is read each second, and one page is in memory. Delivery does not wait for it.
 //! * **At most once per interval.** Each comparison covers the time since the previous one and one interval before that. It begins
 //!   lower if events were missing below.
 //! * **Reported until it is over.** Missing events keep the channel from being ready until they are replayed, or the next
 //!   comparison finds them.
 //!
-//! When a channel was compared last, and what was missing, is not durable: a restart waits for one interval.
+//! The time and the result of a comparison are not durable: a restart waits for one interval.
 //!
 //! # Cancellation
 //!
@@ -49,7 +49,7 @@ const PIECE: usize = 20_000;
 /// The offsets that a log line and the status name.
 const NAMED: usize = 5;
 
-/// What the comparisons of a channel have found in this process.
+/// The results of a channel's comparisons in this process.
 #[derive(Debug, Default)]
 pub(in crate::channel) struct Comparisons {
     /// When the next one begins.
@@ -59,7 +59,7 @@ pub(in crate::channel) struct Comparisons {
     sinks: BTreeMap<Arc<str>, Found>,
 }
 
-/// What the last comparison has found for a sink.
+/// The result of the last comparison for a sink.
 #[derive(Debug)]
 struct Found {
     at: Timestamp,
@@ -114,7 +114,7 @@ impl Comparisons {
 }
 
 impl Handle {
-    /// What the ledger accounts for, and the gaps that this process still looks at.
+    /// The events that the ledger accounts for, and the gaps that this process still looks at.
     pub(crate) async fn accounts(&self, ledger: &Mutex<Ledger>) -> Accounts {
         let gaps = self.board().gaps.upgrade();
         let closing = match &gaps {

@@ -44,7 +44,7 @@ impl Sink for Holder {
     }
 }
 
-/// A sink that cannot say what it holds.
+/// A sink that cannot list its events.
 #[derive(Debug)]
 struct Silent;
 

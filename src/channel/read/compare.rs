@@ -1,8 +1,8 @@
 //! Comparing the service's history with the events that were read before.
 //!
 //! The service can be restored from a backup and use offsets again. Its answers do not say so: only the events at known offsets
-//! differ. Each page overlaps what was read, and the overlap is compared with the newest events that were read, of which the
-//! ledger remembers those that are recorded. After a start, an error or an outage nothing is read before that comparison has
+//! differ. Each page overlaps what was read, and the overlap is compared with the newest events that were read. The ledger
+//! remembers the recorded ones. After a start, an error or an outage nothing is read before that comparison has
 //! been made.
 //!
 //! A difference is a [`Contradiction`]: the channel is not ready, and new events are quarantined until an operator accepts the
@@ -168,7 +168,7 @@ async fn contradict(
 }
 
 /// While the service's history is contradicted, its events are quarantined above the offset up to which both histories agree.
-/// Lanes that are behind go on up to there.
+/// Lanes that are behind continue up to there.
 pub(crate) fn quarantined(
     read_plan: &ReadPlan,
     contradiction: Contradiction,

@@ -32,7 +32,7 @@ use crate::telemetry::Chain;
 /// Events that the sinks are asked for at once, about 200 bytes each. Files are read once for each time.
 const PIECE: usize = 500_000;
 
-/// What the command line asks.
+/// The arguments of the command.
 pub(super) struct Asked<'a> {
     pub(super) channel: &'a str,
     /// Unix seconds.
@@ -99,7 +99,7 @@ impl Asked<'_> {
         })
     }
 
-    /// The sinks to compare: those of the channel that can say what they hold, or the one that was asked for.
+    /// The sinks to compare: every sink of the channel that can list its events, or the requested one.
     async fn sinks(&self, config: &Config, channel: &Channel, scope: Scope) -> Result<Vec<SinkComparison>, Failure> {
         let names: Vec<_> = channel.sinks.iter().filter(|name| self.sink.is_none_or(|asked| asked == **name)).collect();
         if let (Some(asked), true) = (self.sink, names.is_empty()) {
@@ -135,7 +135,7 @@ impl Asked<'_> {
     }
 }
 
-/// What the ledger accounts for, by the daemon or, if none runs, by the state.
+/// The events that the ledger accounts for. The daemon answers or, if none runs, the state.
 async fn accounts(operator: &Operator, channel: &Channel) -> Result<Accounts, Failure> {
     operator.ask(&GetAccounts { channel: channel.channel.id.to_string() }).await
 }

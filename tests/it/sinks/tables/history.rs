@@ -1,4 +1,4 @@
-//! The service's history compared with what sinks hold, by `channeld check --history` and by the daemon.
+//! `channeld check --history` and the daemon compare the service's history with the sinks.
 
 use std::fs;
 
