@@ -43,6 +43,8 @@ pub(super) struct Pool {
     idle: Mutex<Vec<Open>>,
     /// Whether the tables are as they are to be, as far as is known.
     is_ready: AtomicBool,
+    /// Held while the tables are looked at and made: once is enough for all lanes.
+    preparing: tokio::sync::Mutex<()>,
     /// Whether one connection was seen to lead to several processes of the server.
     is_pooled: AtomicBool,
 }
@@ -63,16 +65,15 @@ impl Pool {
         let connector = Connector::new(&settings.server)
             .map_err(|error| SinkError::unusable(format!("{at}.url: no certificate can be checked: {error}")))?;
         let (turns, idle, is_ready) = (Semaphore::new(CONNECTIONS), Mutex::default(), AtomicBool::new(false));
-        Ok(Self { at, settings, connector, turns, idle, is_ready, is_pooled: AtomicBool::new(false) })
+        let (preparing, is_pooled) = (tokio::sync::Mutex::default(), AtomicBool::new(false));
+        Ok(Self { at, settings, connector, turns, idle, is_ready, preparing, is_pooled })
     }
 
     /// Waits for a connection.
     pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, Failure> {
         let permit = self.turn().await;
         let open = self.open().await?;
-        let open = if self.is_ready.load(Ordering::Relaxed) { open } else { self.prepare(open).await? };
-        self.is_ready.store(true, Ordering::Relaxed);
-        Ok(self.lend(open, permit))
+        Ok(self.lend(self.prepared(open).await?, permit))
     }
 
     /// As [`borrow`](Self::borrow), but without making tables.
@@ -111,6 +112,18 @@ impl Pool {
         seen.map_err(|error| Failure::of_connection(&error, &self.settings.server, &self.at))
     }
 
+    /// Looks at the tables, and makes what is missing, unless that is done.
+    async fn prepared(&self, open: Open) -> Result<Open, Failure> {
+        let is_ready = || self.is_ready.load(Ordering::Relaxed);
+        if is_ready() {
+            return Ok(open);
+        }
+        let _preparing = self.preparing.lock().await;
+        let open = if is_ready() { open } else { self.prepare(open).await? };
+        self.is_ready.store(true, Ordering::Relaxed);
+        Ok(open)
+    }
+
     /// Makes what is missing, or says so. An old key of the table is dropped in a transaction of its own, once the new one was
     /// seen: that waits for readers, and the new one may have taken long.
     async fn prepare(&self, mut open: Open) -> Result<Open, Failure> {
@@ -137,9 +150,10 @@ impl Pool {
     /// on a large table does.
     async fn run(&self, open: Open, statements: String) -> Result<Open, Failure> {
         info!(sink = self.at, statements, "changing the tables");
-        // Several statements in one text are one transaction. Those who read the tables must not wait for long behind it.
+        // Several statements in one text are one transaction. Those who read the tables must not wait for long behind it, so the
+        // limit is for their locks, not for the turn of another instance.
         let statements = format!(
-            "select set_config('lock_timeout', '{LOCK_TIMEOUT}', true); select pg_advisory_xact_lock({LOCK}); {statements}"
+            "select pg_advisory_xact_lock({LOCK}); select set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {statements}"
         );
         let mut running = tokio::spawn(async move { (open.client.batch_execute(&statements).await, open) });
         let Ok(done) = timeout(ANSWER_TIMEOUT, &mut running).await else {
