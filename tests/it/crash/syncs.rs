@@ -153,7 +153,7 @@ async fn what_is_counted_as_done_is_on_the_disk() {
     for _ in 0..FORGED {
         simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
     }
-    simulator.publish(0, 60);
+    simulator.publish(0, 240);
     let setup = Setup::reading(&simulator).with("api.page_limit", PAGE).with("sinks.file.rotate_size", "16KiB");
     let changes = changes(&setup, deliverable(&simulator, 0).len()).await;
 

@@ -111,7 +111,9 @@ async fn what_happened_is_what_is_counted() {
 async fn the_documented_metrics_are_those_that_there_are() {
     let (simulator, receiver) = (service(&SEASON).await, Receiver::start().await);
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
-    let (daemon, admin) = seasoned(&simulator, &setup).await;
+    let setup = setup.with("channels.c0.compare", "1s");
+    let (mut daemon, admin) = seasoned(&simulator, &setup).await;
+    until(&admin, &mut daemon, r#"channeld_missing_events{channel="c0",sink="file"}"#, 0.0).await;
     let scrape = admin.get("/metrics").await;
     assert_eq!(scrape.kind, "text/plain; version=0.0.4");
     let (documented, served) = (documented(), served(&scrape.text));
