@@ -25,13 +25,12 @@
 //!
 //! # Code map, in reading order
 //!
-//! A test holds the last column against the imports.
+//! The crate [`proof`] has [`event`] and [`verify`]: events, and what their signatures prove. Every module may use it. The others
+//! are here. A test compares the last column with the imports.
 //!
 //! | module | what it is | depends on |
 //! |---|---|---|
-//! | [`event`] | ids, offsets, events as the service writes them; no I/O | |
-//! | [`verify`] | report, signatures, signer set, owner: verdicts; pure | event |
-//! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | event, memory, secret, verify |
+//! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | memory, secret |
 //! | [`secret`] | a text that shows nothing of itself | |
 //! | [`http`] | TLS, proxies, headers, what all clients share | secret |
 //! | [`telemetry`] | logs and traces | record, http |
@@ -40,18 +39,18 @@
 //! | [`retry`] | waits that grow | |
 //! | [`time`] | a time as an operator writes it | |
 //! | [`version`] | which version this is | |
-//! | [`metrics`] | what is counted, by which name | event, record, tasks |
-//! | [`api`] | the client of the service: pages, errors by what to do next | event, http, memory, secret, tasks, time |
+//! | [`metrics`] | what is counted, by which name | record, tasks |
+//! | [`api`] | the client of the service: pages, errors by what to do next | http, memory, secret, tasks, time |
 //! | [`postgres`] | reaching a PostgreSQL server: the state's database, and those that sinks write to | http, telemetry |
-//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | event, metrics, postgres, tasks, telemetry |
-//! | [`cluster`] | which channels this instance works, where several share them | event, ledger, telemetry |
-//! | [`sink`] | the trait, and one file or folder a sink | event, http, metrics, postgres, record, retry, secret, tasks, telemetry, verify |
-//! | [`channel`] | the loop: read, verify, deliver, commit | api, event, ledger, memory, metrics, record, retry, sink, tasks, telemetry, verify |
+//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | metrics, postgres, tasks, telemetry |
+//! | [`cluster`] | which channels this instance works, where several share them | ledger, telemetry |
+//! | [`sink`] | the trait, and one file or folder a sink | http, metrics, postgres, record, retry, secret, tasks, telemetry |
+//! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, memory, metrics, record, retry, sink, tasks, telemetry |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |
-//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | api, channel, cluster, event, ledger, liveness, metrics, record, tasks, telemetry, time, verify, version |
+//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | api, channel, cluster, ledger, liveness, metrics, record, tasks, telemetry, time, version |
 //! | [`config`] | from the operator's text to the settings of the modules above, every mistake at once | all above |
 //! | [`daemon`] | assembly, a task per channel, reload, signals, systemd: `channeld run` | all above |
-//! | [`simulator`] | the service, simulated; only `cli` and the tests use it | event, verify |
+//! | [`simulator`] | the service, simulated; only `cli` and the tests use it | |
 //! | [`cli`] | one file a subcommand | all above |
 //!
 //! # Invariants
@@ -66,8 +65,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod event;
-pub mod verify;
+pub use proof::{event, verify};
 
 pub mod record;
 

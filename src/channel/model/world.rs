@@ -28,7 +28,7 @@ const BEGINNING: i64 = 1_750_000_000;
 const UNAVAILABLE_TRIES: usize = 7;
 
 /// The last lines of the trace that are shown.
-const MAX_LINES: usize = 250;
+const MAX_LINES: usize = 25000;
 
 pub(super) struct World {
     pub(super) history: Arc<History>,

@@ -24,7 +24,7 @@ pub use json::Malformed;
 pub use payload::Payload;
 pub use proof::{OcrProof, Proofs};
 
-pub(crate) use json::{Object, is_nested_too_deeply};
+pub use json::{Object, is_nested_too_deeply};
 
 /// A UUID of the service with a meaning of its own.
 macro_rules! id {
@@ -206,7 +206,7 @@ impl RawEvent {
     }
 
     /// The offset and the id in a record's text.
-    pub(crate) fn place(json: &str) -> Option<(Offset, Option<EventId>)> {
+    pub fn place(json: &str) -> Option<(Offset, Option<EventId>)> {
         let [headers, id] = json::last(json, ["headers", "event_id"])?;
         let [offset] = json::last(headers?.get(), ["offset"])?;
         let offset = serde_json::from_str(offset?.get()).ok()?;

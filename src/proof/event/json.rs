@@ -36,17 +36,23 @@ pub enum Malformed {
 
 /// An object's members in their order, each value still as text.
 #[derive(Debug)]
-pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Object<'a> {
     /// Reads a text as one object. No depth is too much: members are found without reading their values.
-    pub(crate) fn read(json: &'a [u8]) -> Result<Self, Malformed> {
+    ///
+    /// # Errors
+    /// [`Malformed::NotAnObject`].
+    pub fn read(json: &'a [u8]) -> Result<Self, Malformed> {
         let text = std::str::from_utf8(json).map_err(|_| Malformed::NotAnObject)?;
         serde_json::from_str(text).map_err(|_| Malformed::NotAnObject)
     }
 
     /// The member of that name; `null` counts as absent, as it does in the reference.
-    pub(crate) fn raw(&self, name: &'static str) -> Result<Option<&'a RawValue>, Malformed> {
+    ///
+    /// # Errors
+    /// [`Malformed::Ambiguous`] if the name occurs twice or in another case.
+    pub fn raw(&self, name: &'static str) -> Result<Option<&'a RawValue>, Malformed> {
         let mut same = self.0.iter().filter(|(key, _)| folds_to(key, name));
         match (same.next(), same.next()) {
             (None, _) => Ok(None),
@@ -55,29 +61,38 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The member of that name as a `T`, or `None` where it is absent.
-    pub(crate) fn get<T: Deserialize<'a>>(&self, name: &'static str) -> Result<Option<T>, Malformed> {
+    /// The member of that name as a `T`, or `None` if it is absent.
+    ///
+    /// # Errors
+    /// As [`raw`](Self::raw), and [`Malformed::Shape`] if it is no `T`.
+    pub fn get<T: Deserialize<'a>>(&self, name: &'static str) -> Result<Option<T>, Malformed> {
         let read = |value: &'a RawValue| serde_json::from_str(value.get()).map_err(|_| Malformed::Shape(name));
         self.raw(name)?.map(read).transpose()
     }
 
     /// The member of that name as a `T`.
-    pub(crate) fn require<T: Deserialize<'a>>(&self, name: &'static str) -> Result<T, Malformed> {
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and [`Malformed::Missing`].
+    pub fn require<T: Deserialize<'a>>(&self, name: &'static str) -> Result<T, Malformed> {
         self.get(name)?.ok_or(Malformed::Missing(name))
     }
 
     /// The member of that name as a text.
-    pub(crate) fn text(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, Malformed> {
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn text(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, Malformed> {
         Ok(self.get(name)?.map(|Text(text)| text))
     }
 
     /// All members in their order.
-    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+    pub fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
     /// All members by their names, those of one name in their order.
-    pub(crate) fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
+    pub fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
         let mut members: Vec<_> = self.0.iter().map(|(name, value)| (name.as_ref(), *value)).collect();
         members.sort_by_key(|&(name, _)| name);
         members
@@ -141,8 +156,8 @@ pub(super) fn check(json: &[u8]) -> Result<(), Malformed> {
     if has_half_surrogate(json) { Err(Malformed::HalfSurrogate) } else { Ok(()) }
 }
 
-/// Whether the text nests deeper than [`MAX_DEPTH`].
-pub(crate) fn is_nested_too_deeply(json: &[u8]) -> bool {
+/// Whether the text nests deeper than the 120 levels that an event may have.
+pub fn is_nested_too_deeply(json: &[u8]) -> bool {
     // Few texts have so many brackets, wherever they stand.
     if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= MAX_DEPTH {
         return false;
