@@ -17,6 +17,7 @@
 //!
 //! A change is one commit, finished whether or not its answer is awaited. Many events are changed `AT_ONCE` to a commit.
 
+use std::borrow::Borrow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -213,12 +214,12 @@ impl<T> Entry<T> {
 }
 
 /// Checks that a channel, which has those sinks, has this one.
-fn check_sink(channel: &ChannelRef, sink: &str, sinks: &[Arc<str>]) -> Result<(), Refusal> {
-    if sinks.iter().any(|known| **known == *sink) {
+pub(crate) fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Result<(), Refusal> {
+    if sinks.iter().any(|known| known.borrow() == sink) {
         return Ok(());
     }
-    let (name, sinks) = (&channel.name, sinks.join(", "));
-    Err(Refusal::Usage(format!("{sink} is no sink of channel {name}, whose sinks are: {sinks}")))
+    let sinks = sinks.join(", ");
+    Err(Refusal::Usage(format!("{sink} is no sink of channel {channel}, whose sinks are: {sinks}")))
 }
 
 /// Looks something up in a ledger.

@@ -4,8 +4,8 @@
 //! For each piece of the history:
 //!
 //! 1. [`add`](Comparison::add): each event is verified, and filtered for each sink, as the channel does it.
-//! 2. [`look`](Comparison::look): each sink is asked which of the events it holds. The ledger accounts for others.
-//! 3. [`look_again`](Comparison::look_again): the other events are looked for once more, by the ledger as it is then. An
+//! 2. `look`: each sink is asked which of the events it holds. The ledger accounts for others.
+//! 3. `look_again`: the other events are looked for once more, by the ledger as it is then. An
 //!    event that is still nowhere is missing.
 //!
 //! # Invariants
@@ -360,13 +360,24 @@ impl Comparison {
         }
     }
 
-    /// Whether the current piece is large enough to ask the sinks for it.
-    pub fn is_full(&self) -> bool {
-        self.piece.len() >= self.piece_limit
+    /// Looks for the events of the current piece if it is full or the last one. The ledger is read again only if some of them were
+    /// not found.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read.
+    pub async fn look_if_due<E, F: Future<Output = Result<Accounts, E>>>(
+        &mut self,
+        is_last: bool,
+        accounts: impl FnOnce() -> F,
+    ) -> Result<(), E> {
+        if (is_last || self.piece.len() >= self.piece_limit) && self.look().await {
+            self.look_again(accounts().await?).await;
+        }
+        Ok(())
     }
 
     /// Asks the sinks for the events of the current piece. `true` if some were not found: call [`look_again`](Self::look_again) then.
-    pub async fn look(&mut self) -> bool {
+    async fn look(&mut self) -> bool {
         let piece = std::mem::take(&mut self.piece);
         let channel = self.settings.channel.id;
         for sink in &mut self.sinks {
@@ -377,7 +388,7 @@ impl Comparison {
     }
 
     /// Looks once more for the events that were not found, by the ledger as it is now. An event that is not found again is missing.
-    pub async fn look_again(&mut self, accounts: Accounts) {
+    async fn look_again(&mut self, accounts: Accounts) {
         self.accounts = accounts;
         let channel = self.settings.channel.id;
         for sink in &mut self.sinks {

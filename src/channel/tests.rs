@@ -26,7 +26,8 @@ use crate::verify::{Address, SignerSet, Verifier};
 
 /// What a request takes.
 const TAKES: Duration = Duration::from_secs(1);
-const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };
+pub(in crate::channel) const RETRY: RetryPolicy =
+    RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };
 
 #[derive(Debug)]
 struct TestSource {
@@ -153,7 +154,8 @@ fn channel(events: i64, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
     (channel_from(&Arc::new(source), Arc::new(receives)), handle)
 }
 
-fn settings() -> Settings {
+/// How a channel of these tests is read.
+pub(in crate::channel) fn settings() -> Settings {
     let signers = SignerSet::new(vec![Address([1; 20])], 1).unwrap();
     Settings {
         channel: ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(7)) },

@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::api::ApiError;
+use crate::channel::ReadError;
 use crate::config::ConfigError;
 use crate::operator::Refusal;
 use crate::telemetry::Chain;
@@ -43,6 +44,14 @@ impl Failure {
             let unavailable = matches!(error, RateLimited { .. } | Transient { .. } | Malformed(_));
             let exit = if unavailable { Exit::Unavailable } else { Exit::Failed };
             Self(exit, format!("{doing}: {}", Chain(&error)))
+        }
+    }
+
+    /// For [`Result::map_err`] on reading a channel's history.
+    pub(super) fn reading(doing: impl Display) -> impl FnOnce(ReadError) -> Self {
+        move |error| match error {
+            ReadError::Api(error) => Self::api(doing)(error),
+            other => Self(Exit::Failed, Chain(&other).to_string()),
         }
     }
 

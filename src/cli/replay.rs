@@ -10,12 +10,11 @@ use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
 use super::progress::Bar;
-use crate::channel::{History, ReadError, grouped};
+use crate::channel::{History, grouped};
 use crate::config::Config;
 use crate::event::{Offset, RawEvent};
 use crate::ledger::LATE;
 use crate::operator::api::{CursorPosition, ListCursors, Redeliver};
-use crate::telemetry::Chain;
 
 /// What one request to the daemon carries at the most: less than it takes.
 const REQUEST_BYTES: usize = 512 * 1024;
@@ -95,7 +94,7 @@ impl Args {
         let (mut events, mut bytes, mut bar) = (Vec::new(), 0, Bar::begin());
         let distance = |to: Offset| u64::try_from(to.get() - self.from.get()).unwrap_or_default() + 1;
         loop {
-            let page = history.next().await.map_err(unread)?;
+            let page = history.next().await.map_err(Failure::reading("the events could not be read"))?;
             let Some(last) = page.last() else { return Ok(events) };
             bar.tell(distance(last.offset), distance(self.to), "read: ");
             for event in page {
@@ -150,13 +149,6 @@ fn requests(page: &[RawEvent]) -> Vec<Vec<String>> {
         requests.last_mut().expect("there is one from the beginning").push(json);
     }
     requests
-}
-
-fn unread(error: ReadError) -> Failure {
-    match error {
-        ReadError::Api(error) => Failure::api("the events could not be read")(error),
-        other => Failure(Exit::Failed, Chain(&other).to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub struct History(BTreeMap<EventKey, KnownEvent>);
 
 impl History {
     /// The remembered events, ascending.
-    pub fn events(&self) -> impl DoubleEndedIterator<Item = &KnownEvent> {
+    pub fn events(&self) -> impl DoubleEndedIterator<Item = &KnownEvent> + Clone {
         self.0.values()
     }
 

@@ -65,7 +65,7 @@ impl Operations {
         let sinks: BTreeSet<&SinkName> = ledger.cursors().keys().chain(configured).collect();
         let mut sinks: Vec<_> = sinks.into_iter().cloned().collect();
         if let Some(sink) = &request.sink {
-            check_sink(channel, sink, &sinks)?;
+            check_sink(&channel.name, sink, &sinks)?;
             sinks.retain(|known| **known == **sink);
         }
         if sinks.is_empty() {

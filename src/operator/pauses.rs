@@ -18,7 +18,7 @@ impl Operations {
             Refusal::Usage(format!("the channel {name} is not configured: there is nothing to pause or resume"))
         })?;
         if let Some(sink) = sink {
-            check_sink(&channel, sink, &known.sinks)?;
+            check_sink(&channel.name, sink, &known.sinks)?;
         }
         let pause = paused.then(|| Pause { since: Timestamp::now(), until: *until });
         let (owned, handle) = (self.owned(&channel).await?, self.handles.of(channel.id));

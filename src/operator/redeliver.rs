@@ -8,7 +8,7 @@ use tracing::warn;
 use super::api::{Redeliver, RedeliverDeadLetters};
 use super::{AT_ONCE, Operations, Refusal, check_sink};
 use crate::channel::Owned;
-use crate::event::{EventKey, Offset, RawEvent};
+use crate::event::{Offset, RawEvent};
 use crate::ledger::{Change, Commit, Key, LATE, Pending, SinkName};
 use crate::record::ChannelRef;
 use crate::telemetry::ALWAYS;
@@ -46,7 +46,7 @@ impl Operations {
         check_room(&channel, &owned, request.events.len())?;
         let passed = owned.claim.ledger().cursor(&sink).unwrap_or_default().through;
         let first_seen = Timestamp::now().as_second();
-        let (mut changes, mut offsets, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut changes, mut keys) = (Vec::new(), Vec::new());
         for event in &request.events {
             let json = STANDARD.decode(event).map_err(|_| Refusal::Failed("an event is not in base64".to_owned()))?;
             let RawEvent { offset, id: event_id, json } = RawEvent::locate(json.into())
@@ -57,12 +57,12 @@ impl Operations {
                     "sink {sink} of channel {name} has not come as far as {offset}: it gets that in order"
                 )));
             }
-            offsets.push(offset);
-            keys.push(EventKey { offset, id: event_id });
             let event = Pending { offset, event_id, first_seen, received: None, appeared: false, json };
+            keys.push(event.event_key());
             changes.push(Change::Owe { sink: sink.clone(), event });
         }
         owned.claim.commit(Commit(changes)).await?;
+        let offsets = keys.iter().map(|key| key.offset).collect();
         self.handles.of(channel.id).board().replayed(&sink, keys);
         Ok(released(&channel, &sink, &owned, offsets))
     }
@@ -70,7 +70,7 @@ impl Operations {
     /// A configured lane.
     fn lane(&self, channel: &str, sink: &str) -> Result<(ChannelRef, SinkName), Refusal> {
         let channel = self.find(channel)?;
-        check_sink(&channel, sink, &self.configured(&channel)?.sinks)?;
+        check_sink(&channel.name, sink, &self.configured(&channel)?.sinks)?;
         Ok((channel, sink.into()))
     }
 }

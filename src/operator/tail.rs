@@ -57,7 +57,7 @@ impl Operations {
         let channel = self.find(name)?;
         let configured = self.configured(&channel)?;
         if let Some(sink) = sink {
-            check_sink(&channel, sink, &configured.sinks)?;
+            check_sink(&channel.name, sink, &configured.sinks)?;
         }
         match self.cluster.as_ref().and_then(|peers| peers.owner(channel.id)) {
             Some((owner, name)) if self.handles.of(channel.id).owned().is_none() => {

@@ -176,17 +176,15 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
         let scope = Scope { from: None, since, is_shared: channel.parts.ledgers.store.is_shared() };
         sinks.push(SinkComparison::begin(outlet, settings.channel.id, scope).await);
     }
-    let accounts = async || channel.handle.accounts(&shared.owned.claim.ledger).await;
-    let mut comparison = Comparison::new(settings.clone(), sinks, accounts().await, PIECE);
+    let accounts = || async { Ok::<_, Failed>(channel.handle.accounts(&shared.owned.claim.ledger).await) };
+    let mut comparison = Comparison::new(settings.clone(), sinks, accounts().await?, PIECE);
     if let Some((from, to)) = comparison.range() {
         let mut history = History::of(source, from, to, settings.page_limit);
         loop {
             let page = history.next().await?;
             let is_end = page.is_empty();
             comparison.add_checked(read_plan.check(channel.parts.machine.time(), page).await?);
-            if (is_end || comparison.is_full()) && comparison.look().await {
-                comparison.look_again(accounts().await).await;
-            }
+            comparison.look_if_due(is_end, accounts).await?;
             if is_end {
                 break;
             }

@@ -1,19 +1,16 @@
+use std::convert::Infallible;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::*;
-use crate::channel::settings::{Ordering, Start, UnsignedPolicy, Verification};
+use crate::channel::settings::UnsignedPolicy;
+use crate::channel::tests::{RETRY, settings};
 use crate::event::EventId;
-use crate::record::{ChannelRef, Field, Filter, Rule};
-use crate::retry::RetryPolicy;
+use crate::record::{Field, Filter, Rule};
 use crate::sink::{Delivery, Sink, Undelivered};
 use crate::tasks::lock;
-use crate::verify::{Address, SignerSet, Verifier};
-
-const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
 
 /// A sink that holds these events, in this order.
 #[derive(Debug)]
@@ -97,27 +94,6 @@ fn forged(number: i64) -> RawEvent {
     RawEvent::locate(json.replace(r#""proofs":[]"#, proof).into()).unwrap()
 }
 
-fn settings() -> Settings {
-    let signers = SignerSet::new(vec![Address([1; 20])], 1).unwrap();
-    Settings {
-        channel: ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(7)) },
-        start: Start::Earliest,
-        verification: Verification {
-            verifier: Arc::new(Verifier::new(signers, Address([2; 20]))),
-            expect: Arc::default(),
-            unsigned: UnsignedPolicy::Deliver,
-            ordering: Ordering::Available,
-            proof_timeout: Duration::from_secs(60),
-        },
-        page_limit: 10,
-        retry: RETRY,
-        idle_wait: Duration::from_secs(5),
-        settle: Duration::ZERO,
-        compare: None,
-        grace: Duration::from_secs(30),
-    }
-}
-
 fn holder(held: impl IntoIterator<Item = i64>) -> Arc<Holder> {
     Arc::new(Holder { held: Mutex::new(held.into_iter().map(key).collect()), fails: false })
 }
@@ -136,15 +112,12 @@ async fn compare(outlet: Outlet, scope: Scope, accounts: Accounts, events: Vec<R
     let settings = Arc::new(settings());
     let sink = SinkComparison::begin(outlet, settings.channel.id, scope).await;
     let mut comparison = Comparison::new(settings, vec![sink], accounts.clone(), 3);
+    let accounts = || async { Ok::<_, Infallible>(accounts.clone()) };
     for page in events.chunks(2) {
         comparison.add(page.to_vec()).await;
-        if comparison.is_full() && comparison.look().await {
-            comparison.look_again(accounts.clone()).await;
-        }
+        let Ok(()) = comparison.look_if_due(false, &accounts).await;
     }
-    if comparison.look().await {
-        comparison.look_again(accounts).await;
-    }
+    let Ok(()) = comparison.look_if_due(true, &accounts).await;
     comparison.sinks.remove(0)
 }
 

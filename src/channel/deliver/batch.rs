@@ -203,8 +203,7 @@ impl Outcome {
 
     /// Which event it is, if the service did not confirm its offset.
     pub(crate) fn unconfirmed(&self) -> Option<EventKey> {
-        let Self::Unconfirmed(QuarantinedEvent { facts, .. }) = self else { return None };
-        Some(EventKey { offset: facts.offset, id: facts.event_id })
+        if let Self::Unconfirmed(event) = self { Some(event.facts.event_key()) } else { None }
     }
 
     /// When it happened, if it is delivered and says so, Unix seconds.

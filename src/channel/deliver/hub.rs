@@ -157,13 +157,6 @@ impl Hub {
         }
     }
 
-    /// The sinks that have a lane.
-    pub(crate) fn sinks(&self) -> impl Iterator<Item = Arc<str>> + use<> {
-        let mut inner = lock(&self.inner);
-        inner.lanes.retain(|_, lane| !lane.queue.is_closed());
-        inner.lanes.keys().cloned().collect::<Vec<_>>().into_iter()
-    }
-
     /// Ends the feeds: each lane ends when its queue is empty.
     pub(crate) fn close(&self) {
         lock(&self.inner).lanes.clear();

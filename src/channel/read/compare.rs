@@ -81,16 +81,16 @@ pub(crate) async fn compare(
     if (overlap.is_empty() && !thorough) || shared.look(|ledger| ledger.contradiction().is_some()) {
         return Ok(());
     }
-    let known: Vec<KnownEvent> = {
+    let (known, suspect): (Vec<KnownEvent>, _) = {
         let read = lock(&shared.read);
-        let events = read.events().filter(|event| Some(event.key.offset) <= position);
-        events.filter(|event| event.key.id.is_some()).copied().collect()
+        let known = read.events().filter(|event| Some(event.key.offset) <= position && event.key.id.is_some());
+        let is_shown = |offset: Offset| overlap.iter().any(|event| event.offset == offset);
+        let newest = known.clone().next_back().map(|newest| newest.key.offset);
+        let newest = newest.filter(|newest| thorough && !is_shown(*newest));
+        let shown = overlap.iter().find(|event| differs(&read, event)).map(|event| event.offset);
+        let Some(suspect) = shown.or(newest) else { return Ok(()) };
+        (known.copied().collect(), suspect)
     };
-    let is_shown = |offset: Offset| overlap.iter().any(|event| event.offset == offset);
-    let newest = known.last().filter(|newest| thorough && !is_shown(newest.key.offset));
-    let differs = |event: &&RawEvent| differs(&lock(&shared.read), event);
-    let suspect = overlap.iter().find(differs).map(|event| event.offset).or(newest.map(|newest| newest.key.offset));
-    let Some(suspect) = suspect else { return Ok(()) };
     // The second reading.
     let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(()) };
     let Found::Other(found) = find(read_plan, event).await? else { return Ok(()) };

@@ -308,10 +308,9 @@ pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]
 fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
     let machine = &shared.channel.parts.machine;
     let mut changes = vec![Change::Asked(shared.asked())];
-    // A lane that a reload has ended continues from its cursor one day, perhaps with a batch that was read before the event was
-    // visible.
-    let ended = shared.look(|ledger| ledger.cursors().keys().cloned().collect::<Vec<SinkName>>());
-    let sinks = shared.hub.sinks().chain(ended).collect::<BTreeSet<_>>();
+    // A lane that a reload has ended has a cursor too. It continues from there one day, perhaps with a batch that was read before
+    // the event was visible.
+    let sinks: Vec<SinkName> = shared.look(|ledger| ledger.cursors().keys().cloned().collect());
     let pending = Pending {
         offset: event.offset,
         event_id: event.id,

@@ -227,13 +227,12 @@ impl Intake {
             self.shared.commit(unconfirmed.into_iter().map(Change::Quarantine).collect()).await?;
         }
         if let Some(batch) = &batch {
-            let read = offsets.iter().take_while(|(offset, _)| *offset <= batch.through).copied();
-            let last = read.clone().last().map(|(offset, _)| offset);
+            let read = &offsets[..offsets.partition_point(|(offset, _)| *offset <= batch.through)];
             if self.reporter.reads_first() {
-                self.shared.gaps.note(self.confirmed, read, self.read_plan.settings.settle);
+                self.shared.gaps.note(self.confirmed, read.iter().copied(), self.read_plan.settings.settle);
                 lock(&self.shared.read).add(batch.known.iter().copied());
             }
-            self.confirmed = last.or(self.confirmed);
+            self.confirmed = read.last().map(|(last, _)| *last).or(self.confirmed);
             (self.position, self.above) = (Some(batch.through), Some(batch.through));
         } else if self.held.is_none() {
             // Reading looks above them for a confirmed event.

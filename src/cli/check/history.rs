@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::channel::{
-    Accounts, Comparison, ExpectedEvent, History, NotCompared, ReadError, Scope, SinkComparison, Tally, first_since,
-    grouped, unobserved,
+    Accounts, Comparison, ExpectedEvent, History, NotCompared, Scope, SinkComparison, Tally, first_since, grouped,
+    unobserved,
 };
 use crate::cli::connect;
 use crate::cli::exit::{Exit, Failure};
@@ -25,12 +25,15 @@ use crate::config::{Channel, Config, SinkSettings};
 use crate::daemon::assembly;
 use crate::event::Offset;
 use crate::operator::api::GetAccounts;
-use crate::operator::{find, names};
+use crate::operator::{check_sink, find, names};
 use crate::record::ChannelRef;
 use crate::telemetry::Chain;
 
 /// Events that the sinks are asked for at once, about 200 bytes each. Files are read once for each time.
 const PIECE: usize = 500_000;
+
+/// For a failure of the service.
+const READING: &str = "the history of the channel could not be read";
 
 /// The arguments of the command.
 pub(super) struct Asked<'a> {
@@ -50,7 +53,7 @@ pub(super) async fn run(asked: Asked<'_>, file: Option<&Path>, out: &mut impl Wr
     let id = channel.channel.id;
     let source = unobserved(client, id);
     let since = match asked.since {
-        Some(since) => Some(first_since(&*source, since).await.map_err(|error| unread(error.into()))?),
+        Some(since) => Some(first_since(&*source, since).await.map_err(Failure::api(READING))?),
         None => None,
     };
     let scope = Scope { from: asked.from, since, is_shared: config.state.database.is_some() };
@@ -62,12 +65,10 @@ pub(super) async fn run(asked: Asked<'_>, file: Option<&Path>, out: &mut impl Wr
         let mut bar = Bar::begin();
         let distance = |to: Offset| u64::try_from(to.get() - from.get()).unwrap_or_default() + 1;
         loop {
-            let page = history.next().await.map_err(unread)?;
+            let page = history.next().await.map_err(Failure::reading(READING))?;
             let last = page.last().map(|last| last.offset);
             comparison.add(page).await;
-            if (last.is_none() || comparison.is_full()) && comparison.look().await {
-                comparison.look_again(accounts(&operator, channel).await?).await;
-            }
+            comparison.look_if_due(last.is_none(), || accounts(&operator, channel)).await?;
             let Some(last) = last else { break };
             bar.tell(distance(last), distance(to), "compared: ");
         }
@@ -101,12 +102,10 @@ impl Asked<'_> {
 
     /// The sinks to compare: every sink of the channel that can list its events, or the requested one.
     async fn sinks(&self, config: &Config, channel: &Channel, scope: Scope) -> Result<Vec<SinkComparison>, Failure> {
-        let names: Vec<_> = channel.sinks.iter().filter(|name| self.sink.is_none_or(|asked| asked == **name)).collect();
-        if let (Some(asked), true) = (self.sink, names.is_empty()) {
-            let (asked, channel, sinks) = (printable(asked), &channel.channel.name, channel.sinks.join(", "));
-            let message = format!("{asked} is no sink of channel {channel}, whose sinks are: {sinks}");
-            return Err(Failure(Exit::Usage, message));
+        if let Some(asked) = self.sink {
+            check_sink(&channel.channel.name, asked, &channel.sinks)?;
         }
+        let names = channel.sinks.iter().filter(|name| self.sink.is_none_or(|asked| asked == **name));
         let (mut sinks, mut others) = (Vec::new(), Vec::new());
         for name in names {
             // Standard output cannot be built if it is closed, or the output of this command.
@@ -228,11 +227,4 @@ fn expected_as(event: &ExpectedEvent) -> &'static str {
 fn command(channel: &ChannelRef, sink: &SinkComparison, (from, to): (Offset, Offset)) -> String {
     let (channel, sink) = (&channel.name, sink.name());
     format!("channeld replay --channel {channel} --sink {sink} --from {from} --to {to}")
-}
-
-fn unread(error: ReadError) -> Failure {
-    match error {
-        ReadError::Api(error) => Failure::api("the history of the channel could not be read")(error),
-        other => Failure(Exit::Failed, Chain(&other).to_string()),
-    }
 }
