@@ -25,8 +25,8 @@
 //!
 //! # Code map, in reading order
 //!
-//! The crate [`proof`] has [`event`] and [`verify`]: events, and what their signatures prove. Every module may use it. The others
-//! are here. A test compares the last column with the imports.
+//! The crate [`proof`] has [`event`] and [`verify`]: events and their verification. Every module may use it. The others are
+//! here. A test compares the last column with the imports.
 //!
 //! | module | what it is | depends on |
 //! |---|---|---|
@@ -43,7 +43,7 @@
 //! | [`api`] | the client of the service: pages, errors by what to do next | http, memory, secret, tasks, time |
 //! | [`postgres`] | reaching a PostgreSQL server: the state's database, and those that sinks write to | http, telemetry |
 //! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | metrics, postgres, tasks, telemetry |
-//! | [`cluster`] | which channels this instance works, where several share them | ledger, telemetry |
+//! | [`cluster`] | which channels this instance works, if several share them | ledger, telemetry |
 //! | [`sink`] | the trait, and one file or folder a sink | http, metrics, postgres, record, retry, secret, tasks, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, memory, metrics, record, retry, sink, tasks, telemetry |
 //! | [`liveness`] | whether the process makes progress | channel, ledger |

@@ -87,8 +87,8 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(Position::Untracked)
     }
 
-    /// The event of a channel that was written first among those that the sink still holds. A comparison with the service begins
-    /// with it: earlier events were never delivered, or are not kept. Changes nothing, and works beside a daemon that delivers.
+    /// The oldest event of a channel that the sink still holds, by the time of writing. A comparison with the service begins with
+    /// it: earlier events were never delivered or are not kept. Changes nothing, and works beside a running daemon.
     ///
     /// # Errors
     /// If the sink cannot be used now.
@@ -253,7 +253,7 @@ pub enum Position {
     At(Option<Offset>),
 }
 
-/// The event of a channel that was written first among those that a sink still holds.
+/// The oldest event of a channel that a sink still holds, by the time of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
     /// The sink cannot say which events it holds.

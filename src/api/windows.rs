@@ -109,7 +109,7 @@ impl Windows {
         self.to(self.seen + self.direction as i64 * self.span)
     }
 
-    /// A window from where the walk stands to that second, or to the end; `None` where the walk is there already.
+    /// The window from the current second to that one, or to the end; `None` if the walk is already there.
     pub fn to(&self, second: i64) -> Option<Window> {
         let end = self.read_before.unwrap_or(self.end);
         let window = match self.direction {

@@ -42,11 +42,11 @@ pub struct Board {
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
     pub(super) status: ChannelStatus,
     pub(super) newest: Newest,
-    /// The gaps of the run in hand.
+    /// The gaps of the current run.
     pub(super) gaps: Weak<Gaps>,
-    /// What the comparisons with the service's history have found.
+    /// The results of the comparisons with the service's history.
     pub(super) comparisons: Comparisons,
-    /// What the plan in force expects of the channel's events.
+    /// The current plan's requirements for the channel's events.
     pub(super) expect: Arc<Expect>,
     /// When the service last answered a poll.
     answered: Option<Instant>,
@@ -291,7 +291,7 @@ impl Board {
         self.comparisons.replayed(sink, keys);
     }
 
-    /// What the channel's reading does from now on.
+    /// Sets the channel's activity.
     pub(super) fn says(&mut self, activity: Activity) {
         if let Some(problem) = activity.problem() {
             self.status.last_error = Some(problem.clone());

@@ -2,8 +2,8 @@
 //! lane must be given what the model says.
 //!
 //! A history runs in virtual time, on one thread, and without chance, so that it repeats exactly. Every answer of the
-//! service, every offer to a sink and every write is a numbered step, at which a run can end. See [`history`] for what can
-//! happen and [`expect`] for what must come of it.
+//! service, every offer to a sink and every write is a numbered step, at which a run can end. See [`history`] for the
+//! possible events and [`expect`] for the required results.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZero;
@@ -70,7 +70,7 @@ struct Life {
     disk: Arc<Disk>,
 }
 
-/// Runs a history; what was in it or, where it contradicts the model, what was wrong and the trace of the last run.
+/// Runs a history. Returns its counts or, if it contradicts the model, the contradiction and the trace of the last run.
 fn live(history: &Arc<History>, logs: bool) -> Result<Totals, (String, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -97,7 +97,7 @@ impl Life {
         Ok(())
     }
 
-    /// One run of the daemon, from what the one before left.
+    /// One run of the daemon, from the state that the previous run left.
     async fn run(&self, run: Option<Run>, before: Ended) -> Result<Ended, String> {
         let ledgers = Arc::new(Ledgers::in_memory(&self.disk, self.world.clone()));
         let handle = Arc::<Handle>::default();
@@ -151,10 +151,10 @@ impl Life {
         ended
     }
 
-    /// What an operator does once the service has other events at known offsets. Returns whether it has.
+    /// Accepts the history of a restored service, as an operator does. Returns whether the histories differed.
     async fn accept(&self) -> bool {
         let ledgers = Ledgers::in_memory(&self.disk, self.world.clone());
-        let (claim, _) = ledgers.claim(pool::channel(), usize::MAX).await.unwrap().expect("nobody else has it");
+        let (claim, _) = ledgers.claim(pool::channel(), usize::MAX).await.unwrap().expect("no other process claims it");
         let Some(contradiction) = claim.ledger().contradiction() else { return false };
         let to = Cursor { through: contradiction.agrees_through };
         // `channeld cursor set --back-to`
@@ -215,7 +215,7 @@ impl Life {
     }
 }
 
-/// Runs that many histories, drawn from a seed; what was in them or, where one contradicts the model, that history.
+/// Runs that many histories, drawn from a seed. Returns their counts or, if one contradicts the model, that history.
 fn try_histories(cases: u32, seed: u64, failed: &AtomicBool) -> Result<Totals, String> {
     let config = Config {
         cases,

@@ -32,7 +32,7 @@ pub struct Settings {
     pub settle: Duration,
     /// How often its sinks are compared with the service's history; `None`: never.
     pub compare: Option<Duration>,
-    /// How long a lane that the configuration removes may take for the batch in hand.
+    /// How long a lane that the configuration removes may take to finish its batch.
     pub grace: Duration,
 }
 

@@ -179,7 +179,7 @@ pub struct LaneStatus {
     /// The sink's own position, while it is above the cursor: an older state was restored, or a crash came before the commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Offset>,
-    /// What the last comparison with the service's history has found, if one was made since the daemon started.
+    /// The result of the last comparison with the service's history, if one was made since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
     /// Its condition in one word.
@@ -208,13 +208,13 @@ pub struct Compared {
     pub at: Timestamp,
     /// The events of the service that were compared.
     pub events: u64,
-    /// Those that should be in the sink and are not, without those that were replayed since.
+    /// Events that should be in the sink and are not. Events that were replayed since are not counted.
     pub missing: u64,
     /// The offsets of the first of them.
     pub first_missing: Vec<Offset>,
 }
 
-/// A lane's condition; where several apply, the last of them.
+/// A lane's condition. If several apply, the last of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

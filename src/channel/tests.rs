@@ -24,7 +24,7 @@ use crate::retry::{Retry, RetryPolicy};
 use crate::sink::{Delivery, Sink, Undelivered};
 use crate::verify::{Address, SignerSet, Verifier};
 
-/// What a request takes.
+/// The time of a request.
 const TAKES: Duration = Duration::from_secs(1);
 pub(in crate::channel) const RETRY: RetryPolicy =
     RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };

@@ -30,7 +30,7 @@ pub struct Channel {
     pub settle: Duration,
     /// How often its sinks are compared with the service's history; `None`: never.
     pub compare: Option<Duration>,
-    /// What its events must satisfy.
+    /// The requirements for its events.
     pub verification: Verification,
 }
 

@@ -81,7 +81,7 @@ fn filtered(channel: &config::Channel, outlet: Outlet) -> Outlet {
     Outlet { filter, ..outlet }
 }
 
-/// What the limit of memory leaves for pages and events.
+/// The part of the memory limit for pages and events.
 fn for_events(limit: u64, channels: usize) -> u64 {
     limit - (CHANNEL_BYTES * channels as u64).min(limit / 4)
 }

@@ -56,7 +56,7 @@ pub struct GetAccounts {
     pub channel: String,
 }
 
-/// Asks what sinks took since the last look. Where nothing was taken, the answer waits a second for it.
+/// Asks for the deliveries since the last request. If there are none, the answer waits for one second.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WatchTail {
     /// Only this channel.
@@ -269,7 +269,7 @@ pub struct SetCursors {
     #[arg(skip)]
     #[serde(default)]
     pub only_back: bool,
-    /// Whether to do it. Otherwise the answer says what it would do.
+    /// Whether to do it. Otherwise the answer describes the change.
     #[arg(skip)]
     pub apply: bool,
 }

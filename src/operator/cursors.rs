@@ -42,7 +42,7 @@ impl Operations {
             ))
         })?;
         let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to: one.to };
-        // A cursor that is set is a chosen one, so those that stay are not set.
+        // Setting a cursor marks it as chosen, so a cursor that stays is not set.
         let set = moves.iter().filter(|one| !request.only_back || one.from != one.to).map(set);
         let above = request.to.through;
         let changes = set.chain([Change::AcceptHistory { above }]);

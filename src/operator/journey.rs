@@ -1,4 +1,4 @@
-//! What is recorded of one event, wherever its channel keeps it.
+//! The ledger's records of one event.
 
 use super::api::{DeadLetter, GetAccounts, GetJourney, Journey};
 use super::{Operations, Refusal, look};
@@ -12,8 +12,8 @@ impl Operations {
         Ok(self.handles.of(channel.id).accounts(&ledger).await)
     }
 
-    /// By the ledger of the channel's owner. An event that every sink has dealt with leaves nothing there but the cursors;
-    /// what of it was delivered late is known to the instance that did it.
+    /// By the ledger of the channel's owner. When every sink is finished with an event, only the cursors remain. A late delivery is
+    /// known to the instance that made it.
     pub(super) async fn journey(&self, request: &GetJourney) -> Result<Journey, Refusal> {
         let GetJourney { channel, offset } = request;
         let channel = self.find(channel)?;

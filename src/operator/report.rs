@@ -169,7 +169,7 @@ fn of_position(lane: &LaneStatus) -> Option<String> {
     ))
 }
 
-/// What the sink lacks, as the last comparison with the service has found.
+/// The events that the last comparison with the service did not find in the sink.
 fn of_comparison(channel: &str, lane: &LaneStatus) -> Option<String> {
     let compared = lane.compared.as_ref()?;
     let (missing, first) = (compared.missing, compared.first_missing.first()?);

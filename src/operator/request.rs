@@ -38,20 +38,20 @@ pub(crate) trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
 
     const PATH: &'static str;
 
-    /// Carries it out. Where it is refused, nothing was changed or, where the state failed, it is not known whether anything
+    /// Carries it out. If it is refused, nothing was changed or, if the state failed, it is not known whether anything
     /// was.
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
-/// Those of the configuration in force.
+/// The ones of the current configuration.
 type InForce = watch::Receiver<Arc<Operations>>;
 
-/// What a request comes from.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
     /// An operator: another instance is asked where it owns the channel.
     Operator,
-    /// Another instance. It asks the right one by itself.
+    /// Another instance. It finds the right instance itself.
     Instance,
 }
 
@@ -115,7 +115,7 @@ fn route<R: Request>() -> MethodRouter<Service> {
     }
 }
 
-/// Logs who asks for a change, where that is said: the lines about what is changed follow it. Bodies are not logged.
+/// Logs who asks for a change, if the request names a person. The lines about the change follow. Bodies are not logged.
 fn note<R: Request>(headers: &HeaderMap, request: &R) {
     let Some(by) = headers.get(BY).and_then(|by| by.to_str().ok()) else { return };
     let said = serde_json::to_value(request).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Events as the channel events service gives them, and what the signatures of an oracle network prove about them.
+//! Events as the channel events service gives them, and the verification of the oracle network's signatures on them.
 //!
 //! [`event`] reads an event without believing it. [`verify`] holds its proof against a set of signers and gives a verdict. Nothing
 //! else in channeld can make a [`Verified`](verify::Verified) event: its fields are private to this crate.

@@ -1,4 +1,4 @@
-//! A range of events, sorted by what follows from each verdict.
+//! A range of events, sorted by the consequences of the verdicts.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::ledger::{Digest, HISTORY, KnownEvent, Pending, QuarantinedEvent};
 use crate::record::Record;
 use crate::telemetry::trace::Trace;
 
-/// What becomes of one event.
+/// The consequence of the verdict on one event.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It goes to the sinks.
@@ -22,8 +22,8 @@ pub(crate) enum Outcome {
     Pending(Pending),
     /// It is quarantined.
     Rejected(QuarantinedEvent),
-    /// It is quarantined too, but the service did not confirm that there is such an event at that offset. The offset itself
-    /// may be wrong, so it alone does not let reading go on above it.
+    /// It is quarantined too, but the service did not confirm such an event at that offset. The offset itself may be wrong, so
+    /// reading does not continue above it on its own.
     Unconfirmed(QuarantinedEvent),
 }
 
@@ -68,22 +68,22 @@ pub(crate) struct Batch {
     pub(crate) rejected: Vec<QuarantinedEvent>,
     /// The newest of its events, as far as they are remembered.
     pub(crate) known: Vec<KnownEvent>,
-    /// The last offset of the range, whatever became of it.
+    /// The last offset of the range.
     pub(crate) through: Offset,
-    /// The last offset and the trace of each part: of one, or of those that were joined.
+    /// The last offset and the trace of each of the joined ranges.
     pub(crate) parts: Vec<(Offset, Trace)>,
 }
 
 /// A range, as far as it may be handed on.
 #[derive(Debug)]
 pub(crate) struct Sorted {
-    /// What is handed on now.
+    /// The batch to hand on.
     pub(crate) batch: Option<Batch>,
     /// Unconfirmed events above everything that is handed on now.
     pub(crate) unconfirmed: Vec<QuarantinedEvent>,
     /// In strict ordering, the first event without its proof.
     pub(crate) held: Option<Pending>,
-    /// What comes after it, and waits for it.
+    /// The outcomes that wait behind the held event.
     pub(crate) rest: Vec<Outcome>,
 }
 
@@ -126,7 +126,7 @@ impl Batch {
         self.through = next.through;
     }
 
-    /// Leaves out the events above an offset, if there are any. Returns whether there were.
+    /// Removes the events above an offset. Returns whether the batch had any.
     pub(crate) fn end_at(&mut self, end: Offset) -> bool {
         if self.through <= end {
             return false;
@@ -189,7 +189,7 @@ impl Outcome {
         matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
     }
 
-    /// Which event it is, and what proves it; `None` if the service did not confirm its offset. A rejected event has no id: only its
+    /// Which event it is, and the digest of its proof; `None` if the service did not confirm its offset. A rejected event has no id: only its
     /// offset is remembered.
     fn known(&self) -> Option<(EventKey, Option<Digest>)> {
         match self {

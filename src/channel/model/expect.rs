@@ -1,4 +1,4 @@
-//! What the model says: of each event what may become of it, and of each run what must be left behind.
+//! The required results: the fate of each event, and the state after each run.
 
 use crate::channel::deliver::upcoming::MAX_JOINED;
 use crate::event::{EventKey, Offset};
@@ -13,7 +13,7 @@ use super::{pool, sink_name};
 /// the time that answers about others take meanwhile.
 const ASKED_AGAIN: u64 = 120;
 
-/// What must become of an event.
+/// The required result for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Each lane gets it, and it is not in the quarantine.
@@ -74,7 +74,7 @@ impl World {
             && self.readable().all(|at| there(&at))
     }
 
-    /// What is wrong when everything is settled.
+    /// Checks the state when everything is settled.
     pub(super) fn check_end(&self, disk: &Disk) -> Result<(), String> {
         let mut inner = self.lock();
         let ledger = read(disk);
@@ -132,7 +132,7 @@ impl World {
             for at in self.readable() {
                 let offset = self.offsets[at];
                 let dropped = self.fate(&inner, at) == Fate::Dropped;
-                // Given again, or given late: see what is checked at the end.
+                // Given again or given late: checked at the end.
                 if lane.lost.contains(&offset)
                     || self.history.hidden_for(at).is_some()
                     || inner.renewed_at(at).is_some()
@@ -185,7 +185,7 @@ impl World {
         Err(format!("the cursor of sink {lane} is at {found:?}, not between {low:?} and {high:?}"))
     }
 
-    /// Where a lane begins.
+    /// The first position of a lane.
     fn start(&self) -> Option<Offset> {
         self.history.start.and_then(|at| self.offsets.get(at)).and_then(|offset| offset.before())
     }

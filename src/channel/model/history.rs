@@ -1,4 +1,4 @@
-//! What can happen: one history of a service, a machine and a few sinks.
+//! One history of a service, a machine and a few sinks: everything that can happen in the model.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct History {
     /// Whether offsets have gaps.
     pub(super) sparse: bool,
     pub(super) events: Vec<Event>,
-    /// How many events there are when reading begins.
+    /// The number of events when reading begins.
     pub(super) backlog: usize,
     /// Requests after the arrival before, and how many events arrive then. The rest arrives with the next request.
     pub(super) arrivals: Vec<(usize, usize)>,
@@ -36,19 +36,19 @@ pub(super) struct History {
     /// Seconds.
     pub(super) proof_timeout: u64,
     pub(super) sinks: Vec<SinkPlan>,
-    /// Events that become visible so many seconds after others that were published with them.
+    /// The events that become visible late, and by how many seconds.
     pub(super) hidden: Vec<(usize, u64)>,
     /// The service is restored from a backup.
     pub(super) restored: Option<Restored>,
-    /// Before the run of that number, a sink that keeps positions loses so many of its last deliveries.
+    /// Losses of sinks that keep positions: before which run, which sink, and how many of its last deliveries.
     pub(super) losses: Vec<(usize, usize, usize)>,
-    /// How each run ends, except the last: that one goes on until everything is settled.
+    /// How each run ends, except the last. The last run continues until everything is settled.
     pub(super) runs: Vec<Run>,
-    /// Steps, counted over all runs, at which the clock is put forward or back by so many seconds.
+    /// The steps, counted over all runs, at which the clock jumps, and by how many seconds.
     pub(super) clock: Vec<(usize, i64)>,
-    /// Steps, counted over all runs, at which an operator pauses something for so many seconds.
+    /// The steps, counted over all runs, at which an operator pauses something, and for how many seconds.
     pub(super) pauses: Vec<(usize, Paused, u64)>,
-    /// Steps, counted over all runs, at which the configuration is read again, and what is different in it.
+    /// The steps, counted over all runs, at which the configuration is read again, and the change.
     pub(super) reloads: Vec<(usize, Reload)>,
 }
 
@@ -57,27 +57,27 @@ pub(super) struct History {
 pub(super) struct Restored {
     /// During this request, which gets no answer.
     pub(super) request: usize,
-    /// It has lost so many of its last events.
+    /// The number of its last events that it has lost.
     pub(super) events: usize,
-    /// After so many seconds it has others at their offsets.
+    /// The time until it has other events at their offsets, in seconds.
     pub(super) seconds: u64,
 }
 
-/// What is different in a configuration.
+/// A change of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reload {
     /// A sink is used differently.
     Anew(usize),
-    /// A sink is not there, for so many seconds.
+    /// A sink is absent, for this number of seconds.
     Without(usize, u64),
-    /// So many events are asked for at once.
+    /// The page size.
     Page(u16),
 }
 
-/// What `has_more` speaks of.
+/// The meaning of `has_more`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HasMore {
-    /// What was asked for and is not in the page.
+    /// Requested events that are not in the page.
     Rest,
     /// Older events than those in the page.
     Older,
@@ -97,11 +97,11 @@ pub(super) struct Event {
     /// Seconds by which `created` is later than that.
     pub(super) skew: i64,
     pub(super) kind: EventKind,
-    /// The reading of it that a proxy damages.
+    /// The number of the reading that a proxy damages, and how.
     pub(super) damaged: Option<(usize, Damage)>,
 }
 
-/// What an event is.
+/// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EventKind {
     Proved,
@@ -114,11 +114,11 @@ pub(super) enum EventKind {
     Never,
     Nameless,
     Forged(Forgery),
-    /// The proof of an earlier event, that many events before it, if there is one.
+    /// It has the proof of an earlier event, that many events before it.
     Duplicate(usize, SameId),
 }
 
-/// What the service says of a forged event when it is asked for it.
+/// The service's answer if it is asked for a forged event by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forgery {
     Confirmed,
@@ -157,7 +157,7 @@ pub(super) struct SinkPlan {
     pub(super) at_once: usize,
     /// Milliseconds that an offer takes, in rotation.
     pub(super) delays: Vec<u64>,
-    /// What becomes of an offer, by its number.
+    /// The troubles, by the number of the offer.
     pub(super) troubles: Vec<(usize, SinkTrouble)>,
     /// How often it cannot be used when a run begins.
     pub(super) unusable: usize,
@@ -167,18 +167,18 @@ pub(super) struct SinkPlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SinkTrouble {
-    /// It takes so many, and refuses the rest.
+    /// It takes this number of events, and refuses the rest.
     Takes(usize),
-    /// It takes nothing for so many seconds.
+    /// It refuses everything for this number of seconds.
     Refuses(u64),
-    /// It answers after so many seconds.
+    /// It answers after this number of seconds.
     Hangs(u64),
 }
 
 /// A run that is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// At this step of it.
+    /// The step at which it ends.
     pub(super) step: usize,
     pub(super) ends: End,
 }
@@ -188,7 +188,7 @@ pub(super) enum End {
     /// In order.
     Stop,
     Crash,
-    /// In order, but so many steps later it is over.
+    /// In order, but it crashes this number of steps later.
     CrashWhileStopping(usize),
     /// By the next write.
     WriteFails(Write),
@@ -276,7 +276,7 @@ impl History {
 
     /// The number of the event whose proof this one duplicates, and whether under its id.
     ///
-    /// Under its id only where no run ends: a process that has forgotten the original admits such a duplicate, and a lane
+    /// Under its id only if no run ends: a process that has forgotten the original admits such a duplicate, and a lane
     /// that has the original has nothing there to move to. The lane then reads for itself, and is not offered late events,
     /// until another event comes.
     pub(super) fn original(&self, at: usize) -> Option<(usize, SameId)> {
@@ -287,7 +287,7 @@ impl History {
         (kind == EventKind::Proved && damaged.is_none()).then_some((original, same_id))
     }
 
-    /// How many events there are from each request on, as far as that changes.
+    /// The number of events that are published at a request.
     pub(super) fn published_at(&self, request: usize) -> usize {
         let (mut at, mut published) = (0, self.backlog);
         for (after, more) in &self.arrivals {
@@ -337,7 +337,7 @@ impl History {
 }
 
 impl Event {
-    /// Whether the model says what becomes of it if it becomes visible late.
+    /// Whether the model defines the result if the event becomes visible late.
     pub(super) fn can_be_hidden(&self) -> bool {
         self.kind == EventKind::Proved && self.damaged.is_none()
     }

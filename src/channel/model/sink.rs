@@ -23,12 +23,12 @@ pub(super) struct RecordingSink {
     pub(super) lane: usize,
 }
 
-/// What a lane's sink has taken.
+/// The events that a lane's sink has taken.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// How often, by offset.
     pub(super) times: BTreeMap<Offset, usize>,
-    /// What may come once more, because it was not recorded when a run broke off.
+    /// The events that may come once more, because they were not recorded when a run broke off.
     pub(super) may_repeat: BTreeMap<Offset, usize>,
     /// The highest that came in order.
     last: Option<Offset>,
@@ -40,14 +40,14 @@ pub(super) struct Taken {
     position: Option<Cursor>,
     /// The events that it took, each with the position then.
     rows: Vec<(EventKey, Option<Offset>)>,
-    /// What it has lost, and was not given again.
+    /// The events that it has lost and was not given again.
     pub(super) lost: BTreeSet<Offset>,
     /// The events that a restored service has instead of earlier ones, and that it took.
     renewed: BTreeSet<Offset>,
 }
 
 impl Taken {
-    /// A run begins: nothing is in hand.
+    /// A run begins.
     pub(super) fn begin(&mut self) {
         (self.busy, self.unusable) = (false, 0);
     }
@@ -56,7 +56,7 @@ impl Taken {
         self.rows.iter().any(|(row, _)| row == key)
     }
 
-    /// Restores it to what it was so many events before, as far as those came in order.
+    /// Removes its last events, up to this number, if they came in order.
     fn lose(&mut self, events: usize) -> usize {
         let mut lost = 0;
         while lost < events
@@ -270,7 +270,7 @@ impl RecordingSink {
         let at = self.world.offsets.binary_search(&offset);
         let late = at.is_ok_and(|at| inner.seen[at].bare.is_some()) && !self.world.history.strict;
         let late = late || at.is_ok_and(|at| self.world.history.hidden_for(at).is_some());
-        // An event that one run rejected and the next admits may come behind events that were in hand between them.
+        // An event that one run rejected and the next admits may come after later events.
         let anew = at.is_ok_and(|at| self.world.fate(&inner, at) == Fate::Either);
         let taken = &mut inner.lanes[self.lane];
         let times = taken.times.entry(offset).or_default();

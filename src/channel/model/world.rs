@@ -1,4 +1,4 @@
-//! What the parts of a history share: its steps, its time, and where the run in hand is to end.
+//! The shared parts of a history: its steps, its time, and the end of the current run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -39,7 +39,7 @@ pub(super) struct World {
     own: Weak<Self>,
 }
 
-/// What changes while a history runs.
+/// The parts that change while a history runs.
 #[derive(Default)]
 pub(super) struct Inner {
     /// How many events the service has.
@@ -59,7 +59,7 @@ pub(super) struct Inner {
     trace: Vec<String>,
 }
 
-/// What the daemon has been shown of an event.
+/// The readings of an event so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) published: Option<Instant>,
@@ -137,7 +137,7 @@ impl World {
         (inner.run.over.clone(), inner.run.stop.clone())
     }
 
-    /// Sets the channel of the run in hand.
+    /// Sets the channel of the current run.
     pub(super) fn runs(&self, channel: &Arc<Channel>) {
         self.lock().run.channel = Arc::downgrade(channel);
     }
@@ -254,7 +254,7 @@ impl World {
         });
     }
 
-    /// Makes a request; the fault, where it gets no answer.
+    /// Makes a request. Returns the fault if it gets no answer.
     pub(super) async fn request(&self, what: impl FnOnce() -> String + Send) -> Option<Fault> {
         let number = {
             let mut inner = self.lock();
@@ -310,7 +310,7 @@ impl World {
             Some(Run { ends: End::WriteFails(write @ (Write::Unavailable | Write::Late)), step })
                 if inner.run.step >= step =>
             {
-                // For a few tries: the channel waits, and the run goes on.
+                // For a few tries: the channel waits, and the run continues.
                 inner.run.unavailable += 1;
                 if inner.run.unavailable <= UNAVAILABLE_TRIES { write } else { Write::Done }
             }
@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    /// Whether a write of the run in hand has failed.
+    /// Whether a write of the current run has failed.
     pub(super) fn write_failed(&self) -> bool {
         self.lock().run.write.is_some()
     }

@@ -46,13 +46,13 @@ impl History {
     }
 }
 
-/// A source of which nothing is shown or counted: no channel runs.
+/// A source that shows and counts nothing, for use without a running channel.
 pub(crate) fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
     let metrics = Metrics::default().channel(&ChannelRef { name: "".into(), id: channel });
     Arc::new(Service { api, channel, handle: Arc::default(), metrics: Arc::new(metrics) })
 }
 
-/// An offset at or below that of every event that was created since then, in Unix seconds.
+/// An offset that no event created since then, in Unix seconds, lies below.
 ///
 /// # Errors
 /// If the service does not answer.

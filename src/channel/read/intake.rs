@@ -6,14 +6,14 @@
 //! * **Nothing overtakes in strict ordering.** An event without its proof ends a batch, and the next batch begins with the
 //!   event's outcome. The state knows since when the event is waited for: a restart does not begin the wait anew.
 //! * **An unconfirmed offset does not move the position.** An event that the service does not confirm is quarantined.
-//!   Reading goes on above it only where a confirmed event is above it: in the same range, or above the range and seen
+//!   Reading continues above it only if a confirmed event is above it: in the same range, or above the range and seen
 //!   before the range was read once more. An event that came below in the meantime would then be in the range.
 //! * **No event goes far ahead alone.** A confirmed event that is more than [`FAR`] above every other is not handed on before
 //!   another follows it: the position would pass everything that may come below it.
 //! * **No rejected event is dropped for want of room.** While the quarantine is full, no range with a rejected event is
-//!   handed on: it is read again when there is room. What is in hand already still goes in, so the quarantine may exceed its
-//!   bounds by a few pages.
-//! * **What waits for long holds no memory** but that of one range, and of what is ready and queued for lanes.
+//!   handed on: it is read again when there is room. Events that were already read are still quarantined, so the quarantine may exceed
+//!   its bounds by a few pages.
+//! * **A long wait holds little memory:** one range, and the batches that are queued for lanes.
 //!
 //! # Cancellation
 //!
@@ -44,17 +44,17 @@ use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEve
 use crate::tasks::{joined, lock};
 use crate::telemetry::trace::Trace;
 
-/// What was read ahead is given up after so long a wait for the lanes, and read again: others may need its memory.
+/// The wait for the lanes after which the pages read ahead are given up, and read again: others may need their memory.
 const KEPT_AHEAD: Duration = Duration::from_secs(5);
 
-/// An offset so far above the one before it may be a fault of the service.
+/// An offset that is this far above the previous one may be a fault of the service.
 const FAR: i64 = 1 << 40;
 
-/// How often the service is asked for its newest event: no page shows it while there is more than a page to read, or while
-/// what was read waits to be taken. While there is nothing to read, it shows whether the service has gone back in time.
+/// How often the service is asked for its newest event. Pages do not show it while more than a page is left to read, or while
+/// the lanes are full. When everything is read, it shows whether the service has gone back in time.
 pub(crate) const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
-/// How long reading waits for that answer. It goes on without.
+/// How long reading waits for that answer. Then it continues without it.
 pub(crate) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Intake {
@@ -65,19 +65,19 @@ pub(crate) struct Intake {
     position: Option<Offset>,
     /// The last offset up to there at which the service confirms an event. Between it and the next one, events may be missing.
     confirmed: Option<Offset>,
-    /// What is read next is above this: above the position, or above unconfirmed events that follow it.
+    /// The next read begins above this: the position, or unconfirmed events that follow it.
     above: Option<Offset>,
     /// Outcomes that are not handed on yet.
     waiting: Vec<Outcome>,
-    /// The trace of their range, while any of it waits.
+    /// The trace of their range, while one of them waits.
     trace: Option<Trace>,
     /// In strict ordering, the event whose proof they wait for.
     held: Option<Pending>,
     /// A confirmed event was seen above this offset.
     shown_above: Option<Offset>,
-    /// The last page said that there is no more: wait before the next poll.
+    /// The last page was the end: wait before the next poll.
     caught_up: bool,
-    /// The service's history has to be compared with what was read before anything is handed on.
+    /// Whether the service's history was compared since the last start or error. Nothing is handed on before.
     is_compared: bool,
     trouble: Trouble,
     pub(crate) reporter: StatusReporter,
@@ -106,7 +106,7 @@ impl Intake {
         }
     }
 
-    /// The next batch; `None` where there is no more, for now. Errors of the service are waited out.
+    /// The next batch; `None` at the end, for now. Errors of the service are waited out.
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>, ChannelError> {
         self.reporter.says(Activity::Reading);
         loop {
@@ -180,7 +180,7 @@ impl Intake {
         }
     }
 
-    /// Waits for what was handed on to be taken. Where that takes long, what was read ahead is given up.
+    /// Waits until the lanes have taken a batch. If that takes long, the pages read ahead are given up.
     pub(crate) async fn during<T>(&mut self, taking: impl Future<Output = T>) -> T {
         let mut taking = Box::pin(taking);
         if let Ok(taken) = timeout(KEPT_AHEAD, &mut taking).await {
@@ -190,7 +190,7 @@ impl Intake {
         taking.await
     }
 
-    /// Gives back the memory of what is not handed on. It is read again.
+    /// Gives back the memory of events that are not handed on. They are read again.
     pub(crate) fn forget(&mut self) {
         self.ahead.forget();
         (self.waiting, self.trace, self.held) = (Vec::new(), None, None);
@@ -246,7 +246,7 @@ impl Intake {
         compare::compare(&self.shared, &self.read_plan, overlap, position, !self.is_compared, context).await
     }
 
-    /// Reads the next range; `false` where there is no more, for now.
+    /// Reads the next range; `false` at the end, for now.
     async fn read(&mut self) -> Result<bool, ChannelError> {
         let range = match self.ahead.next(self.above).await {
             Ok(range) => range,
@@ -297,8 +297,8 @@ impl Intake {
         self.trouble.over();
         let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
         if self.above != self.position && confirmed {
-            // The unconfirmed events are passed, once the range that they are in was read again. What was read ahead is older
-            // than what was seen above.
+            // The unconfirmed events are passed once their range was read again. The pages read ahead are older than the
+            // confirmed event.
             (self.shown_above, self.above) = (self.above, self.position);
             self.ahead.forget();
             return Ok(true);
@@ -345,7 +345,7 @@ impl Intake {
     }
 }
 
-/// Leaves out a confirmed event that is alone far above the confirmed ones before it, of which `position` is one.
+/// Removes a confirmed event that is alone far above the previous confirmed event, or above `position`.
 fn leave_out_far(outcomes: &mut Vec<Outcome>, position: Option<Offset>) -> Option<ReadError> {
     let is_confirmed = |outcome: &Outcome| !matches!(outcome, Outcome::Unconfirmed(_));
     let highest = outcomes.iter().rposition(is_confirmed)?;

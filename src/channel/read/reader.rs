@@ -146,8 +146,8 @@ impl Reader {
             if let Ok(Some(events)) = next {
                 return Ok(Range { events, overlap: Vec::new(), more: true });
             }
-            // What it holds back takes memory, which others may wait for too: after such an error it begins anew.
-            // And if search does not have an event that polling has shown: the service may have lost it.
+            // It begins anew after an error for want of memory, because its events take memory that others may wait for, and if
+            // search does not have an event that polling has shown, because the service may have lost it.
             if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) || walk.is_over() {
                 self.walk = None;
             }

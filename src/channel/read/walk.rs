@@ -1,12 +1,12 @@
-//! The walk up through a range that polling does not show, where the service's pages hold the newest events only.
+//! Reads up through a range that polling does not show, because the service's pages hold the newest events only.
 //!
-//! Reads the range by windows of `created`: see [`windows`](crate::api::windows) for what holds of them.
+//! Reads the range by windows of `created`: see [`windows`](crate::api::windows).
 //!
 //! # Invariants
 //!
 //! * **From below the range.** The walk begins at a second up to which the service shows nothing above the last offset
 //!   read.
-//! * **Nothing from before an error is joined with what comes after it.** The service may have been restored meanwhile.
+//! * **Events from before and after an error are not joined.** The service may have been restored meanwhile.
 //! * **In doubt until the service shows otherwise.** A window that is in doubt is asked for again by the next call.
 //!
 //! # Cancellation
@@ -38,7 +38,7 @@ pub(crate) struct Walk {
 impl Walk {
     /// Finds the second to begin from.
     pub(crate) async fn begin(source: &dyn Source, above: Option<Offset>, top: Offset) -> Result<Self, ReadError> {
-        // All of the range was created later than `low`, some of it not later than `high`.
+        // The whole range was created later than `low`, and a part of it not later than `high`.
         let (mut low, mut high) = (BEFORE_TIME, END_OF_TIME);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -51,7 +51,7 @@ impl Walk {
     /// The next events of the range, ascending, at least one and at most `limit`; `None` at its end.
     ///
     /// # Errors
-    /// [`ReadError`]: ask again later, and begin anew where there is no memory for the events of one second.
+    /// [`ReadError`]: ask again later, and begin anew if the events of one second do not fit into memory.
     pub(crate) async fn next(&mut self, source: &dyn Source, limit: u16) -> Result<Option<Vec<RawEvent>>, ReadError> {
         loop {
             let ready = self.windows.take(limit);

@@ -34,7 +34,7 @@ pub(crate) enum Write {
     Unavailable,
     /// It is executed after the next write, and its answer is lost.
     Late,
-    /// Another has taken the channel over: nothing of it is on disk.
+    /// Another instance has taken the channel over. Nothing was written.
     Overtaken,
 }
 

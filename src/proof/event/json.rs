@@ -91,7 +91,7 @@ impl<'a> Object<'a> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
-    /// All members by their names, those of one name in their order.
+    /// All members sorted by name. Members with the same name keep their order.
     pub fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
         let mut members: Vec<_> = self.0.iter().map(|(name, value)| (name.as_ref(), *value)).collect();
         members.sort_by_key(|&(name, _)| name);
@@ -158,7 +158,7 @@ pub(super) fn check(json: &[u8]) -> Result<(), Malformed> {
 
 /// Whether the text nests deeper than the 120 levels that an event may have.
 pub fn is_nested_too_deeply(json: &[u8]) -> bool {
-    // Few texts have so many brackets, wherever they stand.
+    // Few texts have that many brackets at any depth.
     if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= MAX_DEPTH {
         return false;
     }

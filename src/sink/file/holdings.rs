@@ -5,8 +5,8 @@
 //! * **Read only.** Nothing is locked, made or mended: a daemon may write to the files at the same time.
 //! * **No line is missed.** The active file is opened before the closed files are listed. If it is closed in between, it is read
 //!   twice.
-//! * **Bounded.** One line is in memory, and the keys that were found among those that were asked for. Each question reads all
-//!   files that may hold lines of the channel.
+//! * **Bounded.** One line and the requested keys are in memory. Each request reads all files that may hold lines of the
+//!   channel.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -59,7 +59,7 @@ pub(super) fn holds(
 }
 
 impl Found {
-    /// `None` if there is not even a directory.
+    /// `None` if the directory does not exist.
     fn at(settings: &FileSettings) -> Result<Option<Self>, SinkError> {
         let path = &*settings.path;
         let active = if_there(open(path)).doing("reading", path)?;

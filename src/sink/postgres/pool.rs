@@ -45,7 +45,7 @@ pub(super) struct Pool {
     is_ready: AtomicBool,
     /// Held while the tables are looked at and made: once is enough for all lanes.
     preparing: tokio::sync::Mutex<()>,
-    /// Whether one connection was seen to lead to several processes of the server.
+    /// Whether one connection has reached several processes of the server.
     is_pooled: AtomicBool,
 }
 

@@ -50,7 +50,7 @@ pub(super) fn holds(
     Ok(read(settings, find).map_err(Failure::error)?.unwrap_or_default())
 }
 
-/// Reads the table; `None` if there is none.
+/// Reads the table; `None` if it does not exist.
 fn read<T>(
     settings: &SqliteSettings,
     read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
