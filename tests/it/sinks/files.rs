@@ -45,14 +45,18 @@ async fn closed_files_are_what_gzip_and_zstd_take_and_hold_each_event_once() {
         return;
     }
     for (compress, ending, program) in [("gzip", ".gz", "gzip"), ("zstd", ".zst", "zstd")] {
-        let simulator = service(100).await;
+        let simulator = service(0).await;
         let (mut setup, files) = rotating(&simulator);
         let link = setup.path("latest");
         setup.set("sinks.file.compress", compress);
         setup.set("sinks.file.mode", "0604");
         setup.set("sinks.file.latest_link", link.display().to_string());
         let mut daemon = setup.start();
-        until_kept(&mut daemon, &files, 100, ending).await;
+        // Each time a file is closed, however many of the events are delivered at once.
+        for times in 1..=5 {
+            simulator.publish(0, 20);
+            until_kept(&mut daemon, &files, times * 20, ending).await;
+        }
         daemon.stop().await;
 
         let closed = files.closed();
@@ -97,9 +101,15 @@ async fn killed_at_any_moment_each_format_has_each_event_once_over_all_files() {
 
 #[tokio::test]
 async fn what_the_bounds_do_not_keep_is_deleted_and_what_is_marked_is_not() {
-    let simulator = service(100).await;
+    let simulator = service(0).await;
     let (mut setup, files) = rotating(&simulator);
-    setup.run_until(&files, 100).await;
+    let mut daemon = setup.start();
+    // Each time a file is closed, however many of the events are delivered at once.
+    for times in 1..=5 {
+        simulator.publish(0, 20);
+        daemon.until("they arrive", |_| files.lines() == times * 20).await;
+    }
+    daemon.stop().await;
     let closed = files.closed();
     std::fs::write(format!("{}.keep", closed[1].display()), "").unwrap();
     setup.set("sinks.file.keep_files", 2);
@@ -143,17 +153,20 @@ async fn a_disk_that_is_full_while_files_are_closed_and_compressed_blocks_the_la
     let filling = fill(&mount.at);
     let mut daemon = setup.start();
     daemon.until_logged(NEGLECTED).await;
-    simulator.publish(0, 60);
+    simulator.publish(0, 10);
     daemon.until_logged("sink refused: its events wait and are offered again").await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let lane = &report["channels"][0]["lanes"][0];
     assert_eq!((&report["ready"], &lane["state"]), (&json!(false), &json!("blocked")), "{report:#}");
     assert!(report["reasons"][0].as_str().unwrap().contains("No space left on device"), "{report:#}");
 
-    // Room for a part: it comes to its end somewhere between two batches, in a rotation or in a compression.
+    // Room for a part of what comes now: it comes to its end between two batches, in a rotation or in a compression.
     let room = std::fs::OpenOptions::new().write(true).open(&filling).unwrap();
     room.set_len(room.metadata().unwrap().len() - 60 * 1024).unwrap();
-    daemon.until("some of it arrives", |_| files.lines() > 20).await;
+    daemon.until("what waited arrives", |_| files.lines() == 30).await;
+    simulator.publish(0, 50);
+    let refused = |daemon: &Daemon| daemon.log().lines("sink refused: its events wait and are offered again").len();
+    daemon.until("some more arrives, or is refused", |daemon| files.lines() > 30 || refused(daemon) > 1).await;
     drop(room);
     std::fs::remove_file(filling).unwrap();
     until_kept(&mut daemon, &files, 80, ".zst").await;

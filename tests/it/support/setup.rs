@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::ChildStdout;
 
-use super::{Daemon, Delivered, Files, Receiver, Told, eventually};
+use super::{Daemon, Delivered, Receiver, Told, eventually};
 
 /// Secrets are recognised by this, wherever they might show.
 const WEBHOOK_SECRET: &str = "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=";
@@ -166,14 +166,6 @@ impl Setup {
         // Before it has started, a signal ends it as it ends any process.
         daemon.until_logged("channel started").await;
         daemon.until(&format!("{lines} lines"), |_| self.lines() >= lines).await;
-        daemon.stop().await;
-    }
-
-    /// As [`run_until_lines`](Self::run_until_lines), over closed files too.
-    pub(crate) async fn run_until(&self, files: &Files, lines: usize) {
-        let mut daemon = self.start();
-        daemon.until_logged("channel started").await;
-        daemon.until(&format!("{lines} lines"), |_| files.lines() >= lines).await;
         daemon.stop().await;
     }
 
