@@ -189,3 +189,20 @@ fn an_event_that_appears_below_an_unconfirmed_event_is_found() {
         });
     }
 }
+
+/// It was settled from what the sink held, and the sink's position, which included it, was not recorded with that.
+#[test]
+fn a_late_event_that_was_settled_and_then_lost_by_the_sink_comes_again() {
+    passes(History {
+        events: of_kind(events(3), &[(1, EventKind::Forged(Forgery::Confirmed)), (2, EventKind::Late(13))]),
+        page: 9,
+        backlog: 3,
+        strict: true,
+        proof_timeout: 30,
+        sinks: vec![SinkPlan::plain(), SinkPlan::plain(), SinkPlan { keeps: true, ..SinkPlan::plain() }],
+        hidden: vec![(0, 1)],
+        losses: vec![(2, 2, 1)],
+        runs: vec![Run { step: 26, ends: End::Crash }, Run { step: 3, ends: End::Stop }],
+        ..History::plain()
+    });
+}

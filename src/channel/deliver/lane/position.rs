@@ -65,15 +65,21 @@ impl Lane {
             }
         };
         self.is_sure = true;
-        // Settled before anything new is delivered: a sink looks back only as far as the record goes.
+        let position = if let Position::At(position) = position { Some(position) } else { None };
+        let has_lost = match position {
+            Some(position) => self.compare(&recorded, position).await?,
+            None => false,
+        };
+        // Settled before anything new is delivered, because a sink looks back only as far as the record goes. The position that
+        // includes these events is recorded with them.
         for key in held.intersection(&recorded.owed) {
             self.settle(*key, None, None).await?;
         }
-        let mut highest = None;
-        if let Position::At(position) = position {
-            self.compare(&recorded, position).await?;
-            highest = position.filter(|position| !self.has_passed(*position));
+        let position = position.flatten();
+        if has_lost {
+            return self.move_back(position).await;
         }
+        let highest = position.filter(|position| !self.has_passed(*position));
         self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
         // An operator who chose the cursor knows that the sink is ahead.
         let highest = highest.max(self.held.last().copied()).filter(|_| recorded.confirmed.is_some());
@@ -93,22 +99,23 @@ impl Lane {
         Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed }
     }
 
-    /// Compares the sink's position with the recorded one.
-    async fn compare(&mut self, recorded: &Recorded, position: Option<Offset>) -> Result<(), Halt> {
+    /// Compares the sink's position with the recorded one. Returns whether the sink has lost data.
+    async fn compare(&mut self, recorded: &Recorded, position: Option<Offset>) -> Result<bool, Halt> {
         let sink = self.identity.sink.clone();
         let Some(sink::Confirmed { position: before, last }) = recorded.confirmed else {
             // The cursor was chosen, and the sink has taken it over.
             let confirmed = ledger::Confirmed { position, last: None };
             self.confirmed = Some(confirmed);
-            return Ok(self.shared.commit(vec![Change::Confirm { sink, confirmed }]).await?);
+            self.shared.commit(vec![Change::Confirm { sink, confirmed }]).await?;
+            return Ok(false);
         };
         // A sink that took a part of a delivery has at least that.
         let before = before.max(last.map(|last| last.offset));
-        if position < before {
-            return self.move_back(position).await;
+        let has_lost = position < before;
+        if !has_lost {
+            self.confirmed = Some(ledger::Confirmed { position, last });
         }
-        self.confirmed = Some(ledger::Confirmed { position, last });
-        Ok(())
+        Ok(has_lost)
     }
 
     /// The sink holds events above the cursor: a crash came before the commit, or an older state was restored.
@@ -119,25 +126,27 @@ impl Lane {
         self.shared.channel.handle.board().lane(sink).status.ahead = Some(highest);
     }
 
-    /// The sink has lost data: the lane delivers again from the sink's position.
+    /// The sink has lost data: the lane delivers again from the sink's position. A sink that was ahead of the cursor may still be:
+    /// then the cursor stays, because not everything between the two was recorded.
     async fn move_back(&mut self, position: Option<Offset>) -> Result<(), Halt> {
-        let (sink, to) = (self.identity.sink.clone(), Cursor { through: position });
+        let through = position.min(self.through);
+        let (sink, to) = (self.identity.sink.clone(), Cursor { through });
         let confirmed = ledger::Confirmed { position, last: None };
         let changes =
             vec![Change::SetCursor { sink: sink.clone(), to }, Change::Confirm { sink: sink.clone(), confirmed }];
         self.shared.commit(changes).await?;
         self.shared.hub.detach(&sink);
         let before = self.through;
-        (self.through, self.confirmed) = (position, Some(confirmed));
+        (self.through, self.confirmed) = (through, Some(confirmed));
         self.held.clear();
         let channel = &self.identity.channel.name;
         warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: it holds events up to its position, and more were delivered; it was probably restored from a backup; delivering the events above its position again");
         self.accepted();
         let mut board = self.shared.channel.handle.board();
-        board.lane_recorded(&sink, position);
+        board.lane_recorded(&sink, through);
         let refill = &mut board.lane(&sink).status.refill;
         let to = refill.as_ref().map(|refill| refill.to).max(before);
-        *refill = to.map(|to| Refill { above: position, to });
+        *refill = to.map(|to| Refill { above: through, to });
         Err(Halt::MovedBack)
     }
 
