@@ -206,3 +206,18 @@ fn a_late_event_that_was_settled_and_then_lost_by_the_sink_comes_again() {
         ..History::plain()
     });
 }
+
+/// The page had room for new events only, so nothing of it was compared.
+#[test]
+fn a_restored_service_is_noticed_although_more_events_came_than_a_page_takes() {
+    passes(History {
+        events: events(5),
+        page: 3,
+        newest: true,
+        backlog: 1,
+        arrivals: vec![(2, 1)],
+        proof_timeout: 30,
+        restored: Some(Restored { request: 1, events: 1, seconds: 0 }),
+        ..History::plain()
+    });
+}

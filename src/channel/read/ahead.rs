@@ -24,7 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::channel::ChannelError;
 use crate::channel::context::ReadPlan;
-use crate::channel::read::reader::{ReadError, Reader};
+use crate::channel::read::reader::{Range, ReadError, Reader};
 use crate::channel::verify::Checked;
 use crate::event::{Offset, RawEvent};
 use crate::tasks::joined;
@@ -56,6 +56,8 @@ pub(crate) struct ReadRange {
     pub(crate) overlap: Vec<RawEvent>,
     /// Whether to ask for more at once.
     pub(crate) more: bool,
+    /// Whether a walk read it, which shows nothing that was read before.
+    pub(crate) is_walked: bool,
     /// Whether it was read ahead: whether there is more was true then, and may have changed.
     pub(crate) early: bool,
     /// From the first request until the last answer.
@@ -121,15 +123,25 @@ async fn read_on(
         let (took, received) = (began..SystemTime::now(), read_plan.channel.parts.machine.time());
         let Ok(room) = ranges.reserve().await else { return reader };
         let range = range.map(|range| {
-            let (last, overlap, more) = (range.events.last().map(|event| event.offset), range.overlap, range.more);
+            let Range { events, overlap, more, is_walked } = range;
+            let last = events.last().map(|event| event.offset);
             let read_plan = read_plan.clone();
             let checking = tokio::spawn(async move {
                 let began = Instant::now();
-                let checked = read_plan.check(received, range.events).await;
+                let checked = read_plan.check(received, events).await;
                 read_plan.channel.metrics.checked(began.elapsed());
                 checked
             });
-            ReadRange { last, overlap, more, early, took, received, checking: AbortOnDropHandle::new(checking) }
+            ReadRange {
+                last,
+                overlap,
+                more,
+                is_walked,
+                early,
+                took,
+                received,
+                checking: AbortOnDropHandle::new(checking),
+            }
         });
         let above = leads_to(&range);
         room.send(range);

@@ -30,7 +30,7 @@ use tracing::{debug, error, info, warn};
 use crate::api::ApiError;
 use crate::channel::context::{ReadPlan, RunContext};
 use crate::channel::deliver::batch::{Batch, Outcome, Sorted};
-use crate::channel::read::ahead::Ahead;
+use crate::channel::read::ahead::{Ahead, ReadRange};
 use crate::channel::read::compare::{self, NotCompared};
 use crate::channel::read::reader::ReadError;
 use crate::channel::read::source::Source;
@@ -241,9 +241,12 @@ impl Intake {
         Ok(batch)
     }
 
-    async fn compare(&self, overlap: &[RawEvent]) -> Result<(), NotCompared> {
+    async fn compare(&self, range: &ReadRange) -> Result<(), NotCompared> {
         let (position, context) = (self.position, self.context(None, None));
-        compare::compare(&self.shared, &self.read_plan, overlap, position, !self.is_compared, context).await
+        // New events without the last known one. A walk has been compared where it began.
+        let is_apart = range.overlap.is_empty() && !range.is_walked && (range.last.is_some() || range.more);
+        let thorough = !self.is_compared || is_apart;
+        compare::compare(&self.shared, &self.read_plan, &range.overlap, position, thorough, context).await
     }
 
     /// Reads the next range; `false` at the end, for now.
@@ -257,7 +260,7 @@ impl Intake {
                 return Ok(true);
             }
         };
-        match self.compare(&range.overlap).await {
+        match self.compare(&range).await {
             Ok(()) => self.is_compared = true,
             Err(NotCompared::Ended(error)) => return Err(error),
             Err(NotCompared::Read(error)) => {

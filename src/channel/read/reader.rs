@@ -51,6 +51,8 @@ pub(crate) struct Range {
     pub(crate) overlap: Vec<RawEvent>,
     /// Whether to ask for more at once.
     pub(crate) more: bool,
+    /// Whether a walk read it, which shows nothing that was read before.
+    pub(crate) is_walked: bool,
 }
 
 /// Why there is no range.
@@ -144,7 +146,7 @@ impl Reader {
         if let Some(walk) = &mut self.walk {
             let next = walk.next(&*self.source, self.limit).await;
             if let Ok(Some(events)) = next {
-                return Ok(Range { events, overlap: Vec::new(), more: true });
+                return Ok(Range { events, overlap: Vec::new(), more: true, is_walked: true });
             }
             // It begins anew after an error for want of memory, because its events take memory that others may wait for, and if
             // search does not have an event that polling has shown, because the service may have lost it.
@@ -205,7 +207,7 @@ impl Reader {
         self.skips_overlap = events.is_empty() && !overlap.is_empty() && has_more;
         let more = !events.is_empty() && (shown >= usize::from(limit) || has_more);
         let closed = !overlap.is_empty() || self.is_closed(&events, from, last).await?;
-        Ok((Range { events, overlap, more }, closed))
+        Ok((Range { events, overlap, more, is_walked: false }, closed))
     }
 
     /// Every event of the channel, where one page holds them; asked for first, because a page that is asked for later by an
@@ -217,7 +219,7 @@ impl Reader {
             return Ok(None);
         }
         events.reverse();
-        Ok(Some(Range { events, overlap: Vec::new(), more: false }))
+        Ok(Some(Range { events, overlap: Vec::new(), more: false, is_walked: false }))
     }
 
     /// Whether nothing can lie between `last` and the lowest event of a page that was requested with `from`.
