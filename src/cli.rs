@@ -14,9 +14,9 @@ use std::str::FromStr;
 use clap::{Parser, Subcommand};
 
 use crate::config::FILE_VARIABLE;
-use crate::operator::api::SetPaused;
-use crate::simulator;
 use crate::version;
+use operator::api::SetPaused;
+use simulator;
 
 mod channels;
 mod check;

@@ -54,10 +54,10 @@ pub(crate) use values::positive_duration;
 
 use section::{Reader, Reported, Section};
 
-use crate::ledger::store::StateSettings;
-use crate::record::{Field, Filter, Format};
-use crate::telemetry::Log;
-use crate::telemetry::trace::Otlp;
+use ::ledger::store::StateSettings;
+use ::record::{Field, Filter, Format};
+use telemetry::Log;
+use telemetry::trace::Otlp;
 
 /// Everything that an operator decides, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

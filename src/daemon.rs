@@ -17,15 +17,16 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::channel::{Channel, Processors, SharedParts};
 use crate::config::{self, Loaded};
-use crate::ledger::store::StateSettings;
-use crate::ledger::{Ledgers, StateError};
-use crate::liveness::Liveness;
-use crate::metrics::Metrics;
-use crate::operator::{self, Listener, Operations, Process, Refusal, Reloading, Socket, Sources};
-use crate::telemetry::{self, ALWAYS, Chain, Logs};
 use crate::version;
+use channel::{Channel, Processors, SharedParts};
+use ledger::store::StateSettings;
+use ledger::{Ledgers, StateError};
+use net::Chain;
+use operator::liveness::Liveness;
+use operator::{self, Listener, Operations, Process, Refusal, Reloading, Socket, Sources};
+use telemetry::metrics::Metrics;
+use telemetry::{self, ALWAYS, Logs};
 
 pub(crate) mod assembly;
 mod exporting;
@@ -148,6 +149,7 @@ impl Daemon {
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
         let operations = watch::Sender::new(Arc::new(Operations {
+            version: crate::version::text(),
             ledgers: parts.ledgers.clone(),
             handles: parts.handles.clone(),
             recent: parts.recent.clone(),

@@ -15,7 +15,7 @@
 //!
 //! The [`daemon`] runs one [`channel`] a task. The task claims its channel: it alone changes the channel's [`ledger`],
 //! which a store persists. It asks the service for what is above the last offset read, in ranges that are shown to have no
-//! gap. Each event is given a verdict by [`verify`]. A verified event becomes a [`record`] and goes to the channel's lanes;
+//! gap. Each event is given a verdict by [`proof::verify`]. A verified event becomes a [`record`] and goes to the channel's lanes;
 //! an event that waits for its proof, or was rejected, goes along in the same batch. A lane delivers to its [`sink`], and
 //! then commits the batch as one: its cursor, the events set aside, the events quarantined. A crash at any point repeats at
 //! most what was in hand. A lane that falls behind leaves the others, reads for itself from its own cursor, and rejoins.
@@ -23,39 +23,29 @@
 //! that it changes, and the plan of reading if it changes that, while the rest goes on. Where instances share a store, the
 //! [`cluster`] says which channels run here.
 //!
-//! # Code map, in reading order
+//! # Crates, in reading order
 //!
-//! The crate [`proof`] has [`event`] and [`verify`]: events and their verification. Every module may use it. The others are
-//! here. A test compares the last column with the imports.
+//! Each is a folder of `src` with its own `Cargo.toml`. A crate can use those above it that the last column names, and the compiler
+//! refuses anything else.
 //!
-//! | module | what it is | depends on |
+//! | crate | what it is | uses |
 //! |---|---|---|
-//! | [`record`] | the one JSON object that sinks are given, its other shapes, filters; pure | memory, secret |
-//! | [`secret`] | a text that shows nothing of itself | |
-//! | [`http`] | TLS, proxies, headers, what all clients share | secret |
-//! | [`telemetry`] | logs and traces | record, http |
-//! | [`tasks`] | waiting for a newer value, joining a task, locking | |
-//! | [`memory`] | the memory of all channels together, and of each | tasks |
-//! | [`retry`] | waits that grow | |
-//! | [`time`] | a time as an operator writes it | |
-//! | [`version`] | which version this is | |
-//! | [`metrics`] | what is counted, by which name | record, tasks |
-//! | [`api`] | the client of the service: pages, errors by what to do next | http, memory, secret, tasks, time |
-//! | [`postgres`] | reaching a PostgreSQL server: the state's database, and those that sinks write to | http, telemetry |
-//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | metrics, postgres, tasks, telemetry |
-//! | [`cluster`] | which channels this instance works, if several share them | ledger, telemetry |
-//! | [`sink`] | the trait, and one file or folder a sink | http, metrics, postgres, record, retry, secret, tasks, telemetry |
-//! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, memory, metrics, record, retry, sink, tasks, telemetry |
-//! | [`liveness`] | whether the process makes progress | channel, ledger |
-//! | [`operator`] | what an operator sees and asks: one typed API, served on the control socket and, its reading half, over TCP | api, channel, cluster, ledger, liveness, metrics, record, tasks, telemetry, time, version |
-//! | [`config`] | from the operator's text to the settings of the modules above, every mistake at once | all above |
-//! | [`daemon`] | assembly, a task per channel, reload, signals, systemd: `channeld run` | all above |
-//! | [`simulator`] | the service, simulated; only `cli` and the tests use it | |
-//! | [`cli`] | one file a subcommand | all above |
+//! | [`proof`] | events and their verification: `event`, `verify`; no I/O, no clock | |
+//! | [`net`] | what clients and tasks share: `secret`, `http`, `postgres`, `tasks`, `memory`, `retry`, `time` | |
+//! | [`record`] | the JSON object that sinks are given, its other formats, filters; pure | proof, net |
+//! | [`telemetry`] | logs, traces, `metrics` | proof, net, record |
+//! | [`api`] | the client of the service: pages, errors by what to do next | proof, net |
+//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | proof, net, telemetry |
+//! | [`cluster`] | which channels this instance works, if several share them | ledger, proof, net, telemetry |
+//! | [`sink`] | the trait, and one file or folder for each sink | proof, net, record, telemetry |
+//! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, sink and what they use |
+//! | [`operator`] | what an operator sees and asks for: one typed API, served on the control socket and, its reading half, over TCP; `liveness` | api, channel, cluster and what they use |
+//! | [`simulator`] | the service, simulated; only `cli` and the tests use it | proof |
+//! | this one | [`config`]: from the operator's text to the settings of the crates above, every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand | all above |
 //!
 //! # Invariants
 //!
-//! * **Verified before delivered.** Only [`verify`] makes a [`Verified`](verify::Verified) event, and only a verified event
+//! * **Verified before delivered.** Only [`proof::verify`] makes a [`Verified`](proof::verify::Verified) event, and only a verified event
 //!   or a notice becomes a [`Record`](record::Record): sinks accept nothing else.
 //! * **Delivered before recorded, recorded before forgotten.** Cursors move after the sink has said `Ok` and never back.
 //! * **One writer.** Only what shares the claim of a channel changes its ledger.
@@ -65,33 +55,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use proof::{event, verify};
-
-pub mod record;
-
-pub mod api;
-pub mod ledger;
-pub mod sink;
-
-pub mod channel;
-pub mod cluster;
-
-pub mod operator;
-
+pub mod cli;
 pub mod config;
 pub mod daemon;
-
-pub mod cli;
-pub mod simulator;
-
-pub mod http;
-pub mod liveness;
-pub mod memory;
-pub mod metrics;
-pub mod postgres;
-pub mod retry;
-pub mod secret;
-pub mod tasks;
-pub mod telemetry;
-pub mod time;
 pub mod version;

@@ -22,7 +22,7 @@ pub enum ApiError {
     /// 429: ask again after a wait.
     #[error("the service limits how often it may be asked (HTTP 429)")]
     RateLimited {
-        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](crate::http::MAX_RETRY_AFTER).
+        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
     /// A 5xx or the network: ask again after a wait.
@@ -109,7 +109,7 @@ pub enum Trouble {
     Status {
         /// What it answered.
         answer: Answer,
-        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](crate::http::MAX_RETRY_AFTER).
+        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
     /// The answer did not come, or not in full, within `request_timeout` or `connect_timeout`.

@@ -4,7 +4,7 @@ use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::event::EventType;
+use proof::event::EventType;
 
 use EventType::{OperationStatus, QueryStatus, WalletStatus, WatcherEvent, WatcherStatus};
 
@@ -58,16 +58,16 @@ pub struct Filter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Created {
     /// Created after this time: RFC 3339, Unix seconds, or such as 1h for that long ago.
-    #[arg(long = "created-gt", value_name = "TIME", value_parser = crate::time::seconds)]
+    #[arg(long = "created-gt", value_name = "TIME", value_parser = net::time::seconds)]
     pub gt: Option<i64>,
     /// Created at this time or later.
-    #[arg(long = "created-gte", value_name = "TIME", value_parser = crate::time::seconds)]
+    #[arg(long = "created-gte", value_name = "TIME", value_parser = net::time::seconds)]
     pub gte: Option<i64>,
     /// Created before this time.
-    #[arg(long = "created-lt", value_name = "TIME", value_parser = crate::time::seconds)]
+    #[arg(long = "created-lt", value_name = "TIME", value_parser = net::time::seconds)]
     pub lt: Option<i64>,
     /// Created at this time or earlier.
-    #[arg(long = "created-lte", value_name = "TIME", value_parser = crate::time::seconds)]
+    #[arg(long = "created-lte", value_name = "TIME", value_parser = net::time::seconds)]
     pub lte: Option<i64>,
 }
 

@@ -19,8 +19,8 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::BadAnswer;
-use crate::event::{EventId, RawEvent};
-use crate::tasks::joined;
+use net::tasks::joined;
+use proof::event::{EventId, RawEvent};
 
 /// A page with more records than this is refused. The service's own maximum is 200; more than were asked for are taken.
 pub const MAX_RECORDS: usize = 10_000;

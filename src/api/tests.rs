@@ -9,11 +9,9 @@ use axum::response::Response;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use self::scripted::{KEY, Scripted};
 use super::*;
-use crate::memory::{Memory, Reserved};
-
-pub(crate) mod scripted;
+use crate::testing::{KEY, Scripted};
+use net::memory::{Memory, Reserved};
 
 /// The length of a page.
 const LENGTH: usize = 1_000_000;

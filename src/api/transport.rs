@@ -14,8 +14,8 @@ use url::Url;
 use super::envelope::{self, MAX_ENVELOPE};
 use super::error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
 use super::{Client, MAX_BODY, Settings};
-use crate::http;
-use crate::memory::Reserved;
+use net::http;
+use net::memory::Reserved;
 
 /// Between two pings of an HTTP/2 connection in use, and how long a pong may take. Without pings a dead connection would
 /// cost every request its whole timeout.

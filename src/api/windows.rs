@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Page;
-use crate::event::{Offset, RawEvent};
+use proof::event::{Offset, RawEvent};
 
 /// By how many seconds the order of `created` may differ from the order of offsets.
 pub const SKEW: i64 = 60;

@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tracing::error;
 
-use crate::api::Page;
-use crate::channel::comparison::daily::Comparisons;
-use crate::channel::controls::{Handle, Owned, Pauses};
-use crate::channel::deliver::upcoming::Waiting;
-use crate::channel::hour::Hour;
-use crate::channel::late::deliveries::LateDeliveries;
-use crate::channel::newest::Newest;
-use crate::channel::pace::{Pace, Progress, seconds_left};
-use crate::channel::read::gaps::Gaps;
-use crate::channel::settings::Settings;
-use crate::channel::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
-use crate::channel::verify::expect::Expect;
-use crate::event::{EventKey, Offset};
-use crate::ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
-use crate::memory::ChannelMemory;
-use crate::record::ChannelRef;
-use crate::verify::Address;
+use crate::comparison::daily::Comparisons;
+use crate::controls::{Handle, Owned, Pauses};
+use crate::deliver::upcoming::Waiting;
+use crate::hour::Hour;
+use crate::late::deliveries::LateDeliveries;
+use crate::newest::Newest;
+use crate::pace::{Pace, Progress, seconds_left};
+use crate::read::gaps::Gaps;
+use crate::settings::Settings;
+use crate::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
+use crate::verify::expect::Expect;
+use api::Page;
+use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
+use net::memory::ChannelMemory;
+use proof::event::{EventKey, Offset};
+use proof::verify::Address;
+use record::ChannelRef;
 
 /// A poll that has been under way for less long does not hang, however short the idle wait is.
 const HANGS: Duration = Duration::from_secs(5);
@@ -34,9 +34,9 @@ pub struct Board {
     /// The ledger of the channel's last owner in this process, to be read only; `None` before the first.
     pub ledger: Option<Arc<Mutex<Ledger>>>,
     /// What it did in the last hour.
-    pub(crate) hour: Hour,
+    pub hour: Hour,
     /// What it delivered late.
-    pub(crate) late: LateDeliveries,
+    pub late: LateDeliveries,
     /// The channel as this process owns it, for as long as it does.
     pub(super) owned: Weak<Owned>,
     /// Complete but for what is looked up when it is asked for: see [`Board::status`].
@@ -112,7 +112,7 @@ impl Board {
     }
 
     /// How far the slowest of these sinks is behind, in offsets; none where the newest is not known.
-    pub(crate) fn lag(&self, sinks: &[Arc<str>], ledger: &Ledger) -> Option<u64> {
+    pub fn lag(&self, sinks: &[Arc<str>], ledger: &Ledger) -> Option<u64> {
         let newest = self.reaches(sinks, ledger)?;
         let through = |sink: &Arc<str>| ledger.cursor(sink).and_then(|cursor| cursor.through);
         sinks.iter().map(|sink| distance(newest, through(sink))).max()
@@ -158,7 +158,7 @@ impl Board {
     }
 
     /// The signers whose signatures were counted since then.
-    pub(crate) fn signers_seen_since(&self, since: Timestamp) -> Vec<SignerStatus> {
+    pub fn signers_seen_since(&self, since: Timestamp) -> Vec<SignerStatus> {
         self.status.signers.iter().filter(|signer| signer.last_seen >= Some(since)).copied().collect()
     }
 
@@ -230,7 +230,7 @@ impl Board {
     }
 
     /// How far the slowest lane has got, where something has waited for it for as long as `since`, and it goes on.
-    pub(crate) fn progress(&self, since: Duration) -> Option<Progress> {
+    pub fn progress(&self, since: Duration) -> Option<Progress> {
         let (newest, slowest) = (self.newest.offset()?, self.lanes.values().min_by_key(|lane| lane.status.cursor)?);
         let cursor = slowest.status.cursor?;
         let waits = Timestamp::now().as_second().saturating_sub(self.newest.since(Some(cursor))?.as_second());
@@ -287,7 +287,7 @@ impl Board {
     }
 
     /// Notes that an operator has had these events delivered to a sink again: they are not missing any more.
-    pub(crate) fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
+    pub fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
         self.comparisons.replayed(sink, keys);
     }
 

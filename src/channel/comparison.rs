@@ -20,13 +20,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::channel::settings::{Outlet, Settings};
-use crate::channel::verify::Checked;
-use crate::event::{ChannelId, EventKey, EventType, Offset, RawEvent};
-use crate::ledger::{Cursor, Ledger};
-use crate::record::Record;
-use crate::sink::{Oldest, SinkError};
-use crate::tasks::joined;
+use crate::settings::{Outlet, Settings};
+use crate::verify::Checked;
+use ledger::{Cursor, Ledger};
+use net::tasks::joined;
+use proof::event::{ChannelId, EventKey, EventType, Offset, RawEvent};
+use record::Record;
+use sink::{Oldest, SinkError};
 
 pub(super) mod daily;
 #[cfg(test)]

@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::controls::Owned;
-use crate::channel::deliver::hub::Hub;
-use crate::channel::late::LateQueue;
-use crate::channel::read::gaps::Gaps;
-use crate::channel::read::source::Source;
-use crate::channel::settings::{Plan, Settings};
-use crate::channel::verify::Rejection;
-use crate::channel::{Channel, ChannelError};
-use crate::event::Offset;
-use crate::ledger::{Change, Commit, History, Ledger};
-use crate::tasks::lock;
+use crate::controls::Owned;
+use crate::deliver::hub::Hub;
+use crate::late::LateQueue;
+use crate::read::gaps::Gaps;
+use crate::read::source::Source;
+use crate::settings::{Plan, Settings};
+use crate::verify::Rejection;
+use crate::{Channel, ChannelError};
+use ledger::{Change, Commit, History, Ledger};
+use net::tasks::lock;
+use proof::event::Offset;
 
 /// Shared by the parts of one run.
 #[derive(Debug)]

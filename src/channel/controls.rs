@@ -11,15 +11,15 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::channel::board::Board;
-use crate::channel::status::Problem;
-use crate::channel::tail::Tail;
-use crate::channel::verify::recent::RecentEvents;
-use crate::event::ChannelId;
-use crate::ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, Paused, SinkName};
-use crate::memory::{ChannelMemory, Memory};
-use crate::record::ChannelRef;
-use crate::tasks::lock;
+use crate::board::Board;
+use crate::status::Problem;
+use crate::tail::Tail;
+use crate::verify::recent::RecentEvents;
+use ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, Paused, SinkName};
+use net::memory::{ChannelMemory, Memory};
+use net::tasks::lock;
+use proof::event::ChannelId;
+use record::ChannelRef;
 
 /// How long a clock that was set, or a machine that slept, can delay the end of a pause.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
@@ -37,12 +37,13 @@ pub struct Handle {
 
 /// A claimed channel, as its own task and operators' commands work on it.
 #[derive(Debug)]
-pub(crate) struct Owned {
-    pub(crate) claim: Claim,
+pub struct Owned {
+    /// The right to change the channel's ledger.
+    pub claim: Claim,
     /// Fires when an operator's command has made events late: they are looked at at once.
-    pub(crate) released: Notify,
+    pub released: Notify,
     /// Held while the channel runs, and while its cursors are moved by an operator.
-    pub(crate) running: tokio::sync::Mutex<()>,
+    pub running: tokio::sync::Mutex<()>,
 }
 
 /// What stands still.
@@ -100,7 +101,7 @@ impl Handle {
     }
 
     /// Notes that a sink has changed: it is offered events again, even if it was gone.
-    pub(crate) fn sink_is_another(&self, sink: &str) {
+    pub fn sink_is_another(&self, sink: &str) {
         self.pauses.send_if_modified(|pauses| pauses.gone.remove(sink).is_some());
     }
 
@@ -119,7 +120,7 @@ impl Handle {
     }
 
     /// Has a channel that waits for its next poll poll now. One that reads anyway goes on.
-    pub(crate) fn poll_now(&self) {
+    pub fn poll_now(&self) {
         self.polls.notify_waiters();
     }
 
@@ -129,13 +130,13 @@ impl Handle {
     }
 
     /// The channel as this process owns it; `None` where it does not.
-    pub(crate) fn owned(&self) -> Option<Arc<Owned>> {
+    pub fn owned(&self) -> Option<Arc<Owned>> {
         self.board().owned.upgrade()
     }
 
     /// Makes the proofs that were delivered in the channel known to all others, its ledger readable, and the channel
     /// reachable for operators' commands.
-    pub(crate) fn own(&self, channel: &ChannelRef, (claim, proofs): Claimed, recent: &RecentEvents) -> Arc<Owned> {
+    pub fn own(&self, channel: &ChannelRef, (claim, proofs): Claimed, recent: &RecentEvents) -> Arc<Owned> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
             error!(%channel, offset = mine.get(), %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
@@ -154,8 +155,11 @@ impl Handle {
 }
 
 impl Owned {
-    /// Pauses or resumes, durably: `false` where that changes nothing.
-    pub(crate) async fn pause(
+    /// Pauses or resumes, durably: `false` if that changes nothing.
+    ///
+    /// # Errors
+    /// [`CommitError`]: it is not known whether that was recorded.
+    pub async fn pause(
         &self,
         handle: &Handle,
         sink: Option<SinkName>,

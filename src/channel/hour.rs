@@ -30,7 +30,7 @@ const _: () = assert!(SAMPLES.next_power_of_two() * size_of::<Sample>() <= 2_048
 
 /// The last hour, as far as this process has seen it.
 #[derive(Debug, Default)]
-pub(crate) struct Hour {
+pub struct Hour {
     /// The newest last.
     samples: VecDeque<Sample>,
     /// Since the newest.
@@ -71,7 +71,7 @@ impl Hour {
     }
 
     /// Keeps a sample, where there is none yet of this minute of the clock.
-    pub(crate) fn note(&mut self, now: i64, lag: Option<u64>) {
+    pub fn note(&mut self, now: i64, lag: Option<u64>) {
         if self.samples.back().is_some_and(|last| last.at.div_euclid(MINUTE) == now.div_euclid(MINUTE)) {
             return;
         }
@@ -86,12 +86,12 @@ impl Hour {
     }
 
     /// The samples of the last hour.
-    pub(crate) fn samples(&self, now: i64) -> impl Iterator<Item = Sample> {
+    pub fn samples(&self, now: i64) -> impl Iterator<Item = Sample> {
         self.samples.iter().filter(move |sample| (now - HOUR..=now).contains(&sample.at)).copied()
     }
 
     /// What a sample of this moment says.
-    pub(crate) fn sample(&self, now: i64, lag: Option<u64>) -> Sample {
+    pub fn sample(&self, now: i64, lag: Option<u64>) -> Sample {
         let since = self.samples.back().map(|last| now - last.at).filter(|seconds| (1..=GAP).contains(seconds));
         let Taken { events, timed, waited } = self.taken;
         Sample {

@@ -20,17 +20,17 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::channel::ChannelError;
-use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::deliver::batch::{Cause, LateRecord, Outcome};
-use crate::channel::machine::Machine;
-use crate::channel::reporter::{Part, StatusReporter};
-use crate::channel::status::Activity;
-use crate::channel::verify::{PROOF_RETRY, StageContext};
-use crate::event::{EventKey, RawEvent};
-use crate::ledger::{Change, Key, LATE, QUARANTINE, Room};
-use crate::retry::Retry;
-use crate::tasks::lock;
+use crate::ChannelError;
+use crate::context::{ReadPlan, RunContext};
+use crate::deliver::batch::{Cause, LateRecord, Outcome};
+use crate::machine::Machine;
+use crate::reporter::{Part, StatusReporter};
+use crate::status::Activity;
+use crate::verify::{PROOF_RETRY, StageContext};
+use ledger::{Change, Key, LATE, QUARANTINE, Room};
+use net::retry::Retry;
+use net::tasks::lock;
+use proof::event::{EventKey, RawEvent};
 
 pub(super) mod deliveries;
 

@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::channel::ChannelError;
-use crate::channel::settings::Settings;
-use crate::channel::verify::Checked;
-use crate::event::RawEvent;
-use crate::memory::ChannelMemory;
-use crate::retry::{Retry, RetryPolicy};
-use crate::tasks::lock;
-use crate::verify::Verifier;
+use crate::ChannelError;
+use crate::settings::Settings;
+use crate::verify::Checked;
+use net::memory::ChannelMemory;
+use net::retry::{Retry, RetryPolicy};
+use net::tasks::lock;
+use proof::event::RawEvent;
+use proof::verify::Verifier;
 
 /// How many events a processor takes at a time. Few, so that a page is divided among processors and no other channel waits for
 /// long. Not too few, because their signatures are checked together.
@@ -85,12 +85,16 @@ impl Default for Processors {
 }
 
 impl Processors {
-    pub(crate) fn number(&self) -> usize {
+    /// How many threads there are.
+    pub fn number(&self) -> usize {
         self.threads.current_num_threads()
     }
 
-    /// Runs work on a processor. A panic goes on in the caller.
-    pub(crate) async fn run<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce() -> T + Send + 'static) -> T {
+    /// Runs work on a processor.
+    ///
+    /// # Panics
+    /// As the work does.
+    pub async fn run<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce() -> T + Send + 'static) -> T {
         let ((answer, done), processors) = (oneshot::channel(), self.clone());
         self.threads.spawn_fifo(move || {
             // Not begun if the caller has been dropped.
@@ -104,7 +108,7 @@ impl Processors {
     }
 
     /// Waits until a thread has finished some work. Any work will do: that much of it is queued is no hang.
-    pub(crate) async fn turn(self: &Arc<Self>) {
+    pub async fn turn(self: &Arc<Self>) {
         let finished = self.finished.notified();
         tokio::select! { () = finished => {}, () = self.run(|| ()) => {} }
     }

@@ -16,15 +16,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::channel::settings::Plan;
-use crate::channel::{
-    Channel, ChannelError, Handle, Ordering, Settings, SharedParts, Start, UnsignedPolicy, Verification,
-};
-use crate::ledger::tests::memory::Disk;
-use crate::ledger::{Change, Commit, Cursor, Ledgers};
-use crate::metrics::Metrics;
-use crate::record::ChannelRef;
-use crate::retry::RetryPolicy;
+use crate::settings::Plan;
+use crate::{Channel, ChannelError, Handle, Ordering, Settings, SharedParts, Start, UnsignedPolicy, Verification};
+use ledger::testing::Disk;
+use ledger::{Change, Commit, Cursor, Ledgers};
+use net::retry::RetryPolicy;
+use record::ChannelRef;
+use telemetry::metrics::Metrics;
 
 mod expect;
 mod found;

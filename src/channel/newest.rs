@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::event::Offset;
+use proof::event::Offset;
 
 /// Steps of the channel's growth that are remembered with their times.
 const MAX_MARKS: usize = 64;

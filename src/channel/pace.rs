@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::event::Offset;
+use proof::event::Offset;
 
 /// The rate is that of so long. Shorter, and a page would look like a rush; longer, and a standstill would show late.
 const WINDOW: Duration = Duration::from_secs(15);

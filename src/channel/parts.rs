@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::channel::controls::Handles;
-use crate::channel::machine::{Machine, Processors, ThisMachine};
-use crate::channel::verify::recent::RecentEvents;
-use crate::ledger::Ledgers;
-use crate::metrics::Metrics;
-use crate::sink::OpenFiles;
-use crate::telemetry::trace::Traces;
+use crate::controls::Handles;
+use crate::machine::{Machine, Processors, ThisMachine};
+use crate::verify::recent::RecentEvents;
+use ledger::Ledgers;
+use sink::OpenFiles;
+use telemetry::metrics::Metrics;
+use telemetry::trace::Traces;
 
 /// The parts that exist once in a process.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::channel::controls::Handle;
-use crate::channel::status::Activity;
+use crate::controls::Handle;
+use crate::status::Activity;
 
 /// One part's way to the board.
 #[derive(Clone, Debug)]

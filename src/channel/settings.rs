@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use crate::channel::read::source::Source;
-use crate::channel::verify::expect::Expect;
-use crate::event::Offset;
-use crate::record::{ChannelRef, Filter, Record, Shape};
-use crate::retry::RetryPolicy;
-use crate::sink::Sink;
-use crate::verify::Verifier;
+use crate::read::source::Source;
+use crate::verify::expect::Expect;
+use net::retry::RetryPolicy;
+use proof::event::Offset;
+use proof::verify::Verifier;
+use record::{ChannelRef, Filter, Record, Shape};
+use sink::Sink;
 
 /// How a channel is read.
 #[derive(Clone, Debug, PartialEq, Eq)]

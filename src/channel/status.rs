@@ -14,10 +14,10 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
-use crate::channel::pace::Progress;
-use crate::event::{ChannelId, Offset};
-use crate::ledger::{Contradiction, Pause, Room};
-use crate::verify::Address;
+use crate::pace::Progress;
+use ledger::{Contradiction, Pause, Room};
+use proof::event::{ChannelId, Offset};
+use proof::verify::Address;
 
 /// Where so many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;

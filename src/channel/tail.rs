@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::event::{ChannelId, Offset};
-use crate::record::{Message, Record};
-use crate::tasks::lock;
+use net::tasks::lock;
+use proof::event::{ChannelId, Offset};
+use record::{Message, Record};
 
 /// How long after a look it counts as watched.
 const WATCHED: Duration = Duration::from_secs(10);

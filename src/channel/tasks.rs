@@ -11,10 +11,10 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::ChannelError;
+use crate::ChannelError;
 
 /// Tasks, each with what it works on.
-pub(crate) struct Tasks<W> {
+pub struct Tasks<W> {
     set: JoinSet<Option<Result<(), ChannelError>>>,
     /// In the order in which they were spawned.
     running: Vec<(Id, Task<W>)>,
@@ -22,20 +22,21 @@ pub(crate) struct Tasks<W> {
 }
 
 /// A task that has not been joined.
-pub(crate) struct Task<W> {
-    pub(crate) on: W,
+pub struct Task<W> {
+    /// What it works on.
+    pub on: W,
     /// Tells the task to leave.
-    pub(crate) leave: CancellationToken,
+    pub leave: CancellationToken,
 }
 
 impl<W> Tasks<W> {
     /// No tasks yet. `stop` tells all of them to end.
-    pub(crate) fn new(stop: CancellationToken) -> Self {
+    pub fn new(stop: CancellationToken) -> Self {
         Self { set: JoinSet::new(), running: Vec::new(), stop }
     }
 
     /// Spawns the work of a task. It ends when its token fires, or is dropped when `grace` is over.
-    pub(crate) fn spawn<F>(&mut self, on: W, grace: Duration, work: impl FnOnce(CancellationToken) -> F)
+    pub fn spawn<F>(&mut self, on: W, grace: Duration, work: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = Result<(), ChannelError>> + Send + 'static,
     {
@@ -57,13 +58,13 @@ impl<W> Tasks<W> {
     }
 
     /// The tasks that have not been joined.
-    pub(crate) fn running(&self) -> impl Iterator<Item = &Task<W>> {
+    pub fn running(&self) -> impl Iterator<Item = &Task<W>> {
         self.running.iter().map(|(_, task)| task)
     }
 
     /// The next task to end, and how: a panic is an error, and `None` is an end for which the grace period was too short.
     /// Without tasks there is none.
-    pub(crate) async fn next_ended(&mut self) -> Option<(Task<W>, Option<Result<(), ChannelError>>)> {
+    pub async fn next_ended(&mut self) -> Option<(Task<W>, Option<Result<(), ChannelError>>)> {
         let (id, ended) = match self.set.join_next_with_id().await? {
             Ok(ended) => ended,
             Err(panic) => (panic.id(), Some(Err(ChannelError::Panicked(panic)))),

@@ -10,24 +10,23 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
-use crate::api::{ApiError, Page};
-use crate::channel::deliver::upcoming::MAX_JOINED;
-use crate::channel::machine::{Machine, ThisMachine};
-use crate::channel::read::source::Source;
-use crate::channel::verify::Checked;
-use crate::event::{ChannelId, EventId, Offset, RawEvent};
-use crate::ledger::tests::memory::{Disk, Gate, Write};
-use crate::ledger::{Effects, Lease, Ledger, Ledgers};
-use crate::memory::ChannelMemory;
-use crate::metrics::Metrics;
-use crate::retry::{Retry, RetryPolicy};
-use crate::sink::{Delivery, Sink, Undelivered};
-use crate::verify::{Address, SignerSet, Verifier};
+use crate::deliver::upcoming::MAX_JOINED;
+use crate::machine::{Machine, ThisMachine};
+use crate::read::source::Source;
+use crate::verify::Checked;
+use api::{ApiError, Page};
+use ledger::testing::{Disk, Gate, Write};
+use ledger::{Effects, Lease, Ledger, Ledgers};
+use net::memory::ChannelMemory;
+use net::retry::{Retry, RetryPolicy};
+use proof::event::{ChannelId, EventId, Offset, RawEvent};
+use proof::verify::{Address, SignerSet, Verifier};
+use sink::{Delivery, Sink, Undelivered};
+use telemetry::metrics::Metrics;
 
 /// The time of a request.
 const TAKES: Duration = Duration::from_secs(1);
-pub(in crate::channel) const RETRY: RetryPolicy =
-    RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };
+pub(crate) const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };
 
 #[derive(Debug)]
 struct TestSource {
@@ -155,7 +154,7 @@ fn channel(events: i64, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
 }
 
 /// How a channel of these tests is read.
-pub(in crate::channel) fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let signers = SignerSet::new(vec![Address([1; 20])], 1).unwrap();
     Settings {
         channel: ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(7)) },

@@ -8,13 +8,13 @@ use tokio::time::sleep;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use crate::channel::context::ReadPlan;
-use crate::channel::read::reader::ReadError;
-use crate::channel::reporter::StatusReporter;
-use crate::channel::status::{Activity, Problem};
-use crate::retry::Retry;
-use crate::telemetry::Chain;
-use crate::telemetry::trace::TraceId;
+use crate::context::ReadPlan;
+use crate::read::reader::ReadError;
+use crate::reporter::StatusReporter;
+use crate::status::{Activity, Problem};
+use net::Chain;
+use net::retry::Retry;
+use telemetry::trace::TraceId;
 
 /// The repeated errors of one part of a channel, for the log and for the channel's status, and the waits after them.
 #[derive(Debug)]

@@ -23,16 +23,16 @@ use jiff::Timestamp;
 use tracing::field::display;
 use tracing::{error, warn};
 
-use crate::channel::context::ReadPlan;
-use crate::channel::deliver::batch::Outcome;
-use crate::channel::reporter::StatusReporter;
-use crate::channel::{Channel, ChannelError, SharedParts};
-use crate::event::RawEvent;
-use crate::ledger::Pending;
-use crate::metrics::Sort;
-use crate::record::Record;
-use crate::telemetry::trace::TraceId;
-use crate::verify::Proof;
+use crate::context::ReadPlan;
+use crate::deliver::batch::Outcome;
+use crate::reporter::StatusReporter;
+use crate::{Channel, ChannelError, SharedParts};
+use ledger::Pending;
+use proof::event::RawEvent;
+use proof::verify::Proof;
+use record::Record;
+use telemetry::metrics::Sort;
+use telemetry::trace::TraceId;
 
 mod checked;
 pub(super) mod expect;
@@ -43,7 +43,7 @@ mod workflows;
 
 pub(super) use checked::Checked;
 pub(super) use read_again::PROOF_RETRY;
-pub(crate) use rejection::{PROOF_TIMEOUT, Rejection};
+pub use rejection::{PROOF_TIMEOUT, Rejection};
 
 use expect::Named;
 use recent::{Admitted, Alarm};

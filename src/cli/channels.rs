@@ -19,14 +19,14 @@ use super::exit::{Exit, Failure};
 use super::operate::{Operator, say_json, write_lines};
 use super::quarantine;
 use super::shown::{printable, verified};
-use crate::api::Filter;
-use crate::channel::{Expect, Named};
 use crate::config::{self, Config};
-use crate::event::{EventType, Offset};
-use crate::operator::Changes;
-use crate::operator::api::{Reload, Retried, RetryQuarantined};
-use crate::telemetry::Chain;
-use crate::verify::{Verdict, Verified};
+use api::Filter;
+use channel::{Expect, Named};
+use net::Chain;
+use operator::Changes;
+use operator::api::{Reload, Retried, RetryQuarantined};
+use proof::event::{EventType, Offset};
+use proof::verify::{Verdict, Verified};
 
 mod seen;
 

@@ -14,12 +14,12 @@ use serde_json::{Map, Value, json};
 
 use super::exit::{Exit, Failure};
 use super::table::failure_for_stderr;
-use crate::channel::Start;
 use crate::config::{Channel, Config, ConfigError, Sink, SinkSettings};
-use crate::event::Offset;
-use crate::record::Shape;
-use crate::sink::Stdout;
-use crate::telemetry::Chain;
+use channel::Start;
+use net::Chain;
+use proof::event::Offset;
+use record::Shape;
+use sink::Stdout;
 
 mod connect;
 mod effective;
@@ -75,7 +75,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["connect", "effective"])]
     history: Option<String>,
     /// With --history: only events of this time or later: RFC 3339, Unix seconds, or such as 7d for that long ago.
-    #[arg(long, value_name = "TIME", requires = "history", value_parser = crate::time::seconds)]
+    #[arg(long, value_name = "TIME", requires = "history", value_parser = net::time::seconds)]
     since: Option<i64>,
     /// With --history: from this offset on, even if a sink holds no event that low.
     #[arg(long, value_name = "OFFSET", requires = "history", conflicts_with = "since")]

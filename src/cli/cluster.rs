@@ -7,8 +7,8 @@ use super::exit::{Exit, Failure};
 use super::operate::{Operator, say, say_json};
 use super::shown::printable;
 use super::table::{ASIDE, BAD, Cell, PASSING, Table, styled};
-use crate::operator::api::GetCluster;
-use crate::operator::{ChannelOwner, Cluster, InstanceStatus};
+use operator::api::GetCluster;
+use operator::{ChannelOwner, Cluster, InstanceStatus};
 
 /// Show the instances that share the channels, and who owns which.
 ///

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use crate::api::Client;
 use crate::config::{Channel, Config, SignerNames};
 use crate::daemon::assembly;
-use crate::operator::{ConfiguredChannel, find, names};
-use crate::record::ChannelRef;
-use crate::telemetry::Chain;
-use crate::verify::Verifier;
+use api::Client;
+use net::Chain;
+use operator::{ConfiguredChannel, find, names};
+use proof::verify::Verifier;
+use record::ChannelRef;
 
 /// The service, and one of its channels.
 pub(super) struct Connection {

@@ -40,12 +40,12 @@ use tracing::warn;
 use super::connect::{client, configured};
 use super::exit::{Exit, Failure};
 use super::operate::{say, who};
-use crate::api::Client;
 use crate::config::{Config, SignerNames};
 use crate::daemon::signals::Signals;
-use crate::operator::ConfiguredChannel;
-use crate::operator::server::{Bounds, serve};
-use crate::telemetry;
+use api::Client;
+use operator::ConfiguredChannel;
+use operator::server::{Bounds, serve};
+use telemetry;
 
 mod access;
 mod assets;

@@ -9,10 +9,10 @@ use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, Printed, write_each, write_list};
 use crate::config::Config;
-use crate::event::{ChannelId, Offset};
-use crate::ledger::Cursor;
-use crate::operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
-use crate::operator::find;
+use ledger::Cursor;
+use operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
+use operator::find;
+use proof::event::{ChannelId, Offset};
 
 /// Show how far each sink of each channel has got, or set that.
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::exit::{Exit, Failure};
 use super::operate::{Confirmed, Operator, Printed, say, say_json, write_lines, write_list};
 use super::shown::{id, printable, time};
-use crate::operator::api::{
+use operator::api::{
     DeadLetter, DeadLetterEvent, DropDeadLetters, Entry, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,
 };
 

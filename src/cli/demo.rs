@@ -10,21 +10,22 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::{Handle, Outlet, Processors, SharedParts};
 use crate::config::{self, Config, Text};
 use crate::daemon::assembly::Sinks;
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{Outcome, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
-use crate::ledger::Ledger;
-use crate::liveness::Liveness;
-use crate::metrics::Metrics;
-use crate::operator::{self, Operations, Process, Socket, Sources};
-use crate::retry::RetryPolicy;
-use crate::simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
-use crate::tasks::lock;
-use crate::telemetry::trace::Traces;
-use crate::telemetry::{self, Chain};
+use channel::{Handle, Outlet, Processors, SharedParts};
+use ledger::Ledger;
+use net::Chain;
+use net::retry::RetryPolicy;
+use net::tasks::lock;
+use operator::liveness::Liveness;
+use operator::{self, Operations, Process, Socket, Sources};
+use simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
+use telemetry::metrics::Metrics;
+use telemetry::trace::Traces;
+use telemetry::{self};
 
 use super::console::Console;
 use super::event_line::Layout;
@@ -132,6 +133,7 @@ async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Proc
         // Nothing changes the demonstration's configuration.
         let (asks, _) = mpsc::channel(1);
         let operations = watch::Sender::new(Arc::new(Operations {
+            version: crate::version::text(),
             ledgers: parts.ledgers.clone(),
             handles: parts.handles.clone(),
             recent: parts.recent.clone(),

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::table::styled;
-use crate::record::Readable;
+use record::Readable;
 
 const VERIFIED: Style = AnsiColor::Green.on_default().bold();
 const UNSIGNED: Style = AnsiColor::Yellow.on_default();

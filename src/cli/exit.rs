@@ -4,11 +4,11 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
-use crate::api::ApiError;
-use crate::channel::ReadError;
 use crate::config::ConfigError;
-use crate::operator::Refusal;
-use crate::telemetry::Chain;
+use api::ApiError;
+use channel::ReadError;
+use net::Chain;
+use operator::Refusal;
 
 /// The exit code, by the numbers of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::shown;
 use crate::config::SignerNames;
-use crate::event::EventId;
-use crate::record;
-use crate::verify::{Address, Verdict};
+use proof::event::EventId;
+use proof::verify::{Address, Verdict};
+use record;
 
 /// Show one event, with the verdict on its proof.
 #[derive(Debug, clap::Args)]

@@ -18,8 +18,8 @@ use super::exit::{Exit, Failure};
 use super::operate::write_lines;
 use super::shown::printable;
 use crate::config::load_listen;
-use crate::http;
-use crate::telemetry::Chain;
+use net::Chain;
+use net::http;
 
 /// How long the answer may take: a little more than the daemon gives itself for a report.
 const MAX_WAIT: Duration = Duration::from_secs(12);

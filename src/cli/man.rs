@@ -15,7 +15,7 @@ use clap_mangen::roff::{Roff, roman};
 
 use super::Cli;
 use super::exit::{Exit, Failure};
-use crate::{record, version};
+use crate::version;
 
 mod keys;
 #[cfg(test)]

@@ -19,9 +19,10 @@ use super::connect::configured;
 use super::exit::{Exit, Failure};
 use crate::config::Local;
 use crate::daemon::open_ledgers;
-use crate::ledger::StateError;
-use crate::operator::{self, Operations, Request};
-use crate::telemetry::{self, Chain};
+use ledger::StateError;
+use net::Chain;
+use operator::{self, Operations, Request};
+use telemetry::{self};
 
 mod visit;
 
@@ -92,7 +93,9 @@ impl Operator {
                 Ok(ledgers) => {
                     let (ledgers, handles, recent) = (Arc::new(ledgers), Arc::default(), Arc::default());
                     let channels = configured(&self.config.channels);
-                    let operations = Operations { ledgers, handles, recent, daemon: None, cluster: None, channels };
+                    let version = crate::version::text();
+                    let operations =
+                        Operations { version, ledgers, handles, recent, daemon: None, cluster: None, channels };
                     return Ok(request.perform(&operations).await?);
                 }
                 // A daemon that starts or ends has it, or another command.

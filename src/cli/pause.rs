@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
 use crate::config::positive_duration;
-use crate::operator::api::SetPaused;
+use operator::api::SetPaused;
 
 /// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
 ///

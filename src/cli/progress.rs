@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::event_line::{shortened, width_of};
-use crate::channel::{Progress, rate, span};
+use channel::{Progress, rate, span};
 
 /// A command that takes no longer shows no bar.
 const AFTER: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ impl Bar {
         let (done, of) = ((share.clamp(0.0, 1.0) * PARTS) as u64, PARTS as u64);
         let Progress { seconds_left, .. } = Progress::at(done, of, self.per_second(done));
         let progress = Progress::at(done, of, None);
-        let found = format!("{} found", crate::channel::grouped(count));
+        let found = format!("{} found", channel::grouped(count));
         let speed = self.per_second(count).map_or_else(String::new, |per_second| format!(", {}", rate(per_second)));
         let left = seconds_left.map_or_else(String::new, |seconds| format!(", about {} left", span(seconds)));
         let percent = progress.share() * 100.0;

@@ -10,8 +10,8 @@ use clap::Subcommand;
 use super::exit::{Exit, Failure};
 use super::operate::{Confirmed, Operator, Printed, say, say_json, write_each, write_lines, write_list};
 use super::shown::{id, printable, time};
-use crate::ledger::Quarantined;
-use crate::operator::api::{
+use ledger::Quarantined;
+use operator::api::{
     DropQuarantined, Entry, Fate, ListQuarantine, QuarantinedEvent, Retried, RetryQuarantined, ShowQuarantined,
 };
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say_json, write_lines};
-use crate::operator::api::Reload;
+use operator::api::Reload;
 
 /// Have the running daemon read its configuration and secrets again, and say what that changed.
 ///

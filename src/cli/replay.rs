@@ -10,11 +10,11 @@ use super::connect;
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say};
 use super::progress::Bar;
-use crate::channel::{History, grouped};
 use crate::config::Config;
-use crate::event::{Offset, RawEvent};
-use crate::ledger::LATE;
-use crate::operator::api::{CursorPosition, ListCursors, Redeliver};
+use channel::{History, grouped};
+use ledger::LATE;
+use operator::api::{CursorPosition, ListCursors, Redeliver};
+use proof::event::{Offset, RawEvent};
 
 /// What one request to the daemon carries at the most: less than it takes.
 const REQUEST_BYTES: usize = 512 * 1024;

@@ -6,7 +6,8 @@ use tracing::error;
 
 use crate::config::{Config, Text};
 use crate::daemon::{self, Outcome};
-use crate::telemetry::{self, ALWAYS, Chain};
+use net::Chain;
+use telemetry::{self, ALWAYS};
 
 use super::exit::Exit;
 

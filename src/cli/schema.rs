@@ -6,7 +6,7 @@ use serde_json::to_string_pretty;
 
 use super::exit::{Exit, Failure};
 use super::operate::say;
-use crate::{config, record};
+use crate::config;
 
 /// Print a JSON Schema (draft 2020-12) of the configuration file or of a delivered record.
 ///

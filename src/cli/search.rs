@@ -13,8 +13,8 @@ use super::exit::{Exit, Failure};
 use super::operate::say;
 use super::progress::Bar;
 use super::shown;
-use crate::api::{Created, Filter};
-use crate::event::{Offset, RawEvent};
+use api::{Created, Filter};
+use proof::event::{Offset, RawEvent};
 
 mod pages;
 #[cfg(test)]

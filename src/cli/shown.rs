@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use serde::Deserialize;
 
-use crate::event::{EventId, RawEvent};
-use crate::record::{self, ChannelRef};
-use crate::verify::{Verdict, Verifier};
+use proof::event::{EventId, RawEvent};
+use proof::verify::{Verdict, Verifier};
+use record::{self, ChannelRef};
 
-pub(super) use crate::record::printable;
+pub(super) use record::printable;
 
 /// Verifies events off the async threads: signatures cost processor time.
 pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<Verdict> {

@@ -13,7 +13,7 @@ use std::io::Write;
 use super::exit::{Exit, Failure};
 use super::operate::say_json;
 use crate::daemon::signals::{Signal, Signals};
-use crate::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 /// Runs the simulator until a signal.
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<Exit, Failure> {

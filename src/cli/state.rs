@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::exit::{Exit, Failure};
 use super::operate::{Operator, say, say_json};
-use crate::ledger::Lost;
-use crate::operator::api::AcknowledgeLost;
+use ledger::Lost;
+use operator::api::AcknowledgeLost;
 
 mod copy;
 

@@ -12,11 +12,11 @@ use super::exit::{Exit, Failure};
 use super::operate::Operator;
 use super::shown::printable;
 use super::table::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
-use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow, rate, span};
 use crate::daemon::signals::Signals;
-use crate::ledger::Pause;
-use crate::operator::api::GetStatus;
-use crate::operator::{InstanceStatus, Report};
+use channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow, rate, span};
+use ledger::Pause;
+use operator::api::GetStatus;
+use operator::{InstanceStatus, Report};
 
 mod screen;
 

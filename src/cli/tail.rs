@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **It slows nothing.** What the daemon cannot keep for it is missed, and counted; see [`Tail`](crate::channel::Tail).
+//! * **It slows nothing.** What the daemon cannot keep for it is missed, and counted; see [`Tail`](channel::Tail).
 //! * **Nothing unverified as verified.** The daemon tells what it delivers; what is read from the service is verified here.
 
 use std::io::{self, IsTerminal, Write};
@@ -13,8 +13,8 @@ use anstream::{AutoStream, ColorChoice};
 use super::event_line::{EventLine, Layout};
 use super::exit::{Exit, Failure};
 use super::operate::Operator;
-use crate::api::Filter;
 use crate::daemon::signals::Signals;
+use api::Filter;
 
 mod live;
 mod service;

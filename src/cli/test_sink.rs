@@ -18,10 +18,10 @@ use super::exit::{Exit, Failure};
 use super::operate::{say, say_json};
 use super::shown::printable;
 use crate::config::{Config, Sink};
-use crate::metrics::Metrics;
-use crate::record::{Message, Record};
-use crate::sink::{Delivery, LaneRef, OpenFiles, SinkError, Tested};
-use crate::telemetry::Chain;
+use net::Chain;
+use record::{Message, Record};
+use sink::{Delivery, LaneRef, OpenFiles, SinkError, Tested};
+use telemetry::metrics::Metrics;
 
 /// Deliver one sample to a sink, and say what came back.
 ///

@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use super::exit::{Exit, Failure};
 use crate::config::{load_verifier, verification_from_flags};
-use crate::verify::Verifier;
+use proof::verify::Verifier;
 
 mod input;
 mod outcome;

@@ -12,8 +12,8 @@ use uuid::Uuid;
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::shown::printable;
-use crate::api::{ApiError, Watcher};
 use crate::config::positive_duration;
+use api::{ApiError, Watcher};
 
 /// For so long a watcher that was made just now may not be there (spec/wire.md: two seconds).
 const NEW: Duration = Duration::from_secs(5);

@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use super::Seen;
-use crate::event::ChannelId;
-use crate::ledger::StateError;
-use crate::ledger::store::shared::{Answer, Asked, InstanceId, Membership, Standing};
-use crate::telemetry::Chain;
+use ledger::StateError;
+use ledger::store::shared::{Answer, Asked, InstanceId, Membership, Standing};
+use net::Chain;
+use proof::event::ChannelId;
 
 /// Between two looks for requests, and for an answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);

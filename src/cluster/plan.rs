@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::event::ChannelId;
-use crate::ledger::store::shared::{InstanceId, Ownership, View};
+use ledger::store::shared::{InstanceId, Ownership, View};
+use proof::event::ChannelId;
 
 /// Channels that are given up in one round.
 pub const MOST_GIVEN: usize = 16;

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::*;
-use crate::ledger::StateError;
-use crate::ledger::store::shared::{Answer, Asked, Hold, RequestId, Requests, Standing};
-use crate::tasks::lock;
+use ledger::StateError;
+use ledger::store::shared::{Answer, Asked, Hold, Instance, Ownership, RequestId, Requests, Standing};
+use net::tasks::lock;
 
 const LEASE: Duration = Duration::from_secs(6);
 const ME: InstanceId = Uuid::from_u128(1);

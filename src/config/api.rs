@@ -6,9 +6,9 @@ use url::Url;
 
 use super::section::{Reported, Section, all};
 use super::values::{http_url, positive_duration, whole_number};
-use crate::api;
-use crate::retry::RetryPolicy;
-use crate::secret::Secret;
+use api;
+use net::retry::RetryPolicy;
+use net::secret::Secret;
 
 /// The most events that the service puts on a page (spec/wire.md, "Requests").
 const PAGE_LIMIT: std::ops::RangeInclusive<u16> = 1..=200;

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use super::{Channel, Config};
-use crate::operator::{Changes, Difference};
+use operator::{Changes, Difference};
 
-impl Changes {
-    /// Between two configurations.
-    pub fn between(before: &Config, after: &Config) -> Self {
+impl Config {
+    /// What is different in another configuration.
+    pub fn changes_to(&self, after: &Self) -> Changes {
         fn channels(config: &Config) -> BTreeMap<String, &Channel> {
             config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel)).collect()
         }
         let others = [
-            ("api", before.api != after.api),
-            ("log", before.log != after.log),
-            ("shutdown_grace", before.shutdown_grace != after.shutdown_grace),
+            ("api", self.api != after.api),
+            ("log", self.log != after.log),
+            ("shutdown_grace", self.shutdown_grace != after.shutdown_grace),
         ];
-        Self {
-            channels: difference(&channels(before), &channels(after)),
-            sinks: difference(&before.sinks, &after.sinks),
+        Changes {
+            channels: difference(&channels(self), &channels(after)),
+            sinks: difference(&self.sinks, &after.sinks),
             others: others.iter().filter(|(_, changed)| *changed).map(|(name, _)| (*name).to_owned()).collect(),
             warnings: Vec::new(),
         }

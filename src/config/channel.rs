@@ -10,10 +10,10 @@ use super::filter;
 use super::section::{Reported, Section, all};
 use super::values::{duration, positive_duration};
 use super::verification::Levels;
-use crate::channel::{Expect, Named, Start, Verification};
-use crate::event::{ChannelId, Offset};
-use crate::operator::ConfiguredChannel;
-use crate::record::{ChannelRef, Filter};
+use ::channel::{Expect, Named, Start, Verification};
+use ::record::{ChannelRef, Filter};
+use operator::ConfiguredChannel;
+use proof::event::{ChannelId, Offset};
 
 /// `[channels.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use super::section::{Reader, Reading, Reported, Section, all};
 use super::state;
 use super::values::{http_url, size_in, word};
 use super::verification::SignerNames;
-use crate::http::{self, Authorities};
-use crate::ledger::store::{PostgresSettings, StateSettings};
-use crate::telemetry::Log;
-use crate::telemetry::trace::Otlp;
+use ::ledger::store::{PostgresSettings, StateSettings};
+use net::http::{self, Authorities};
+use telemetry::Log;
+use telemetry::trace::Otlp;
 
 /// The part that a command needs which works on the state of this machine. No secret is read: while the daemon does not
 /// run, its secrets may be absent.

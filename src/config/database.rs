@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use super::files::{explain_pem, read_pem};
 use super::section::{Reading, Reported, Section, all};
-use crate::http::{Authorities, Identity, certificates, private_key, root_cause};
-use crate::postgres::ServerSettings;
+use net::http::{Authorities, Identity, certificates, private_key, root_cause};
+use net::postgres::ServerSettings;
 
 const ADDRESS: &str =
     "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\"";

@@ -7,7 +7,7 @@ use std::path::Path;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::{Config, ConfigError};
-use crate::channel::{Expect, Named};
+use ::channel::{Expect, Named};
 
 /// Why a file was not changed.
 #[derive(Debug, thiserror::Error)]

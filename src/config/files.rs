@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::problem::ConfigError;
-use crate::http::PemError;
+use net::http::PemError;
 
 /// The largest configuration file, in bytes. A thousand channels with filters of their own need less.
 const TEXT_LIMIT: usize = 1024 * 1024;

@@ -5,9 +5,9 @@ use strum::VariantArray;
 use uuid::Uuid;
 
 use super::section::{Reading, Section};
-use crate::event::EventType;
-use crate::record::{Field, Filter, Rule, UNSIGNED, VERIFIED};
-use crate::verify::Address;
+use ::record::{Field, Filter, Rule, UNSIGNED, VERIFIED};
+use proof::event::EventType;
+use proof::verify::Address;
 
 /// Reads the filter `name`: the name of one, or a table with the values to accept of each field.
 pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {

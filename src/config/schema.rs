@@ -15,10 +15,10 @@ use strum::VariantNames;
 use super::DEFAULTS;
 use super::sink::SinkType;
 use super::state::Backend;
-use crate::channel::{Ordering, UnsignedPolicy};
-use crate::record::{Format, Shipped};
-use crate::sink::{Credentials, Mechanism, Search};
-use crate::telemetry::LogFormat;
+use ::channel::{Ordering, UnsignedPolicy};
+use ::record::{Format, Shipped};
+use ::sink::{Credentials, Mechanism, Search};
+use telemetry::LogFormat;
 
 /// How closed files and bodies are compressed.
 const COMPRESSIONS: [&str; 3] = ["none", "gzip", "zstd"];

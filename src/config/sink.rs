@@ -10,13 +10,13 @@ use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantNames};
 use super::filter;
 use super::section::{Reported, Section, all};
 use super::values::{positive_duration, word};
-use crate::metrics::Metrics;
-use crate::record::{Filter, Shape};
-use crate::retry::RetryPolicy;
-use crate::sink::{
+use ::record::{Filter, Shape};
+use ::sink::{
     self, File, FileSettings, KafkaSettings, Nats, NatsSettings, OpenFiles, Postgres, PostgresSettings, SinkError,
     Sqlite, SqliteSettings, Stdout, Webhook, WebhookSettings,
 };
+use net::retry::RetryPolicy;
+use telemetry::metrics::Metrics;
 
 mod file;
 mod kafka;

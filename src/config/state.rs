@@ -10,7 +10,7 @@ use super::database;
 use super::section::{Reported, Section, all};
 use super::sink::{Sink, SinkSettings};
 use super::values::{duration, path};
-use crate::ledger::store::{PostgresSettings, StateSettings};
+use ::ledger::store::{PostgresSettings, StateSettings};
 
 /// A shorter lease would end with any pause of the network, a longer one leaves the channels of a dead instance alone.
 const LEASE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(300)];

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
 
 use super::*;
-use crate::channel::{Ordering, Start, UnsignedPolicy};
-use crate::sink::FileSettings;
+use ::channel::{Ordering, Start, UnsignedPolicy};
+use ::sink::{Access, FileSettings};
 
 mod documents;
 mod effective;
@@ -37,6 +37,11 @@ type = "webhook"
 url = "https://ledger.internal/hooks?token=t0ken-do-not-show"
 secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 "#;
+
+/// A file sink's settings with nothing but the path chosen.
+fn file_at(path: &str) -> FileSettings {
+    FileSettings { path: path.into(), access: Access::default(), rotation: None }
+}
 
 /// Loads a file of this text under these variables.
 fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -271,7 +276,7 @@ fn what_is_not_set_has_its_default() {
     assert_eq!((channel.start, &*channel.channel.name), (Start::Earliest, "a"));
     let signers = channel.verification.verifier.signers();
     assert_eq!((signers.required(), signers.addresses().len()), (4, 10));
-    assert_eq!(channel.verification.verifier.workflow_owner(), crate::verify::workflow_owner("org_1", "1"));
+    assert_eq!(channel.verification.verifier.workflow_owner(), proof::verify::workflow_owner("org_1", "1"));
     assert!(config.notes.is_empty());
 }
 
@@ -288,10 +293,10 @@ fn values_are_read_as_operators_write_them() {
         cases.map(|(table, key, value)| load(&with(table, key, value), &[]).unwrap_or_else(|error| panic!("{error}")));
     assert_eq!(base.api.client.base_url.as_str(), "http://localhost:8080/v1");
     assert_eq!(admin.listen, None);
-    assert_eq!(Some(start.channels[0].start), crate::event::Offset::new(15520).map(Start::Offset));
+    assert_eq!(Some(start.channels[0].start), proof::event::Offset::new(15520).map(Start::Offset));
     assert_eq!(sinks.channels[0].sinks, ["hook", "out"]);
     let owner = tenant.channels[0].verification.verifier.workflow_owner();
-    assert_eq!(owner, crate::verify::workflow_owner("org_1", "7"));
+    assert_eq!(owner, proof::verify::workflow_owner("org_1", "7"));
 }
 
 #[test]
@@ -306,7 +311,7 @@ fn a_channel_overrides_verification_key_by_key() {
     let text = GOOD.replace("org_id = \"org_1\"", &format!("workflow_owner = {owner:?}"));
     let config = load(&format!("{text}[channels.a.verification]\norg_id = \"org_2\"\n"), &[]).expect("the other way");
     let found = config.channels[0].verification.verifier.workflow_owner();
-    assert_eq!(found, crate::verify::workflow_owner("org_2", "1"));
+    assert_eq!(found, proof::verify::workflow_owner("org_2", "1"));
 }
 
 #[test]
@@ -314,7 +319,7 @@ fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem(
     let text = format!("{GOOD}[sinks.spare]\ntype = \"file\"\npath = \"/nowhere/yet/events.jsonl\"\n");
     let config = load(&text, &[]).expect("valid");
     assert_eq!(config.notes, ["sinks.spare: no channel uses this sink"]);
-    assert_eq!(config.sinks["spare"].settings, SinkSettings::File(FileSettings::at("/nowhere/yet/events.jsonl")));
+    assert_eq!(config.sinks["spare"].settings, SinkSettings::File(file_at("/nowhere/yet/events.jsonl")));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use strum::VariantNames;
 use url::{Host, Url};
 
 use super::section::{Reported, Section, all};
-use crate::retry::RetryPolicy;
+use net::retry::RetryPolicy;
 
 /// A year: short enough for every clock.
 const DURATION_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);

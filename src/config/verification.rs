@@ -15,8 +15,8 @@ use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section};
 use super::sources::{self, Layer};
 use super::values::{positive_duration, word};
-use crate::channel::Verification;
-use crate::verify::{Address, SignerSet, Verifier, workflow_owner};
+use ::channel::Verification;
+use proof::verify::{Address, SignerSet, Verifier, workflow_owner};
 
 /// The two ways to name the owner of the events.
 #[derive(Clone, Debug)]

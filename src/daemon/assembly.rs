@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::StartError;
-use crate::api::{Client, SettingsError};
-use crate::channel::{Channel, Outlet, Settings, SharedParts};
 use crate::config::{self, Config};
-use crate::metrics::Metrics;
-use crate::sink::{OpenFiles, Sink, SinkError};
+use api::{Client, SettingsError};
+use channel::{Channel, Outlet, Settings, SharedParts};
+use sink::{OpenFiles, Sink, SinkError};
+use telemetry::metrics::Metrics;
 
 /// What a channel takes of the limit of memory besides pages and events: its tasks, and its connections' buffers. 999 channels
 /// that misbehaved in every way took 90 MiB so.

@@ -8,9 +8,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::metrics::Metrics;
-use crate::telemetry::Chain;
-use crate::telemetry::trace::{Export, Otlp, Traces};
+use net::Chain;
+use telemetry::metrics::Metrics;
+use telemetry::trace::{Export, Otlp, Traces};
 
 use super::StartError;
 

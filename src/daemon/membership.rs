@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::channel::Channel;
-use crate::cluster::{Member, Peers, Seen};
-use crate::event::ChannelId;
-use crate::ledger::store::shared::Membership;
+use channel::Channel;
+use cluster::{Member, Peers, Seen};
+use ledger::store::shared::Membership;
+use proof::event::ChannelId;
 
 /// The longest that giving up what is left may take at the end.
 const LEAVING: Duration = Duration::from_secs(3);

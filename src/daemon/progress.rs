@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tracing::info;
 
-use crate::operator::{ConfiguredChannel, Operations};
-use crate::telemetry::ALWAYS;
+use operator::{ConfiguredChannel, Operations};
+use telemetry::ALWAYS;
 
 /// Between two looks. What waits for less is not behind.
 const EVERY: Duration = Duration::from_secs(10);

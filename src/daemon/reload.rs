@@ -15,8 +15,9 @@ use tracing::{error, info, warn};
 use super::systemd::Phase;
 use super::{Daemon, StartError, assembly, verification};
 use crate::config::{Channel, Config, ConfigError, Text};
-use crate::operator::{Changes, Operations};
-use crate::telemetry::{ALWAYS, Chain};
+use net::Chain;
+use operator::{Changes, Operations};
+use telemetry::ALWAYS;
 
 impl Daemon {
     /// Reads the operator's file again and puts it in force. Where this fails, nothing changes.
@@ -72,7 +73,7 @@ impl Daemon {
         for warning in &warnings {
             warn!(target: ALWAYS, warning, "the new configuration rejects what was verified lately");
         }
-        let changes = Changes { warnings, ..Changes::between(before, config) };
+        let changes = Changes { warnings, ..before.changes_to(config) };
         self.logs.set(&config.log);
         self.exporting.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();

@@ -21,10 +21,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::channel::{Channel, ChannelError, Task, Tasks};
-use crate::ledger::StateError;
-use crate::retry::{Retry, RetryPolicy};
-use crate::telemetry::{ALWAYS, Chain};
+use channel::{Channel, ChannelError, Task, Tasks};
+use ledger::StateError;
+use net::Chain;
+use net::retry::{Retry, RetryPolicy};
+use telemetry::ALWAYS;
 
 /// Waits before a channel that panicked, or was lost, is started again.
 const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * **Alive means progress.** The watchdog is fed only while the process makes progress: see [`liveness`](crate::liveness).
+//! * **Alive means progress.** The watchdog is fed only while the process makes progress: see [`liveness`](operator::liveness).
 //! * **Never in the way.** A manager that does not read costs a wait of a second and a warning.
 //! * **One line.** Text from elsewhere cannot add a line to a message.
 //!
@@ -29,8 +29,8 @@ use sd_notify::NotifyState;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};
 
-use crate::operator::{Report, Sources};
-use crate::tasks::lock;
+use net::tasks::lock;
+use operator::{Report, Sources};
 
 #[cfg(test)]
 mod tests;

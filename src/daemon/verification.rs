@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::channel::{Handles, SignerStatus};
 use crate::config::{Channel, Config};
-use crate::verify::Verifier;
+use channel::{Handles, SignerStatus};
+use proof::verify::Verifier;
 
 /// A signer that was last seen before that may have been retired.
 const LATELY: Duration = Duration::from_secs(24 * 3600);

@@ -26,10 +26,10 @@ use super::committer::{self, Answer, Request, UNAVAILABLE_WAIT, Writes};
 use super::migrate::{self, Moved};
 use super::store::{Lease, Loss, Outcome, Store};
 use super::{Changes, Commit, Digest, Key, Ledger, Place, Proof, Refusal, StateError};
-use crate::event::ChannelId;
-use crate::metrics;
-use crate::tasks::lock;
-use crate::telemetry::Chain;
+use net::Chain;
+use net::tasks::lock;
+use proof::event::ChannelId;
+use telemetry::metrics;
 
 /// The proofs that one process remembers, all channels together.
 pub const PROOFS: usize = 100_000;
@@ -89,7 +89,7 @@ pub struct Claim {
     /// The right to work the channel.
     pub lease: Lease,
     /// Shared so that it can be read where the claim is not.
-    pub(crate) ledger: Arc<Mutex<Ledger>>,
+    pub ledger: Arc<Mutex<Ledger>>,
     store: Arc<dyn Store>,
     commits: mpsc::Sender<Request>,
     /// Wakes what waits for room, in the order in which it began to wait: a test history must repeat exactly.
@@ -217,7 +217,7 @@ impl Ledgers {
 
     /// Notes that a channel shows these proofs, and gives those that another channel showed before, as [`Store::show`] does.
     /// While the store cannot be reached, it waits: nothing could be recorded either.
-    pub(crate) async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, Place)> {
+    pub async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, Place)> {
         loop {
             match self.store.show(channel, proofs).await {
                 Ok(shown) => return shown,

@@ -10,9 +10,9 @@ use super::entry::{
     Blocker, Confirmed, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, WorkflowId, encode,
 };
 use super::history::{Contradiction, KnownEvent};
-use super::proof::Proof;
+use super::proofs::Proof;
 use super::{Changes, Cursor, Key, SinkName};
-use crate::event::{EventId, EventKey, Offset};
+use proof::event::{EventId, EventKey, Offset};
 
 /// Changes that belong together: all of them or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

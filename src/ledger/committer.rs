@@ -19,8 +19,8 @@ use tracing::{debug, error, info, warn};
 use super::claim::{CommitError, Owner};
 use super::store::{Lease, Loss, Outcome, Store};
 use super::{Effects, StateError};
-use crate::metrics;
-use crate::telemetry::Chain;
+use net::Chain;
+use telemetry::metrics;
 
 /// Commits that are written together at most.
 const GROUP: usize = 64;
@@ -212,7 +212,8 @@ impl Writes {
         self.refused.send_replace(refused);
     }
 
-    pub(crate) async fn during<T>(&self, write: impl Future<Output = T>) -> T {
+    /// Notes when a write begins and ends, for those who watch for writes that hang.
+    pub async fn during<T>(&self, write: impl Future<Output = T>) -> T {
         let began = Instant::now();
         self.began.send_replace(Some(began));
         let written = write.await;

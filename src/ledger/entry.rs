@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::proof::Place;
+use super::proofs::Place;
 use super::{SinkName, StateError};
-use crate::event::{ChannelId, EventId, EventKey, Offset};
+use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 /// How far a lane has got: everything up to here was delivered, set aside for its late proof, quarantined, or kept as a
 /// dead letter.

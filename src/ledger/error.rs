@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::postgres::DatabaseError;
+use net::postgres::DatabaseError;
 
 /// Why the state could not be opened, read or written.
 #[derive(Clone, Debug, thiserror::Error)]

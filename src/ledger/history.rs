@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::StateError;
-use super::proof::Digest;
-use crate::event::{EventId, EventKey, Offset};
+use super::proofs::Digest;
+use proof::event::{EventId, EventKey, Offset};
 
 /// The events of a channel that are remembered.
 pub const HISTORY: usize = 64;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::entry::decode;
 use super::{Changes, Entries, GivenUp, Key, Late, Quarantined, StateError, Value};
-use crate::event::{EventId, EventKey};
+use proof::event::{EventId, EventKey};
 
 /// An entry that is stored under an offset alone although the event has an id, and the entry of its body.
 #[derive(Debug)]

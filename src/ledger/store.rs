@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{Digest, Effects, Entries, Key, Place, Proof, StateError};
-use crate::event::ChannelId;
+use proof::event::ChannelId;
 
 mod copy;
 mod directory;

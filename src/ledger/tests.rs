@@ -2,9 +2,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::*;
-use crate::event::EventId;
-
-pub(crate) mod memory;
+use proof::event::EventId;
 
 const JSON: Bytes = Bytes::from_static(b"{}");
 

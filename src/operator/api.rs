@@ -13,12 +13,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::api::Filter;
-use crate::channel::{LateDelivery, Sample};
-use crate::event::{ChannelId, EventId, Offset};
-use crate::ledger::store::shared::InstanceId;
-use crate::ledger::{Cursor, GivenUp, Late, Quarantined};
-use crate::record::Readable;
+use api::Filter;
+use channel::{LateDelivery, Sample};
+use ledger::store::shared::InstanceId;
+use ledger::{Cursor, GivenUp, Late, Quarantined};
+use proof::event::{ChannelId, EventId, Offset};
+use record::Readable;
 
 /// Asks for the [`Report`](super::Report).
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub struct GetJourney {
     pub offset: Offset,
 }
 
-/// Asks which events of a channel its ledger accounts for: see [`Accounts`](crate::channel::Accounts).
+/// Asks which events of a channel its ledger accounts for: see [`Accounts`](channel::Accounts).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetAccounts {
     pub channel: String,
@@ -205,10 +205,10 @@ pub struct DeadLetterSelection {
     #[arg(long, value_name = "OFFSET")]
     pub to: Option<Offset>,
     /// Those given up at this time or later: RFC 3339, Unix seconds, or such as 1h for that long ago.
-    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
+    #[arg(long, value_name = "TIME", value_parser = net::time::parse)]
     pub since: Option<Timestamp>,
     /// Those given up at this time or earlier.
-    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
+    #[arg(long, value_name = "TIME", value_parser = net::time::parse)]
     pub until: Option<Timestamp>,
 }
 

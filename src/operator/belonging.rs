@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{ConfiguredChannel, by_id};
-use crate::channel::{Alarm, ChannelStatus, Named, RecentEvents, SharedProofs, SharedWorkflow};
-use crate::event::ChannelId;
-use crate::ledger::{HeldBack, Ledger};
-use crate::verify::Hash;
+use channel::{Alarm, ChannelStatus, Named, RecentEvents, SharedProofs, SharedWorkflow};
+use ledger::{HeldBack, Ledger};
+use proof::event::ChannelId;
+use proof::verify::Hash;
 
 /// What one channel's ledger says of others.
 #[derive(Debug, Default)]

@@ -13,14 +13,17 @@ use tokio::net::UnixStream;
 
 use super::request::BY;
 use super::{Refusal, Request, socket};
-use crate::ledger::store::shared::Asked;
+use ledger::store::shared::Asked;
 
 /// The size of an answer, in bytes.
 pub(super) const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
 /// Asks the daemon whose state is in `directory`; `None` where none listens. `by` says who asks, for the daemon's log. Where
 /// it does not answer, what was asked may have been done.
-pub(crate) async fn ask<R: Request>(
+///
+/// # Errors
+/// The daemon's refusal, or why there is no answer.
+pub async fn ask<R: Request>(
     directory: &Path,
     request: &R,
     by: &str,

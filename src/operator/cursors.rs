@@ -6,10 +6,10 @@ use tracing::warn;
 
 use super::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
 use super::{Operations, Refusal, check_sink};
-use crate::event::Offset;
-use crate::ledger::{Change, Commit, Cursor, Ledger, SinkName};
-use crate::record::ChannelRef;
-use crate::telemetry::ALWAYS;
+use ledger::{Change, Commit, Cursor, Ledger, SinkName};
+use proof::event::Offset;
+use record::ChannelRef;
+use telemetry::ALWAYS;
 
 impl Operations {
     /// Those of lanes that are no longer configured included.

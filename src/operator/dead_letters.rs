@@ -8,10 +8,10 @@ use super::api::{
 };
 use super::redeliver::summary;
 use super::{Operations, Refusal, look};
-use crate::event::Offset;
-use crate::ledger::{Change, Commit, GivenUp, Key, Ledger, SinkName};
-use crate::record::ChannelRef;
-use crate::telemetry::ALWAYS;
+use ledger::{Change, Commit, GivenUp, Key, Ledger, SinkName};
+use proof::event::Offset;
+use record::ChannelRef;
+use telemetry::ALWAYS;
 
 impl Operations {
     pub(super) async fn list_dead_letters(&self, request: &ListDeadLetters) -> Result<Vec<Entry<DeadLetter>>, Refusal> {

@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep};
 use super::client::{MAX_ANSWER, asked, decode, http_request};
 use super::request::{Asker, routes};
 use super::{Operations, Refusal, Request};
-use crate::cluster::{self, Unanswered};
-use crate::ledger::store::shared::{Answer, Asked};
-use crate::telemetry::Chain;
+use cluster::{self, Unanswered};
+use ledger::store::shared::{Answer, Asked};
+use net::Chain;
 
 /// How long an operator waits for the owner of a channel, and for a channel to have one.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,7 +28,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Operations {
     /// Carries a request out: here or, where another instance owns its channel, there.
-    pub(crate) async fn carry_out<R: Request>(&self, request: &R) -> Result<R::Answer, Refusal> {
+    ///
+    /// # Errors
+    /// [`Refusal`]: why it was not carried out.
+    pub async fn carry_out<R: Request>(&self, request: &R) -> Result<R::Answer, Refusal> {
         let since = Instant::now();
         loop {
             let (channel, owner, name, peers) = match (request.perform(self).await, &self.cluster) {
@@ -56,7 +59,7 @@ impl Operations {
 }
 
 /// Answers what other instances ask, until it is dropped.
-pub(crate) async fn answer_others(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
+pub async fn answer_others(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
     let membership = operations.borrow().cluster.as_ref().map(|peers| peers.membership.clone());
     let Some(membership) = membership else { return pending().await };
     let router = TowerToHyperService::new(routes(operations, Asker::Instance));

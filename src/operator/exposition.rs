@@ -13,10 +13,10 @@ use prometheus::{IntGaugeVec, Registry, TextEncoder};
 use strum::VariantNames;
 
 use super::Report;
-use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus};
-use crate::event::Offset;
-use crate::ledger::Pause;
-use crate::metrics::{self, Metrics};
+use channel::{Activity, ChannelStatus, LaneState, LaneStatus};
+use ledger::Pause;
+use proof::event::Offset;
+use telemetry::metrics::{self, Metrics};
 
 /// The whole text.
 pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus::Result<String> {

@@ -20,15 +20,15 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::api::{Entry, GetLastHour, LastHour};
 use super::instances::ask_others;
 use super::{ConfiguredChannel, Operations, Refusal, look};
-use crate::channel::Sample;
-use crate::event::ChannelId;
-use crate::record::ChannelRef;
+use channel::Sample;
+use proof::event::ChannelId;
+use record::ChannelRef;
 
 /// Between two looks whether a channel lacks the sample of this minute: one that begins has its first one soon.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Notes once in each minute how the channels are that work here.
-pub(crate) async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
+pub async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
     let mut looks = interval(LOOK_AGAIN);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

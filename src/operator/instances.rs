@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 use super::api::{GetCluster, GetStatus};
 use super::client::{asked, decode};
 use super::{ConfiguredChannel, Operations, Refusal, Report, Request, by_id};
-use crate::channel::ChannelStatus;
-use crate::cluster::{Peers, Seen};
-use crate::event::ChannelId;
-use crate::ledger::store::shared::{Instance, InstanceId, Ownership};
-use crate::telemetry::Chain;
+use channel::ChannelStatus;
+use cluster::{Peers, Seen};
+use ledger::store::shared::{Instance, InstanceId, Ownership};
+use net::Chain;
+use proof::event::ChannelId;
 
 /// How long another instance is waited for, so that one that hangs holds no status up.
 const PATIENCE: Duration = Duration::from_secs(3);

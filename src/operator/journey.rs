@@ -2,7 +2,7 @@
 
 use super::api::{DeadLetter, GetAccounts, GetJourney, Journey};
 use super::{Operations, Refusal, look};
-use crate::channel::Accounts;
+use channel::Accounts;
 
 impl Operations {
     /// Which events of a channel are not necessarily in its sinks, and why.

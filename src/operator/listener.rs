@@ -45,7 +45,10 @@ pub struct Listener {
 
 impl Listener {
     /// Listens, and serves requests whose Host is an address or one of these names.
-    pub(crate) fn start(address: SocketAddr, hosts: &[String], sources: Sources) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or no thread can be started.
+    pub fn start(address: SocketAddr, hosts: &[String], sources: Sources) -> io::Result<Self> {
         let router = router::reading(sources).layer(from_fn_with_state(Hosts::from(hosts), hosts::check));
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()

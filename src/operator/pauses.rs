@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::api::SetPaused;
 use super::{Operations, Refusal, check_sink};
-use crate::ledger::{Pause, SinkName};
+use ledger::{Pause, SinkName};
 
 impl Operations {
     /// A sink that refuses and is resumed is tried again at once.

@@ -6,10 +6,10 @@ use tracing::warn;
 
 use super::api::{DropQuarantined, Entry, ListQuarantine, QuarantinedEvent, ShowQuarantined};
 use super::{Operations, Refusal, look};
-use crate::event::Offset;
-use crate::ledger::{Change, Commit, Key, Quarantined};
-use crate::record::ChannelRef;
-use crate::telemetry::ALWAYS;
+use ledger::{Change, Commit, Key, Quarantined};
+use proof::event::Offset;
+use record::ChannelRef;
+use telemetry::ALWAYS;
 
 impl Operations {
     pub(super) async fn list_quarantine(&self, request: &ListQuarantine) -> Result<Vec<Entry<Quarantined>>, Refusal> {

@@ -7,11 +7,11 @@ use tracing::warn;
 
 use super::api::{Redeliver, RedeliverDeadLetters};
 use super::{AT_ONCE, Operations, Refusal, check_sink};
-use crate::channel::Owned;
-use crate::event::{Offset, RawEvent};
-use crate::ledger::{Change, Commit, Key, LATE, Pending, SinkName};
-use crate::record::ChannelRef;
-use crate::telemetry::ALWAYS;
+use channel::Owned;
+use ledger::{Change, Commit, Key, LATE, Pending, SinkName};
+use proof::event::{Offset, RawEvent};
+use record::ChannelRef;
+use telemetry::ALWAYS;
 
 impl Operations {
     /// Makes dead letters late events again, each with the id that it had.

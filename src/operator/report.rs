@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::belonging::{self, Shared};
 use super::instances::{InstanceStatus, instances};
 use super::{ConfiguredChannel, Operations, Refusal, look};
-use crate::channel::{
+
+use channel::{
     Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Refill, what_to_check,
 };
-use crate::cluster::Seen;
-use crate::ledger::store::shared::Ownership;
-use crate::ledger::{Contradiction, Cursor, Lost};
-use crate::record::ChannelRef;
-use crate::version;
+use cluster::Seen;
+use ledger::store::shared::Ownership;
+use ledger::{Contradiction, Cursor, Lost};
+use record::ChannelRef;
 
 /// A channel that has had no owner for less is on its way from one to another.
 const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
@@ -65,14 +65,17 @@ pub struct Process {
 
 impl Operations {
     /// Everything here as it is now.
-    pub(crate) async fn report(&self) -> Result<Report, Refusal> {
+    ///
+    /// # Errors
+    /// [`Refusal`]: the state cannot be read.
+    pub async fn report(&self) -> Result<Report, Refusal> {
         let seen = self.cluster.as_ref().map(|peers| peers.seen.borrow().clone());
         let is_daemon = self.daemon.is_some();
         let mut channels = Vec::with_capacity(self.channels.len());
         let mut shared = Vec::with_capacity(self.channels.len());
         for known in &self.channels {
             let ConfiguredChannel { channel, sinks, expect, .. } = known;
-            if let Some(seen) = seen.as_ref().filter(|seen| seen.is_elsewhere(channel, is_daemon)) {
+            if let Some(seen) = seen.as_ref().filter(|seen| seen.is_elsewhere(channel.id, is_daemon)) {
                 channels.push(elsewhere(channel, seen));
                 shared.push(Shared::elsewhere(seen.view.held_back.get(&channel.id)));
                 continue;
@@ -91,7 +94,7 @@ impl Operations {
         }
         belonging::tell(&self.channels, &shared, &mut channels);
         let mut report = Report {
-            version: version::text(),
+            version: self.version.clone(),
             daemon: self.daemon.as_ref().map(|(process, _)| *process),
             ready: false,
             reasons: Vec::new(),
@@ -247,13 +250,6 @@ fn elsewhere(channel: &ChannelRef, seen: &Seen) -> ChannelStatus {
         channel_id: channel.id,
         activity: Activity::Elsewhere { owner },
         ..ChannelStatus::default()
-    }
-}
-
-impl Seen {
-    /// Whether nothing is known here of how a channel is. A command that no daemon carries out shows what is recorded.
-    fn is_elsewhere(&self, channel: &ChannelRef, is_daemon: bool) -> bool {
-        !self.work.contains(&channel.id) && (is_daemon || self.view.owner(channel.id).is_some())
     }
 }
 

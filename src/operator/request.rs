@@ -21,21 +21,23 @@ use super::api::{
     RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
 };
 use super::{Changes, Cluster, Operations, Report};
-use crate::channel::Accounts;
-use crate::event::Offset;
-use crate::ledger::{Lost, Quarantined};
-use crate::telemetry::ALWAYS;
+use channel::Accounts;
+use ledger::{Lost, Quarantined};
+use proof::event::Offset;
+use telemetry::ALWAYS;
 
 /// The header that says who asks.
 pub(super) const BY: &str = "channeld-by";
 
 /// A request of the operator API.
-pub(crate) trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
+pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// What is answered.
     type Answer: Serialize + DeserializeOwned;
 
     /// GET where it changes nothing, POST otherwise.
     const METHOD: Method;
 
+    /// The path that it is asked for at.
     const PATH: &'static str;
 
     /// Carries it out. If it is refused, nothing was changed or, if the state failed, it is not known whether anything

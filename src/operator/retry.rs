@@ -8,10 +8,10 @@ use tracing::info;
 
 use super::api::{Fate, Retried, RetryQuarantined};
 use super::{AT_ONCE, ConfiguredChannel, Operations, Refusal};
-use crate::channel::{Alarm, Claim, Expect, Owned, RecentEvents};
-use crate::event::{ChannelId, RawEvent};
-use crate::ledger::{Change, Commit, Key, Ledger, Quarantined};
-use crate::verify::Verdict;
+use channel::{Alarm, Claim, Expect, Owned, RecentEvents};
+use ledger::{Change, Commit, Key, Ledger, Quarantined};
+use proof::event::{ChannelId, RawEvent};
+use proof::verify::Verdict;
 
 /// What is expected of each configured channel.
 type Others = HashMap<ChannelId, Arc<Expect>>;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | both | `/livez` | 200 while the process makes progress, otherwise 503 and which part of it hangs: see [`Liveness`](crate::liveness) |
 //! | both | `/readyz` | 200 when ready, otherwise 503 and the reasons, one a line; JSON for `Accept: application/json` |
-//! | both | `/metrics` | Prometheus's text format: see [`metrics`](crate::metrics) |
+//! | both | `/metrics` | Prometheus's text format: see [`metrics`](telemetry::metrics) |
 //! | both | `/status` | the [`Report`] of `channeld status --json` |
 //! | both | `/hour` | the last hour of the channels, minute by minute: see [`LastHour`] |
 //! | socket | all of [`request`] | lists, events with their bodies, and every change |
@@ -31,7 +31,7 @@ use super::api::{Entry, GetLastHour, LastHour};
 use super::request::Asker;
 use super::{Operations, Refusal, Report, exposition, request};
 use crate::liveness::Liveness;
-use crate::metrics::Metrics;
+use telemetry::metrics::Metrics;
 
 /// How long a report may take: it reads the state, which may not answer.
 const REPORT: Duration = Duration::from_secs(10);

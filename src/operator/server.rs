@@ -36,22 +36,18 @@ const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the clients of one listener may take. What the work itself may take is the router's to say.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// Connections at a time. For a further one, the oldest that has not sent a whole request gives way; where there is
     /// none, it waits.
-    pub(crate) clients: usize,
+    pub clients: usize,
     /// The size of a request's body, in bytes.
-    pub(crate) body: usize,
+    pub body: usize,
     /// How long a client may take to send a request's head, then to send its body, then to read its answer.
-    pub(crate) each_step: Duration,
+    pub each_step: Duration,
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve<C>(
-    mut accept: impl AsyncFnMut() -> io::Result<C>,
-    router: Router,
-    bounds: Bounds,
-) -> Infallible
+pub async fn serve<C>(mut accept: impl AsyncFnMut() -> io::Result<C>, router: Router, bounds: Bounds) -> Infallible
 where
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

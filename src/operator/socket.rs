@@ -42,7 +42,10 @@ pub struct Socket {
 
 impl Socket {
     /// Listens in a state directory that this process has locked, in place of whatever an earlier process left there.
-    pub(crate) fn listen(directory: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn listen(directory: &Path) -> io::Result<Self> {
         let path = directory.join(NAME);
         if path.as_os_str().len() > MAX_PATH {
             let message = format!("{} is longer than {MAX_PATH} bytes: choose a shorter state.path", path.display());

@@ -4,8 +4,8 @@ use tracing::warn;
 
 use super::api::AcknowledgeLost;
 use super::{Operations, Refusal};
-use crate::ledger::Lost;
-use crate::telemetry::ALWAYS;
+use ledger::Lost;
+use telemetry::ALWAYS;
 
 impl Operations {
     /// Notes that an operator has seen what was lost: what that was.

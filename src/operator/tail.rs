@@ -1,4 +1,4 @@
-//! What sinks take, for operators who watch: see [`Tail`](crate::channel::Tail).
+//! What sinks take, for operators who watch: see [`Tail`](channel::Tail).
 //!
 //! # Invariants
 //!
@@ -11,10 +11,10 @@ use tokio::task::spawn_blocking;
 
 use super::api::{TailedDeliveries, TailedEvent, WatchTail};
 use super::{Operations, Refusal, check_sink};
-use crate::api::Filter;
-use crate::channel::{Delivered, Seen};
-use crate::event::ChannelId;
-use crate::record::{self, Field, Readable, Record, Rule};
+use api::Filter;
+use channel::{Delivered, Seen};
+use proof::event::ChannelId;
+use record::{self, Field, Readable, Record, Rule};
 
 /// How long an answer waits for a delivery.
 const WAIT: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::Record;
 use super::line::{UNSIGNED, VERIFIED};
-use crate::event::{EventType, Object};
+use proof::event::{EventType, Object};
 
 /// The service that its own signed content names.
 const OWN_SERVICE: &str = "_crec";

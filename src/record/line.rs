@@ -8,11 +8,13 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{ChannelRef, rfc3339};
-use crate::event::{ChannelId, Event, EventId, Offset, RawEvent, is_nested_too_deeply};
-use crate::verify::Proof;
+use proof::event::{ChannelId, Event, EventId, Offset, RawEvent, is_nested_too_deeply};
+use proof::verify::Proof;
 
-pub(crate) const VERIFIED: &str = "verified";
-pub(crate) const UNSIGNED: &str = "unsigned";
+/// The `status` of a record whose proof holds.
+pub const VERIFIED: &str = "verified";
+/// The `status` of a record that never has a proof.
+pub const UNSIGNED: &str = "unsigned";
 
 /// About the length of what stands before `decoded` and `event`, without the signers.
 const HEAD: usize = 800;

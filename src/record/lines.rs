@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 
-use crate::memory::{ChannelMemory, Reserved};
+use net::memory::{ChannelMemory, Reserved};
 
 /// The most memory that is allocated ahead of the lines that need it.
 const AHEAD: usize = 256 << 10;

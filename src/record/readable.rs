@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::text;
 use super::line::{UNSIGNED, VERIFIED};
 use super::{Field, Record, rfc3339};
-use crate::event::{Object, Offset};
+use proof::event::{Object, Offset};
 
 /// The longest type, and the longest description of what happened, in UTF-16 units.
 const KIND_LIMIT: usize = 64;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::line::{UNSIGNED, Verification};
 use super::{ChannelRef, Lines, Record};
-use crate::event::{ChannelId, Event};
+use proof::event::{ChannelId, Event};
 
 /// Its type.
 const TEST_TYPE: &str = "channeld.test";
@@ -21,7 +21,10 @@ const TEST_CHANNEL: &str = "channeld-test";
 
 impl Record {
     /// A notice that says of itself that it is a test of that sink, with that id, made at that time.
-    pub(crate) fn of_test(sink: &str, id: Uuid, at: Timestamp) -> Self {
+    ///
+    /// # Panics
+    /// Never: the event is well-formed.
+    pub fn of_test(sink: &str, id: Uuid, at: Timestamp) -> Self {
         let reason = format!("a test of the sink {sink}: nothing has happened");
         let event = json!({
             "event_id": id,

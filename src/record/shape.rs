@@ -9,7 +9,7 @@ use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use super::template::{Alert, Below, JSON, Template};
 use super::{Readable, Record, rfc3339};
-use crate::event::{Event, EventKey, Offset, Proofs};
+use proof::event::{Event, EventKey, Offset, Proofs};
 
 /// What a sink writes for an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]

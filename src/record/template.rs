@@ -22,8 +22,8 @@ use serde::de::IgnoredAny;
 
 use super::readable::{limited, printable};
 use super::{Facts, Record};
-use crate::event::Object;
-use crate::secret::Secret;
+use net::secret::Secret;
+use proof::event::Object;
 
 mod alert;
 mod samples;

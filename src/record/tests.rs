@@ -1,36 +1,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use uuid::Uuid;
+
+use crate::testing::*;
 
 use super::*;
-
-pub(super) fn channel() -> ChannelRef {
-    ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(1)) }
-}
-
-fn event(kind: &str, proofs: &str, payload: &str) -> Event {
-    let id = Uuid::from_u128(2);
-    let headers = format!(r#"{{"type":"{kind}","offset":5,"proofs":[{proofs}]}}"#);
-    Event::parse(format!(r#"{{"event_id":"{id}","headers":{headers},"payload":{payload}}}"#).into()).unwrap()
-}
-
-fn assembled(event: &Event, status: &'static str) -> Record {
-    let digest = (status == line::VERIFIED).then_some(Hash([7; 32]));
-    Record { digest, ..Record::new(&channel(), event, &Verification::status(status), &mut Lines::default()) }
-}
-
-/// The record of a notice of that kind.
-pub(crate) fn notice(kind: &str, payload: &str) -> Record {
-    assembled(&event(kind, "", payload), line::UNSIGNED)
-}
-
-/// The record of a `watcher.event` as if it were proved, with members of its payload, and with what is signed.
-pub(crate) fn proved(members: &str, signed: &str) -> Record {
-    let proof = r#"{"alg":"a","ocr_report":"0x01","ocr_context":"0x02","signatures":["0x03","0x04"]}"#;
-    let payload = format!(r#"{{{members},"verifiable_event":"{}"}}"#, STANDARD.encode(signed));
-    let event = event("watcher.event", proof, &payload);
-    assembled(&event, line::VERIFIED)
-}
 
 #[test]
 fn the_event_stands_in_its_record_byte_for_byte_but_for_line_breaks() {

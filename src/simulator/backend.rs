@@ -11,7 +11,7 @@ use super::fault::{Faults, Route};
 use super::misbehaviour::Misbehaviour;
 use super::network::Network;
 use super::options::Options;
-use crate::event::ChannelId;
+use proof::event::ChannelId;
 
 /// The simulated service behind its routes.
 pub(super) struct Backend {

@@ -9,8 +9,8 @@ use super::contracts::{OPERATION_CONFIRMED, SERVICES};
 use super::facts::Facts;
 use super::kind::Kind;
 use super::random::hex_of;
-use crate::event::ChannelId;
-use crate::verify::keccak256;
+use proof::event::ChannelId;
+use proof::verify::keccak256;
 
 /// The service's own name in what is signed.
 const BACKEND: &str = "_crec";

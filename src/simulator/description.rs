@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::channel::Channel;
 use super::content::{json, rfc3339};
 use super::contracts::SERVICES;
-use crate::event::ChannelId;
-use crate::verify::Hash;
+use proof::event::ChannelId;
+use proof::verify::Hash;
 
 /// When everything was made, in Unix seconds.
 const CREATED_AT: i64 = 1_735_689_600;

@@ -10,7 +10,7 @@ use super::kind::Kind;
 use super::log::Entry;
 use super::random::{Purpose, draw, uuid};
 use super::roster::{Chain, Roster, Wallet, Watcher};
-use crate::event::ChannelId;
+use proof::event::ChannelId;
 
 /// The service notes an event up to this many seconds after it happened.
 pub(super) const CREATED_SKEW: i64 = 2;

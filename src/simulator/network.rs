@@ -15,7 +15,7 @@ use rand::seq::index;
 use super::kind::Tampering;
 use super::options::{Options, Signing};
 use super::random::{Purpose, draw};
-use crate::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
+use proof::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
 
 /// The organisation's tenant.
 const TENANT: &str = "1";
@@ -25,7 +25,7 @@ const DON_CONFIG_VERSION: u32 = 1;
 const REPORT_ID: [u8; 2] = [0, 1];
 
 /// One byte less than the shortest report there is.
-const TOO_SHORT: usize = crate::verify::OCR_REPORT_LENGTH - 1;
+const TOO_SHORT: usize = proof::verify::OCR_REPORT_LENGTH - 1;
 
 /// The network, and strangers who would like to be it.
 pub(super) struct Network {

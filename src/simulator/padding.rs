@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use sha3::{Digest, Keccak256};
 
-use crate::verify::Hash;
+use proof::verify::Hash;
 
 /// No more of these bytes stand in a page: clients refuse larger ones unread.
 const MOST_A_PAGE: usize = 62_000_000;

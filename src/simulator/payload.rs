@@ -8,7 +8,7 @@ use super::contracts::SERVICES;
 use super::facts::Facts;
 use super::kind::Kind;
 use super::record::Signed;
-use crate::verify::{Hash, keccak256};
+use proof::verify::{Hash, keccak256};
 
 #[derive(Serialize)]
 struct WatcherEvent<'a> {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::channel::Channel;
 use super::log::Entry;
 use super::page::{Asked, Condition};
-use crate::verify::Address;
+use proof::verify::Address;
 
 /// The most events that a page holds.
 const MAX_LIMIT: usize = 200;

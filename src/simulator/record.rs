@@ -18,7 +18,7 @@ use super::padding::{Padding, Parts};
 use super::payload;
 use super::random::{Purpose, draw};
 use super::roster::Roster;
-use crate::verify::{Hash, event_hash};
+use proof::verify::{Hash, event_hash};
 
 /// A record's JSON. Signed once, cheap to write again, with its proofs or without.
 #[derive(Clone, Debug)]

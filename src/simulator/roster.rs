@@ -5,8 +5,8 @@ use uuid::Uuid;
 
 use super::contracts::SERVICES;
 use super::random::{Purpose, draw, hex_of, uuid};
-use crate::event::ChannelId;
-use crate::verify::keccak256;
+use proof::event::ChannelId;
+use proof::verify::keccak256;
 
 /// How many wallets a channel has.
 const WALLETS: usize = 3;

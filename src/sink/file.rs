@@ -49,8 +49,8 @@ use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Tested, Undelivered, blocking};
-use crate::event::{ChannelId, EventKey};
-use crate::metrics::UpkeepFailures;
+use proof::event::{ChannelId, EventKey};
+use telemetry::metrics::UpkeepFailures;
 
 mod closed;
 mod compression;

@@ -87,8 +87,8 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
-use crate::event::ChannelId;
-use crate::tasks::lock;
+use net::tasks::lock;
+use proof::event::ChannelId;
 
 mod lane;
 mod message;

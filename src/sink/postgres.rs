@@ -33,8 +33,8 @@ use uuid::Uuid;
 
 use super::table::{displaced, overtaken, progress, with_size, without_row};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
-use crate::event::{ChannelId, EventId, EventKey, Offset};
-use crate::postgres::bigint;
+use net::postgres::bigint;
+use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 mod cells;
 mod jsonb;

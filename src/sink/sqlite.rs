@@ -28,8 +28,8 @@ use async_trait::async_trait;
 
 use super::table::{Parts, Row, with_size};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
-use crate::event::{ChannelId, EventKey};
-use crate::metrics::UpkeepFailures;
+use proof::event::{ChannelId, EventKey};
+use telemetry::metrics::UpkeepFailures;
 
 mod database;
 mod files;

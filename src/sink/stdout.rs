@@ -31,8 +31,8 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use tokio::sync::Mutex;
 
 use super::{Delivery, Sink, SinkError, Tested, Undelivered, blocking};
-use crate::event::{ChannelId, EventKey};
-use crate::record::Message;
+use proof::event::{ChannelId, EventKey};
+use record::Message;
 
 /// Delivers to standard output, or to any other writer that does not buffer.
 pub struct Stdout<W = fs::File> {

@@ -13,8 +13,8 @@
 use std::collections::BTreeSet;
 
 use super::{LaneRef, Recorded};
-use crate::event::{ChannelId, EventKey, Offset};
-use crate::record::Message;
+use proof::event::{ChannelId, EventKey, Offset};
+use record::Message;
 
 mod position;
 

@@ -14,9 +14,9 @@ use strum::{EnumString, IntoStaticStr, VariantNames};
 use uuid::Uuid;
 
 use super::{LaneRef, Position, SinkError, Undelivered};
-use crate::event::Offset;
-use crate::record::{Facts, Field, Message, Record};
-use crate::verify::Hash;
+use proof::event::Offset;
+use proof::verify::Hash;
+use record::{Facts, Field, Message, Record};
 
 mod columns;
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::event::{ChannelId, EventId, Offset, RawEvent};
-use crate::record::{ChannelRef, Format, Lines, Message, Record, Shape};
-use crate::sink::{Delivery, LaneRef, Sink, Undelivered};
-use crate::verify::{Address, SignerSet, Verdict, Verifier};
+use crate::{Delivery, LaneRef, Sink, Undelivered};
+use proof::event::{ChannelId, EventId, Offset, RawEvent};
+use proof::verify::{Address, SignerSet, Verdict, Verifier};
+use record::{ChannelRef, Format, Lines, Message, Record, Shape};
 
 /// A channel; the same number gives the same channel.
 pub(super) fn channel(number: u128) -> ChannelRef {

@@ -31,8 +31,8 @@ use reqwest::{Client, Method, Request, Response};
 use url::Url;
 
 use super::{Delivery, Sink, SinkError, Tested, Undelivered};
-use crate::http;
-use crate::metrics::Metrics;
+use net::http;
+use telemetry::metrics::Metrics;
 
 mod answer;
 mod batch;

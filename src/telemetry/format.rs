@@ -13,6 +13,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::targets;
+
 /// Prefixes each line with its priority, such as `<4>`, which the journal takes off again.
 pub(super) struct Prefixed<F>(pub(super) F);
 
@@ -53,7 +55,7 @@ where
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let (metadata, mut time) = (event.metadata(), String::new());
         SystemTime.format_time(&mut Writer::new(&mut time))?;
-        let mut fields = Fields { target: metadata.target().into(), rest: Map::new() };
+        let mut fields = Fields { target: targets::shown(metadata.target()).into(), rest: Map::new() };
         event.record(&mut fields);
         let Fields { target, mut rest } = fields;
         let message = rest.remove("message").unwrap_or_default();

@@ -1,7 +1,10 @@
+use std::error::Error;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use tracing::{info, warn};
+
+use net::Chain;
 
 use super::*;
 

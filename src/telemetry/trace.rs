@@ -27,7 +27,7 @@ use opentelemetry::trace::{FutureExt, Span, SpanBuilder, Status, TraceContextExt
 use opentelemetry::{Context, KeyValue, Value};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
 
-use crate::record::ChannelRef;
+use record::ChannelRef;
 
 mod export;
 mod request;

@@ -7,15 +7,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::{Client, Page, Settings};
 use bytes::Bytes;
-use channeld::api::{Client, Page, Settings};
-use channeld::event::{Event, RawEvent};
-use channeld::record::{ChannelRef, Lines, Message, Record, Shape};
-use channeld::secret::Secret;
-use channeld::simulator::{Announcement, Options, Simulator};
-use channeld::sink::{Delivery, LaneRef, Sink, Stdout};
-use channeld::verify::{Address, SignerSet, Verdict, Verified, Verifier, event_hash};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use net::secret::Secret;
+use proof::event::{Event, RawEvent};
+use proof::verify::{Address, SignerSet, Verdict, Verified, Verifier, event_hash};
+use record::{ChannelRef, Lines, Message, Record, Shape};
+use simulator::{Announcement, Options, Simulator};
+use sink::{Delivery, LaneRef, Sink, Stdout};
 use tokio::runtime::Runtime;
 
 /// As many as the service puts on a page.

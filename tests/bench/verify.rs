@@ -8,17 +8,17 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use channeld::api::{Client, Settings};
-use channeld::event::{Event, Offset, Proofs, RawEvent};
-use channeld::secret::Secret;
-use channeld::simulator::{Options, Signing, Simulator};
-use channeld::verify::{SignerSet, Verdict, Verifier, signed_digest};
+use api::{Client, Settings};
+use net::secret::Secret;
 use nix::time::{ClockId, clock_gettime};
+use proof::event::{Event, Offset, Proofs, RawEvent};
+use proof::verify::{SignerSet, Verdict, Verifier, signed_digest};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use secp256k1::Message;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
+use simulator::{Options, Signing, Simulator};
 
 /// Events of a case.
 const EVENTS: u32 = 2_000;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Options, Simulator};
 use serde_json::Value;
+use simulator::{Options, Simulator};
 use tokio_postgres::error::SqlState;
 
 use crate::support::{Database, LONGEST_WAIT, Receiver, Setup};

@@ -1,6 +1,6 @@
 //! `channeld console`: who is let in, what is shown, what is changed; by requests and in a real browser.
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use crate::support::{Daemon, Setup, rows_of};
 

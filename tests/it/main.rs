@@ -17,5 +17,4 @@ mod operate;
 mod service;
 mod simulator;
 mod sinks;
-mod structure;
 mod verification;

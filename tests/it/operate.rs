@@ -1,6 +1,6 @@
 //! What an operator sees and changes, whether or not a daemon runs.
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 mod cursors;
 mod dead_letters;

@@ -1,6 +1,6 @@
 //! Nothing unverified is delivered as verified.
 
-use channeld::simulator::{EventSpec, Kind};
+use simulator::{EventSpec, Kind};
 
 mod belonging;
 mod duplicate_proofs;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::memory::ChannelMemory;
+use net::memory::ChannelMemory;
 
 fn read(buffers: &Arc<Buffers>, announced: usize, length: usize, byte: u8) -> Bytes {
     let mut body = buffers.body(announced, Arc::<ChannelMemory>::default().free()).unwrap();

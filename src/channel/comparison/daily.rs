@@ -25,17 +25,17 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::{Accounts, Comparison, NotCompared, Scope, SinkComparison};
-use crate::channel::ChannelError;
-use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::controls::Handle;
-use crate::channel::read::history::{History, first_since};
-use crate::channel::read::reader::ReadError;
-use crate::channel::read::source::{Service, Source};
-use crate::channel::status::Compared;
-use crate::event::{EventKey, Offset};
-use crate::ledger::Ledger;
-use crate::tasks::lock;
-use crate::telemetry::Chain;
+use crate::ChannelError;
+use crate::context::{ReadPlan, RunContext};
+use crate::controls::Handle;
+use crate::read::history::{History, first_since};
+use crate::read::reader::ReadError;
+use crate::read::source::{Service, Source};
+use crate::status::Compared;
+use ledger::Ledger;
+use net::Chain;
+use net::tasks::lock;
+use proof::event::{EventKey, Offset};
 
 /// The time between two pages.
 const BETWEEN_PAGES: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ const NAMED: usize = 5;
 
 /// The results of a channel's comparisons in this process.
 #[derive(Debug, Default)]
-pub(in crate::channel) struct Comparisons {
+pub(crate) struct Comparisons {
     /// When the next one begins.
     due: Option<Instant>,
     /// When the last one began that ended well.
@@ -91,7 +91,7 @@ impl From<ChannelError> for Failed {
 
 impl Comparisons {
     /// The result for a sink, for an operator.
-    pub(in crate::channel) fn of(&self, sink: &str) -> Option<Compared> {
+    pub(crate) fn of(&self, sink: &str) -> Option<Compared> {
         self.sinks.get(sink).map(|found| Compared {
             at: found.at,
             events: found.events,
@@ -101,7 +101,7 @@ impl Comparisons {
     }
 
     /// Notes that these events are owed to a sink by now.
-    pub(in crate::channel) fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
+    pub(crate) fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
         if let Some(found) = self.sinks.get_mut(sink) {
             let replayed = keys.into_iter().filter(|key| found.listed.remove(key)).count();
             found.missing = found.missing.saturating_sub(replayed as u64);
@@ -115,7 +115,7 @@ impl Comparisons {
 
 impl Handle {
     /// The events that the ledger accounts for, and the gaps that this process still looks at.
-    pub(crate) async fn accounts(&self, ledger: &Mutex<Ledger>) -> Accounts {
+    pub async fn accounts(&self, ledger: &Mutex<Ledger>) -> Accounts {
         let gaps = self.board().gaps.upgrade();
         let closing = match &gaps {
             // An event that was found in a gap is not owed before the commit.
@@ -130,7 +130,7 @@ impl Handle {
 }
 
 /// Compares the channel whenever it is due.
-pub(in crate::channel) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
+pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
     shared.by_plan(|read_plan| async move { regularly(shared, &read_plan).await }).await
 }
 

@@ -5,12 +5,12 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::*;
-use crate::channel::settings::UnsignedPolicy;
-use crate::channel::tests::{RETRY, settings};
-use crate::event::EventId;
-use crate::record::{Field, Filter, Rule};
-use crate::sink::{Delivery, Sink, Undelivered};
-use crate::tasks::lock;
+use crate::settings::UnsignedPolicy;
+use crate::tests::{RETRY, settings};
+use net::tasks::lock;
+use proof::event::EventId;
+use record::{Field, Filter, Rule};
+use sink::{Delivery, Sink, Undelivered};
 
 /// A sink that holds these events, in this order.
 #[derive(Debug)]
@@ -237,7 +237,7 @@ async fn a_range_to_replay_has_missing_events_only() {
 
 #[test]
 fn the_ledger_accounts_for_what_is_pending_quarantined_or_a_dead_letter() {
-    use crate::ledger::{Change, Commit, Pending};
+    use ledger::{Change, Commit, Pending};
     let mut ledger = Ledger::default();
     let owed = key(3);
     let event = Pending {

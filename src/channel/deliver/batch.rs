@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::channel::settings::{Ordering, Settings};
-use crate::channel::verify::recent::digest_of;
-use crate::event::{EventKey, Offset};
-use crate::ledger::{Digest, HISTORY, KnownEvent, Pending, QuarantinedEvent};
-use crate::record::Record;
-use crate::telemetry::trace::Trace;
+use crate::settings::{Ordering, Settings};
+use crate::verify::recent::digest_of;
+use ledger::{Digest, HISTORY, KnownEvent, Pending, QuarantinedEvent};
+use proof::event::{EventKey, Offset};
+use record::Record;
+use telemetry::trace::Trace;
 
 /// The consequence of the verdict on one event.
 #[derive(Debug)]

@@ -18,11 +18,11 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
-use crate::channel::QUEUE_BATCHES;
-use crate::channel::deliver::batch::{Batch, LateRecord, Work};
-use crate::event::Offset;
-use crate::record::ChannelRef;
-use crate::tasks::lock;
+use crate::QUEUE_BATCHES;
+use crate::deliver::batch::{Batch, LateRecord, Work};
+use net::tasks::lock;
+use proof::event::Offset;
+use record::ChannelRef;
 
 /// How long the other lanes wait for one whose queue is full.
 const MAX_WAIT: Duration = Duration::from_millis(250);

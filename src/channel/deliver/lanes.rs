@@ -6,7 +6,7 @@
 //!
 //! # Cancellation
 //!
-//! A lane that is told to leave has [`Settings::grace`](crate::channel::Settings::grace) for the batch in hand. Then it is
+//! A lane that is told to leave has [`Settings::grace`](crate::Settings::grace) for the batch in hand. Then it is
 //! dropped, and the lane that replaces it offers again what was not recorded.
 
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::channel::ChannelError;
-use crate::channel::context::RunContext;
-use crate::channel::deliver::lane::Lane;
-use crate::channel::read::start;
-use crate::channel::settings::{Outlet, Plan};
-use crate::channel::tasks::{Task, Tasks};
-use crate::ledger::Cursor;
-use crate::telemetry::Chain;
+use crate::ChannelError;
+use crate::context::RunContext;
+use crate::deliver::lane::Lane;
+use crate::read::start;
+use crate::settings::{Outlet, Plan};
+use crate::tasks::{Task, Tasks};
+use ledger::Cursor;
+use net::Chain;
 
 pub(crate) struct Lanes {
     shared: Arc<RunContext>,

@@ -23,15 +23,15 @@ use tokio::sync::mpsc::WeakSender;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
-use crate::channel::deliver::batch::{Batch, LateRecord, Work};
-use crate::channel::deliver::hub::LaneInput;
-use crate::channel::settings::Outlet;
-use crate::event::Offset;
-use crate::memory::ChannelMemory;
-use crate::record::Message;
+use crate::deliver::batch::{Batch, LateRecord, Work};
+use crate::deliver::hub::LaneInput;
+use crate::settings::Outlet;
+use net::memory::ChannelMemory;
+use proof::event::Offset;
+use record::Message;
 
 /// The most batches that share one commit: two thousand events, where each is a full page.
-pub(in crate::channel) const MAX_JOINED: usize = 10;
+pub(crate) const MAX_JOINED: usize = 10;
 
 /// No batch is joined to one that has so many bytes to set aside and to quarantine, which are recorded in one commit.
 const MAX_KEPT_BYTES: usize = 4 << 20;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Offset;
+use proof::event::Offset;
 
 const KEPT: usize = 64;
 
@@ -30,10 +30,10 @@ pub struct LateDelivery {
 
 /// The newest last.
 #[derive(Debug, Default)]
-pub(crate) struct LateDeliveries(VecDeque<LateDelivery>);
+pub struct LateDeliveries(VecDeque<LateDelivery>);
 
 impl LateDeliveries {
-    pub(in crate::channel) fn note(&mut self, delivery: LateDelivery) {
+    pub(crate) fn note(&mut self, delivery: LateDelivery) {
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
@@ -41,7 +41,7 @@ impl LateDeliveries {
     }
 
     /// Those of one event.
-    pub(crate) fn of(&self, offset: Offset) -> impl Iterator<Item = &LateDelivery> {
+    pub fn of(&self, offset: Offset) -> impl Iterator<Item = &LateDelivery> {
         self.0.iter().filter(move |delivery| delivery.offset == offset)
     }
 }

@@ -1,9 +1,9 @@
 //! The required results: the fate of each event, and the state after each run.
 
-use crate::channel::deliver::upcoming::MAX_JOINED;
-use crate::event::{EventKey, Offset};
-use crate::ledger::Ledger;
-use crate::ledger::tests::memory::Disk;
+use crate::deliver::upcoming::MAX_JOINED;
+use ledger::Ledger;
+use ledger::testing::Disk;
+use proof::event::{EventKey, Offset};
 
 use super::history::{Damage, EventKind, Forgery, SameId};
 use super::world::{Inner, World};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::event::Offset;
-use crate::ledger::tests::memory::Write;
+use ledger::testing::Write;
+use proof::event::Offset;
 
 /// Everything that is drawn.
 #[expect(clippy::struct_excessive_bools, reason = "they are independent choices")]

@@ -6,16 +6,16 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::channel::ChannelError;
-use crate::channel::machine::Machine;
-use crate::channel::settings::Settings;
-use crate::channel::verify::Checked;
-use crate::event::RawEvent;
-use crate::ledger::tests::memory::{Gate, Write};
-use crate::ledger::{Effects, Key, Lease, Quarantined};
-use crate::memory::ChannelMemory;
-use crate::record::Lines;
-use crate::retry::{Retry, RetryPolicy};
+use crate::ChannelError;
+use crate::machine::Machine;
+use crate::settings::Settings;
+use crate::verify::Checked;
+use ledger::testing::{Gate, Write};
+use ledger::{Effects, Key, Lease, Quarantined};
+use net::memory::ChannelMemory;
+use net::retry::{Retry, RetryPolicy};
+use proof::event::RawEvent;
+use record::Lines;
 
 use super::pool;
 use super::world::{Step, World};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use k256::ecdsa::SigningKey;
 use uuid::Uuid;
 
-use crate::event::{ChannelId, EventId, Offset, RawEvent};
-use crate::verify::{Address, OCR_REPORT_LENGTH, SignerSet, Verdict, Verifier, event_hash, keccak256, signed_digest};
+use proof::event::{ChannelId, EventId, Offset, RawEvent};
+use proof::verify::{Address, OCR_REPORT_LENGTH, SignerSet, Verdict, Verifier, event_hash, keccak256, signed_digest};
 
 use super::history::SameId;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::channel::Channel;
-use crate::channel::settings::{Outlet, Plan};
+use crate::Channel;
+use crate::settings::{Outlet, Plan};
 
 use super::history::Reload;
 use super::sink::RecordingSink;

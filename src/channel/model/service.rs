@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::api::{Answer, ApiError, BadAnswer, Page, Trouble};
-use crate::channel::read::source::Source;
-use crate::event::{EventId, Offset, RawEvent};
+use crate::read::source::Source;
+use api::{Answer, ApiError, BadAnswer, Page, Trouble};
+use proof::event::{EventId, Offset, RawEvent};
 
 use super::history::{Damage, EventKind, Fault, Forgery, HasMore, History, SameId};
 use super::pool::{self, Form};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 
-use crate::event::{EventKey, Offset};
-use crate::ledger::Cursor;
-use crate::record::{ChannelRef, Message};
-use crate::sink::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use ledger::Cursor;
+use proof::event::{EventKey, Offset};
+use record::{ChannelRef, Message};
+use sink::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 
 use super::expect::Fate;
 use super::history::{EventKind, SinkPlan, SinkTrouble};

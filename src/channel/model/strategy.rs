@@ -4,8 +4,8 @@ use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 
-use crate::ledger::HISTORY;
-use crate::ledger::tests::memory::Write;
+use ledger::HISTORY;
+use ledger::testing::Write;
 
 use super::history::{
     Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, Restored, Run, SameId, SinkPlan,

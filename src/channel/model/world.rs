@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::Channel;
-use crate::channel::controls::Handle;
-use crate::event::Offset;
-use crate::ledger::Pause;
-use crate::ledger::tests::memory::Write;
-use crate::tasks::lock;
+use crate::Channel;
+use crate::controls::Handle;
+use ledger::Pause;
+use ledger::testing::Write;
+use net::tasks::lock;
+use proof::event::Offset;
 
 use super::history::{End, Fault, History, Paused, Run};
 use super::reload::reload;

@@ -22,12 +22,12 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::channel::ChannelError;
-use crate::channel::context::ReadPlan;
-use crate::channel::read::reader::{Range, ReadError, Reader};
-use crate::channel::verify::Checked;
-use crate::event::{Offset, RawEvent};
-use crate::tasks::joined;
+use crate::ChannelError;
+use crate::context::ReadPlan;
+use crate::read::reader::{Range, ReadError, Reader};
+use crate::verify::Checked;
+use net::tasks::joined;
+use proof::event::{Offset, RawEvent};
 
 /// Reads one channel upwards by one plan.
 #[derive(Debug)]

@@ -21,15 +21,15 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::error;
 
-use crate::api::{ApiError, Page, SMALLEST_PAGE};
-use crate::channel::ChannelError;
-use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::deliver::batch::Outcome;
-use crate::channel::read::reader::ReadError;
-use crate::channel::verify::{Rejection, StageContext};
-use crate::event::{EventId, Offset, RawEvent};
-use crate::ledger::{Change, Contradiction, History, KnownEvent};
-use crate::tasks::lock;
+use crate::ChannelError;
+use crate::context::{ReadPlan, RunContext};
+use crate::deliver::batch::Outcome;
+use crate::read::reader::ReadError;
+use crate::verify::{Rejection, StageContext};
+use api::{ApiError, Page, SMALLEST_PAGE};
+use ledger::{Change, Contradiction, History, KnownEvent};
+use net::tasks::lock;
+use proof::event::{EventId, Offset, RawEvent};
 
 /// An event counts as gone if it is not found by its id this often, with these waits in between: a proxy or a replica that is
 /// behind can answer that it does not exist.

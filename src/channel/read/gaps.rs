@@ -1,7 +1,7 @@
 //! Offsets that were missing below events that were read: events may still become visible there.
 //!
 //! A service that takes offsets from a database sequence and commits in parallel shows offset 12 before offset 11. For as long
-//! as [`settle`](crate::channel::Settings::settle) after offset 12 was read, offset 11 is therefore looked for again. An event
+//! as [`settle`](crate::Settings::settle) after offset 12 was read, offset 11 is therefore looked for again. An event
 //! that is found is delivered late. One that appears later than that is found by `channeld check --history`.
 //!
 //! # Invariants
@@ -24,14 +24,14 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use crate::api::{ApiError, Page, SMALLEST_PAGE};
-use crate::channel::ChannelError;
-use crate::channel::context::{ReadPlan, RunContext};
-use crate::event::{EventKey, Offset, RawEvent};
-use crate::ledger::{Change, History, KnownEvent, LATE, Ledger, Pending, SinkName};
-use crate::record::Record;
-use crate::tasks::lock;
-use crate::telemetry::Chain;
+use crate::ChannelError;
+use crate::context::{ReadPlan, RunContext};
+use api::{ApiError, Page, SMALLEST_PAGE};
+use ledger::{Change, History, KnownEvent, LATE, Ledger, Pending, SinkName};
+use net::Chain;
+use net::tasks::lock;
+use proof::event::{EventKey, Offset, RawEvent};
+use record::Record;
 
 /// The time between two looks at the gaps.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
@@ -378,8 +378,8 @@ mod tests {
             digest: None,
         };
         let read = Change::Read(vec![known(5, 2), known(6, 5), known(9, 6), known(20, 9)]);
-        ledger.apply(crate::ledger::Commit(vec![read])).unwrap();
-        ledger.apply(crate::ledger::Commit(vec![Change::Appeared(known(7, 6))])).unwrap();
+        ledger.apply(ledger::Commit(vec![read])).unwrap();
+        ledger.apply(ledger::Commit(vec![Change::Appeared(known(7, 6))])).unwrap();
         let gaps = Gaps::default();
         gaps.begin(ledger.history(), Some(offset(9)), Duration::from_secs(30));
         assert_eq!(open(&gaps), [(2, 5), (7, 9)]);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::api::windows::SKEW;
-use crate::api::{ApiError, Client};
-use crate::channel::read::reader::{Range, ReadError, Reader};
-use crate::channel::read::source::{Service, Source};
-use crate::event::{ChannelId, Offset, RawEvent};
-use crate::metrics::Metrics;
-use crate::record::ChannelRef;
+use crate::read::reader::{Range, ReadError, Reader};
+use crate::read::source::{Service, Source};
+use api::windows::SKEW;
+use api::{ApiError, Client};
+use proof::event::{ChannelId, Offset, RawEvent};
+use record::ChannelRef;
+use telemetry::metrics::Metrics;
 
 /// Reads one range of a channel upwards.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl History {
     }
 
     /// As [`new`](Self::new), of a source.
-    pub(crate) fn of(source: Arc<dyn Source>, from: Offset, to: Offset, page_limit: u16) -> Self {
+    pub fn of(source: Arc<dyn Source>, from: Offset, to: Offset, page_limit: u16) -> Self {
         Self { reader: Reader::new(source, page_limit), position: from.before(), to }
     }
 
@@ -47,7 +47,7 @@ impl History {
 }
 
 /// A source that shows and counts nothing, for use without a running channel.
-pub(crate) fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
+pub fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
     let metrics = Metrics::default().channel(&ChannelRef { name: "".into(), id: channel });
     Arc::new(Service { api, channel, handle: Arc::default(), metrics: Arc::new(metrics) })
 }
@@ -56,7 +56,7 @@ pub(crate) fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
 ///
 /// # Errors
 /// If the service does not answer.
-pub(crate) async fn first_since(source: &dyn Source, since: i64) -> Result<Offset, ApiError> {
+pub async fn first_since(source: &dyn Source, since: i64) -> Result<Offset, ApiError> {
     // The order of `created` and the order of offsets may differ by this much.
     let before = source.created(None, since.saturating_sub(SKEW), 1).await?;
     let before = before.events.first().map(|event| event.offset.get());

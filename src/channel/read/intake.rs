@@ -27,22 +27,22 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use crate::api::ApiError;
-use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::deliver::batch::{Batch, Outcome, Sorted};
-use crate::channel::read::ahead::{Ahead, ReadRange};
-use crate::channel::read::compare::{self, NotCompared};
-use crate::channel::read::reader::ReadError;
-use crate::channel::read::source::Source;
-use crate::channel::reporter::{Part, StatusReporter};
-use crate::channel::status::Activity;
-use crate::channel::trouble::Trouble;
-use crate::channel::verify::{Checked, PROOF_RETRY, PROOF_TIMEOUT, StageContext};
-use crate::channel::{ChannelError, NONE_VERIFIED};
-use crate::event::{Offset, RawEvent};
-use crate::ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
-use crate::tasks::{joined, lock};
-use crate::telemetry::trace::Trace;
+use crate::context::{ReadPlan, RunContext};
+use crate::deliver::batch::{Batch, Outcome, Sorted};
+use crate::read::ahead::{Ahead, ReadRange};
+use crate::read::compare::{self, NotCompared};
+use crate::read::reader::ReadError;
+use crate::read::source::Source;
+use crate::reporter::{Part, StatusReporter};
+use crate::status::Activity;
+use crate::trouble::Trouble;
+use crate::verify::{Checked, PROOF_RETRY, PROOF_TIMEOUT, StageContext};
+use crate::{ChannelError, NONE_VERIFIED};
+use api::ApiError;
+use ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
+use net::tasks::{joined, lock};
+use proof::event::{Offset, RawEvent};
+use telemetry::trace::Trace;
 
 /// The wait for the lanes after which the pages read ahead are given up, and read again: others may need their memory.
 const KEPT_AHEAD: Duration = Duration::from_secs(5);

@@ -19,11 +19,11 @@
 
 use std::sync::Arc;
 
-use crate::api::{ApiError, Page, SMALLEST_PAGE};
-use crate::channel::read::source::Source;
-use crate::channel::read::walk::Walk;
-use crate::channel::verify::expect::NotOfChannel;
-use crate::event::{Offset, RawEvent};
+use crate::read::source::Source;
+use crate::read::walk::Walk;
+use crate::verify::expect::NotOfChannel;
+use api::{ApiError, Page, SMALLEST_PAGE};
+use proof::event::{Offset, RawEvent};
 
 /// No more is asked for at once than is expected to be as long, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
@@ -99,7 +99,7 @@ pub enum ReadError {
 }
 
 /// Which keys of the configuration may be wrong where nothing is verified.
-pub(crate) fn what_to_check(reason: &str) -> &'static str {
+pub fn what_to_check(reason: &str) -> &'static str {
     if NotOfChannel::reasons().any(|known| known == reason) {
         return "the channel's id and its `expect`: `channeld channels pin` shows what its events name";
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::event::ChannelId;
+use proof::event::ChannelId;
 
 /// The slots between two polls.
 const SLOTS: u32 = 50;

@@ -7,15 +7,15 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 
-use crate::api::{ApiError, Client, Created, Filter, Page};
-use crate::channel::board::Polling;
-use crate::channel::controls::Handle;
-use crate::event::{ChannelId, EventId, Offset, RawEvent};
-use crate::metrics::{ChannelMetrics, Endpoint};
+use crate::board::Polling;
+use crate::controls::Handle;
+use api::{ApiError, Client, Created, Filter, Page};
+use proof::event::{ChannelId, EventId, Offset, RawEvent};
+use telemetry::metrics::{ChannelMetrics, Endpoint};
 
 /// Where a channel's events come from.
 #[async_trait]
-pub(crate) trait Source: Send + Sync + fmt::Debug {
+pub trait Source: Send + Sync + fmt::Debug {
     /// At most `limit` events, newest first: the latest, or those that `offset` selects. What it selects is not promised.
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError>;
 

@@ -11,17 +11,17 @@ use jiff::Timestamp;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::api::ApiError;
-use crate::channel::ChannelError;
-use crate::channel::context::{ReadPlan, RunContext};
-use crate::channel::reporter::{Part, StatusReporter};
-use crate::channel::settings::{Outlet, Start};
-use crate::channel::status::{Activity, Problem};
-use crate::channel::trouble::{MANY_TIMES, Trouble};
-use crate::event::Offset;
-use crate::ledger::{Change, Cursor};
-use crate::sink::{LaneRef, Position, SinkError};
-use crate::telemetry::Chain;
+use crate::ChannelError;
+use crate::context::{ReadPlan, RunContext};
+use crate::reporter::{Part, StatusReporter};
+use crate::settings::{Outlet, Start};
+use crate::status::{Activity, Problem};
+use crate::trouble::{MANY_TIMES, Trouble};
+use api::ApiError;
+use ledger::{Change, Cursor};
+use net::Chain;
+use proof::event::Offset;
+use sink::{LaneRef, Position, SinkError};
 
 /// The cursors of all lanes; the hub begins at the highest of them. `None` for a lane whose sink cannot be asked for its position
 /// now: that lane begins later, and delays no other lane. The last one is waited for.

@@ -1,6 +1,6 @@
 //! Reads up through a range that polling does not show, because the service's pages hold the newest events only.
 //!
-//! Reads the range by windows of `created`: see [`windows`](crate::api::windows).
+//! Reads the range by windows of `created`: see [`windows`](api::windows).
 //!
 //! # Invariants
 //!
@@ -13,11 +13,11 @@
 //!
 //! At any point: no event is lost that was not returned.
 
-use crate::api::ApiError;
-use crate::api::windows::{BEFORE_TIME, Direction, END_OF_TIME, Windows};
-use crate::channel::read::reader::ReadError;
-use crate::channel::read::source::Source;
-use crate::event::{Offset, RawEvent};
+use crate::read::reader::ReadError;
+use crate::read::source::Source;
+use api::ApiError;
+use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, Windows};
+use proof::event::{Offset, RawEvent};
 
 /// The most events that search gives at once.
 const SEARCH_LIMIT: u16 = 200;

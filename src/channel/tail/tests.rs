@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::record::tests::notice;
-use crate::record::{Message, Shape};
+use record::testing::notice;
+use record::{Message, Shape};
 
 fn message(offset: i64, bytes: usize) -> Message {
     let payload = format!(r#"{{"status":"{}"}}"#, "x".repeat(bytes));

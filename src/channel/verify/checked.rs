@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::channel::settings::{Settings, UnsignedPolicy};
-use crate::channel::verify::Rejection;
-use crate::event::RawEvent;
-use crate::memory::ChannelMemory;
-use crate::record::{Lines, Record};
-use crate::verify::{Proof, Unsigned, Verdict};
+use crate::settings::{Settings, UnsignedPolicy};
+use crate::verify::Rejection;
+use net::memory::ChannelMemory;
+use proof::event::RawEvent;
+use proof::verify::{Proof, Unsigned, Verdict};
+use record::{Lines, Record};
 
 /// An event by its verdict, with the record of what may be delivered. The record is made once for all sinks.
 #[derive(Debug)]
-pub(in crate::channel) enum Checked {
+pub(crate) enum Checked {
     /// With as much of the event as is needed to read it again.
     Verified(RawEvent, Proof, Record),
     /// Without a record where the configuration leaves out notices.
@@ -27,7 +27,7 @@ pub(in crate::channel) enum Checked {
 impl Checked {
     /// Checks events that follow each other and were first read then, in their order. Blocks while the signatures are
     /// checked.
-    pub(in crate::channel) fn all(
+    pub(crate) fn all(
         settings: &Settings,
         received: Timestamp,
         events: Vec<RawEvent>,
@@ -39,7 +39,7 @@ impl Checked {
     }
 
     /// Why it is rejected; `None` where it is not.
-    pub(in crate::channel) fn rejected_for(&self) -> Option<&'static str> {
+    pub(crate) fn rejected_for(&self) -> Option<&'static str> {
         match self {
             Self::Rejected(_, rejection) | Self::Unconfirmed(_, rejection) => Some(rejection.reason),
             _ => None,
@@ -47,7 +47,7 @@ impl Checked {
     }
 
     /// Adds the record to a verdict.
-    pub(in crate::channel) fn new(settings: &Settings, verdict: Verdict, lines: &mut Lines) -> Self {
+    pub(crate) fn new(settings: &Settings, verdict: Verdict, lines: &mut Lines) -> Self {
         let Settings { channel, verification, .. } = settings;
         match verdict {
             Verdict::Verified(verified) => {

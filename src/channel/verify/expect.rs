@@ -19,9 +19,8 @@ use serde_json::value::RawValue;
 use strum::{IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
-use crate::event::ChannelId;
-use crate::record;
-use crate::verify::{Address, Hash, Proof, Verified};
+use proof::event::ChannelId;
+use proof::verify::{Address, Hash, Proof, Verified};
 
 #[cfg(test)]
 mod tests;
@@ -78,7 +77,7 @@ pub enum NotOfChannel {
 
 /// What a channel says to a proof that another one has shown too. The higher one has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Claim {
+pub enum Claim {
     /// It is not what the channel expects.
     Refused,
     /// The channel expects nothing.
@@ -173,8 +172,8 @@ impl Expect {
         self.check(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
     }
 
-    /// As [`claim`](Self::claim), of an event whose signed text has not been decoded.
-    pub(crate) fn claim_event(&self, channel: ChannelId, verified: &Verified) -> Claim {
+    /// As `claim`, of an event whose signed text has not been decoded.
+    pub fn claim_event(&self, channel: ChannelId, verified: &Verified) -> Claim {
         let signed = decoded(verified);
         self.claim(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
     }
@@ -195,7 +194,7 @@ impl NotOfChannel {
         Named::VARIANTS.iter().map(|what| what.reason()).chain([OTHER_CHANNEL])
     }
 
-    /// A short constant name, beside those of [`Reason`](crate::verify::Reason).
+    /// A short constant name, beside those of [`Reason`](proof::verify::Reason).
     pub fn reason(&self) -> &'static str {
         match self {
             Self::OtherChannel { .. } => OTHER_CHANNEL,

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::api::ApiError;
-use crate::channel::ChannelError;
-use crate::channel::context::ReadPlan;
-use crate::channel::deliver::batch::Outcome;
-use crate::channel::trouble::Trouble;
-use crate::channel::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext};
-use crate::event::{EventId, EventKey, Offset, RawEvent};
-use crate::ledger::QuarantinedEvent;
-use crate::retry::RetryPolicy;
-use crate::telemetry::Chain;
+use crate::ChannelError;
+use crate::context::ReadPlan;
+use crate::deliver::batch::Outcome;
+use crate::trouble::Trouble;
+use crate::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext};
+use api::ApiError;
+use ledger::QuarantinedEvent;
+use net::Chain;
+use net::retry::RetryPolicy;
+use proof::event::{EventId, EventKey, Offset, RawEvent};
 
 /// Waits for a readable answer about one event. After them the event counts as not confirmed, so that it does not hold up
 /// its channel.

@@ -32,13 +32,13 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::channel::verify::workflows::Workflows;
-use crate::event::{ChannelId, Event, Offset, RawEvent};
+use crate::verify::workflows::Workflows;
 #[cfg(doc)]
-use crate::ledger::PROOFS_OF_A_CHANNEL;
-use crate::ledger::{self, Digest, PROOFS, Place};
-use crate::tasks::lock;
-use crate::verify::{Hash as Hash256, Proof, Unsigned};
+use ledger::PROOFS_OF_A_CHANNEL;
+use ledger::{self, Digest, PROOFS, Place};
+use net::tasks::lock;
+use proof::event::{ChannelId, Event, Offset, RawEvent};
+use proof::verify::{Hash as Hash256, Proof, Unsigned};
 
 #[cfg(test)]
 mod tests;
@@ -50,27 +50,35 @@ pub struct RecentEvents {
     prints: RandomState,
     index: Mutex<Index>,
     each: AtomicUsize,
-    pub(in crate::channel) workflows: Workflows,
+    pub(crate) workflows: Workflows,
 }
 
 /// Why an event whose proof holds, or that needs none, is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Alarm {
+pub enum Alarm {
+    /// Another event of the channel had the same proof.
     #[error("its proof was shown before, at {0}")]
     DuplicateProof(Place),
+    /// An event of another channel had the same proof.
     #[error("its proof {digest} was shown before in another channel, at {original}")]
-    ProofOfChannel { original: Place, digest: Hash256 },
+    ProofOfChannel {
+        /// The event of the other channel.
+        original: Place,
+        /// The proof's digest.
+        digest: Hash256,
+    },
+    /// The place had another event, or the event other content.
     #[error("another event, or other content of it, was shown before at {0}")]
     Contradiction(Place),
 }
 
 /// An event that is neither a duplicate nor a contradiction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::channel) struct Admitted {
+pub(crate) struct Admitted {
     /// The later place at which its proof was admitted already: that was a duplicate of this event.
-    pub(in crate::channel) duplicate_at: Option<Place>,
+    pub(crate) duplicate_at: Option<Place>,
     /// Whether it is not known to have been admitted with this content before.
-    pub(in crate::channel) is_news: bool,
+    pub(crate) is_news: bool,
 }
 
 /// The part of a proof's digest by which it is found in memory. A digest is a hash: its parts are as good as chance.
@@ -134,7 +142,7 @@ impl RecentEvents {
 
     /// Remembers proofs that a channel's ledger knows as delivered. Returns those that another channel has shown too, each
     /// with its offset and the other place.
-    pub(in crate::channel) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, Place)> {
+    pub(crate) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, Place)> {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         let mut shown_elsewhere = Vec::new();
         for proof in proofs {
@@ -152,12 +160,7 @@ impl RecentEvents {
     }
 
     /// The proof of a verified event that is to be admitted, where nothing is known of it here.
-    pub(in crate::channel) fn unknown(
-        &self,
-        channel: ChannelId,
-        event: &RawEvent,
-        proof: &Proof,
-    ) -> Option<ledger::Proof> {
+    pub(crate) fn unknown(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<ledger::Proof> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         let (digest, index) = (digest_of(&proof.digest), self.lock());
         let is_contradiction =
@@ -167,12 +170,12 @@ impl RecentEvents {
     }
 
     /// Where a proof was shown first, as far as is known.
-    pub(crate) fn shown_in(&self, digest: &Digest) -> Option<Place> {
+    pub fn shown_in(&self, digest: &Digest) -> Option<Place> {
         self.lock().place_of(print_of(digest))
     }
 
     /// Remembers what another instance's channel has shown, where nothing is known of it here.
-    pub(in crate::channel) fn learn(&self, shown: &[(Digest, Place)]) {
+    pub(crate) fn learn(&self, shown: &[(Digest, Place)]) {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         for (digest, place) in shown {
             let print = print_of(digest);
@@ -183,12 +186,7 @@ impl RecentEvents {
     }
 
     /// Admits and remembers a verified event, or gives an alarm.
-    pub(in crate::channel) fn verified(
-        &self,
-        channel: ChannelId,
-        event: &RawEvent,
-        proof: &Proof,
-    ) -> Result<Admitted, Alarm> {
+    pub(crate) fn verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Result<Admitted, Alarm> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         let admitted =
             self.lock().admit(place(channel, event), content, Some(print_of(&proof.digest.0)), self.proofs_each());
@@ -196,39 +194,39 @@ impl RecentEvents {
     }
 
     /// Lets an event pass though another channel has shown its proof first: an operator has decided so.
-    pub(in crate::channel) fn accept(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
+    pub(crate) fn accept(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
         self.lock().share(print_of(&proof.digest.0), place(channel, event));
     }
 
     /// Remembers a verified event beside another one at its offset: an operator has decided that this one is right.
-    pub(in crate::channel) fn accept_verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
+    pub(crate) fn accept_verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         self.lock().channels.entry(channel).or_default().accept(event.offset, content);
     }
 
     /// Remembers a notice beside another event at its offset: an operator has decided that this one is right.
-    pub(in crate::channel) fn accept_notice(&self, channel: ChannelId, notice: &Unsigned) {
+    pub(crate) fn accept_notice(&self, channel: ChannelId, notice: &Unsigned) {
         let event = notice.event();
         let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
         self.lock().channels.entry(channel).or_default().accept(event.raw.offset, content);
     }
 
     /// Forgets the contents above an offset: an operator has accepted the service's history.
-    pub(crate) fn forget_above(&self, channel: ChannelId, offset: Option<Offset>) {
+    pub fn forget_above(&self, channel: ChannelId, offset: Option<Offset>) {
         if let Some(recent) = self.lock().channels.get_mut(&channel) {
             recent.contents.retain(|(known, _)| Some(*known) <= offset);
         }
     }
 
     /// Admits and remembers a notice, or gives an alarm.
-    pub(in crate::channel) fn notice(&self, channel: ChannelId, notice: &Unsigned) -> Result<Admitted, Alarm> {
+    pub(crate) fn notice(&self, channel: ChannelId, notice: &Unsigned) -> Result<Admitted, Alarm> {
         let event = notice.event();
         let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
         self.lock().admit(place(channel, &event.raw), content, None, self.proofs_each())
     }
 
     /// The alarm about a verified event's proof; `None` where the proof is not known, or the event is the original itself.
-    pub(crate) fn duplicate_of(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<Alarm> {
+    pub fn duplicate_of(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<Alarm> {
         let place = place(channel, event);
         let known = self.lock().elsewhere(print_of(&proof.digest.0), place);
         let known = known.filter(|known| is_duplicate(place, *known))?;
@@ -249,7 +247,7 @@ fn print_of(digest: &[u8]) -> Print {
 }
 
 /// The part of a proof's digest that a ledger keeps.
-pub(in crate::channel) fn digest_of(digest: &Hash256) -> Digest {
+pub(crate) fn digest_of(digest: &Hash256) -> Digest {
     *digest.0.first_chunk().expect("a hash is longer")
 }
 
@@ -378,9 +376,12 @@ impl Content {
 }
 
 impl Alarm {
-    pub(crate) const DUPLICATE_PROOF: &str = "duplicate-proof";
-    pub(crate) const PROOF_OF_CHANNEL: &str = "proof-of-channel";
-    pub(crate) const CONTRADICTION: &str = "contradiction";
+    /// The reason of [`Alarm::DuplicateProof`].
+    pub const DUPLICATE_PROOF: &str = "duplicate-proof";
+    /// The reason of [`Alarm::ProofOfChannel`].
+    pub const PROOF_OF_CHANNEL: &str = "proof-of-channel";
+    /// The reason of [`Alarm::Contradiction`].
+    pub const CONTRADICTION: &str = "contradiction";
 
     /// Of a proof of another channel it says so.
     fn seen_from(self, channel: ChannelId, proof: &Proof) -> Self {
@@ -392,8 +393,8 @@ impl Alarm {
         }
     }
 
-    /// A short constant name, beside those of [`Reason`](crate::verify::Reason).
-    pub(crate) fn name(self) -> &'static str {
+    /// A short constant name, beside those of [`Reason`](proof::verify::Reason).
+    pub fn name(self) -> &'static str {
         match self {
             Self::DuplicateProof(_) => Self::DUPLICATE_PROOF,
             Self::ProofOfChannel { .. } => Self::PROOF_OF_CHANNEL,
@@ -402,7 +403,7 @@ impl Alarm {
     }
 
     /// The place that was admitted.
-    pub(in crate::channel) fn original(self) -> Place {
+    pub(crate) fn original(self) -> Place {
         match self {
             Self::DuplicateProof(original) | Self::Contradiction(original) | Self::ProofOfChannel { original, .. } => {
                 original
@@ -411,7 +412,7 @@ impl Alarm {
     }
 
     /// The proof that two channels have shown.
-    pub(in crate::channel) fn digest(self) -> Option<Hash256> {
+    pub(crate) fn digest(self) -> Option<Hash256> {
         if let Self::ProofOfChannel { digest, .. } = self { Some(digest) } else { None }
     }
 }

@@ -4,18 +4,18 @@ use bytes::Bytes;
 use tracing::error;
 use tracing::field::display;
 
-use crate::channel::context::ReadPlan;
-use crate::channel::verify::StageContext;
-use crate::channel::verify::expect::NotOfChannel;
-use crate::channel::verify::recent::Alarm;
-use crate::event::{Event, EventType, RawEvent};
-use crate::ledger::{Contradiction, Place, Quarantined, QuarantinedEvent};
-use crate::metrics::Sort;
-use crate::tasks::lock;
-use crate::verify::{Hash, Proof, Reason};
+use crate::context::ReadPlan;
+use crate::verify::StageContext;
+use crate::verify::expect::NotOfChannel;
+use crate::verify::recent::Alarm;
+use ledger::{Contradiction, Place, Quarantined, QuarantinedEvent};
+use net::tasks::lock;
+use proof::event::{Event, EventType, RawEvent};
+use proof::verify::{Hash, Proof, Reason};
+use telemetry::metrics::Sort;
 
 /// The reason of an event whose proof has not come.
-pub(crate) const PROOF_TIMEOUT: &str = "proof-timeout";
+pub const PROOF_TIMEOUT: &str = "proof-timeout";
 
 /// The reason of an event whose proof can never come.
 pub(super) const PENDING_WITHOUT_ID: &str = "pending-without-id";
@@ -25,7 +25,7 @@ const MAX_LOGGED: usize = 10_000;
 
 /// Why an event is rejected.
 #[derive(Clone, Debug)]
-pub(crate) struct Rejection {
+pub struct Rejection {
     /// A short constant name.
     pub(super) reason: &'static str,
     detail: String,
@@ -43,14 +43,14 @@ impl Rejection {
     }
 
     /// The service's history differs from what was read.
-    pub(in crate::channel) fn contradicted(Contradiction { offset, .. }: Contradiction) -> Self {
+    pub(crate) fn contradicted(Contradiction { offset, .. }: Contradiction) -> Self {
         let detail =
             format!("the service's history differs from what was read: it has another event at offset {offset}");
         Self::new(Alarm::CONTRADICTION, &detail)
     }
 
     /// Every reason there is.
-    pub(crate) fn reasons() -> impl Iterator<Item = &'static str> {
+    pub fn reasons() -> impl Iterator<Item = &'static str> {
         let alarms = [Alarm::DUPLICATE_PROOF, Alarm::PROOF_OF_CHANNEL, Alarm::CONTRADICTION];
         let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID].into_iter().chain(alarms);
         Reason::NAMES.into_iter().chain(others).chain(NotOfChannel::reasons())
@@ -77,7 +77,7 @@ impl From<Alarm> for Rejection {
 }
 
 impl ReadPlan {
-    pub(in crate::channel) fn quarantine(
+    pub(crate) fn quarantine(
         &self,
         raw: RawEvent,
         rejection: Rejection,

@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
-use crate::event::ChannelId;
-use crate::ledger::{Change, Ledger, ShownWorkflow, WORKFLOWS, WorkflowId};
-use crate::tasks::lock;
+use ledger::{Change, Ledger, ShownWorkflow, WORKFLOWS, WorkflowId};
+use net::tasks::lock;
+use proof::event::ChannelId;
 
 /// The workflows of every channel of the process.
 #[derive(Debug, Default)]
-pub(in crate::channel) struct Workflows(Mutex<Index>);
+pub(crate) struct Workflows(Mutex<Index>);
 
 #[derive(Debug, Default)]
 struct Index {
@@ -24,7 +24,7 @@ struct Index {
 
 impl Workflows {
     /// Takes over what a channel's ledger remembers.
-    pub(in crate::channel) fn remember(&self, channel: ChannelId, known: &BTreeMap<WorkflowId, ShownWorkflow>) {
+    pub(crate) fn remember(&self, channel: ChannelId, known: &BTreeMap<WorkflowId, ShownWorkflow>) {
         let mut index = lock(&self.0);
         for (id, _) in known.iter().filter(|(_, shown)| shown.first_in.is_none()) {
             index.first.insert(*id, channel);
@@ -46,7 +46,7 @@ impl Workflows {
     }
 
     /// The changes that record what was noted since.
-    pub(in crate::channel) fn unrecorded(&self, channel: ChannelId, ledger: &Ledger) -> Vec<Change> {
+    pub(crate) fn unrecorded(&self, channel: ChannelId, ledger: &Ledger) -> Vec<Change> {
         let (index, known) = (lock(&self.0), ledger.workflows());
         let Some(shown) = index.shown.get(&channel).filter(|shown| shown.len() != known.len()) else {
             return Vec::new();
@@ -71,7 +71,7 @@ mod tests {
             [None, None, Some(one), None, None]
         );
         let mut ledger = Ledger::default();
-        ledger.apply(crate::ledger::Commit(workflows.unrecorded(other, &ledger))).unwrap();
+        ledger.apply(ledger::Commit(workflows.unrecorded(other, &ledger))).unwrap();
         assert_eq!(workflows.unrecorded(other, &ledger), []);
 
         let again = Workflows::default();

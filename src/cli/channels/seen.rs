@@ -6,12 +6,12 @@ use serde::Deserialize;
 use strum::VariantArray;
 use uuid::Uuid;
 
-use crate::api::{ApiError, Client};
-use crate::channel::{Expect, Named, Names};
 use crate::cli::exit::Failure;
-use crate::event::ChannelId;
-use crate::record;
-use crate::verify::Verified;
+use api::{ApiError, Client};
+use channel::{Expect, Named, Names};
+use proof::event::ChannelId;
+use proof::verify::Verified;
+use record;
 
 /// Watchers of which a description is asked for.
 const WATCHERS: usize = 100;

@@ -13,19 +13,19 @@ use std::io;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
-use crate::api::{Answer, ApiError, Page};
 use crate::cli::event_line::{width_of, wrapped};
 use crate::cli::shown::{printable, verified};
 use crate::cli::table::{BAD, GOOD, styled};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
-use crate::http;
-use crate::ledger::StateError;
-use crate::ledger::store::Postgres;
-use crate::metrics::Metrics;
-use crate::sink::{OpenFiles, SinkError};
-use crate::telemetry::Chain;
-use crate::verify::{Reason, Verdict};
+use api::{Answer, ApiError, Page};
+use ledger::StateError;
+use ledger::store::Postgres;
+use net::Chain;
+use net::http;
+use proof::verify::{Reason, Verdict};
+use sink::{OpenFiles, SinkError};
+use telemetry::metrics::Metrics;
 
 /// Events of each channel that are read and verified.
 const SAMPLE: u16 = 20;

@@ -12,10 +12,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::channel::{
-    Accounts, Comparison, ExpectedEvent, History, NotCompared, Scope, SinkComparison, Tally, first_since, grouped,
-    unobserved,
-};
 use crate::cli::connect;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::operate::{Operator, say, say_json};
@@ -23,11 +19,15 @@ use crate::cli::progress::Bar;
 use crate::cli::shown::{id, printable, time};
 use crate::config::{Channel, Config, SinkSettings};
 use crate::daemon::assembly;
-use crate::event::Offset;
-use crate::operator::api::GetAccounts;
-use crate::operator::{check_sink, find, names};
-use crate::record::ChannelRef;
-use crate::telemetry::Chain;
+use channel::{
+    Accounts, Comparison, ExpectedEvent, History, NotCompared, Scope, SinkComparison, Tally, first_since, grouped,
+    unobserved,
+};
+use net::Chain;
+use operator::api::GetAccounts;
+use operator::{check_sink, find, names};
+use proof::event::Offset;
+use record::ChannelRef;
 
 /// Events that the sinks are asked for at once, about 200 bytes each. Files are read once for each time.
 const PIECE: usize = 500_000;

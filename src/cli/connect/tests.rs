@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::verify::{Address, SignerSet};
+use proof::verify::{Address, SignerSet};
 
 const ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 const OTHER: &str = "d290f1ee-6c54-4b01-90e6-d701748f0851";

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use super::page::{self, Shell};
 use super::{BOUNDS, State, is_loopback};
-use crate::tasks::lock;
+use net::tasks::lock;
 #[cfg(test)]
 mod tests;
 

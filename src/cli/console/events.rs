@@ -20,7 +20,7 @@ use super::tables::{
 };
 use super::text::{id, marked, or_dash, text, whole};
 use super::{State, service};
-use crate::operator::Report;
+use operator::Report;
 
 mod export;
 mod poll;

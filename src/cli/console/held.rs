@@ -20,8 +20,8 @@ use super::one::form;
 use super::page::{self, Badge, Shell, number, time};
 use super::text::{text, whole};
 use crate::cli::explain::{self, Advice};
-use crate::ledger::Quarantined;
-use crate::operator::api::{DeadLetter, Entry, ListDeadLetters, ListQuarantine};
+use ledger::Quarantined;
+use operator::api::{DeadLetter, Entry, ListDeadLetters, ListQuarantine};
 
 mod action;
 

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use crate::channel::Sample;
-use crate::operator::api::{GetLastHour, GetStatus};
-use crate::operator::{self, Report, Request};
-use crate::tasks::lock;
-use crate::telemetry::Chain;
+use channel::Sample;
+use net::Chain;
+use net::tasks::lock;
+use operator::api::{GetLastHour, GetStatus};
+use operator::{self, Report, Request};
 
 /// How old the report may be that the head of each page is made of.
 const LATELY: Duration = Duration::from_secs(2);

@@ -15,13 +15,13 @@ use super::one::form;
 use super::page::{Shell, ago, events, number, span, time};
 use super::picture;
 use super::text::{or_dash, text, whole};
-use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, Sample};
 use crate::config::SignerNames;
-use crate::event::Offset;
-use crate::ledger::Pause;
-use crate::operator::api::GetCluster;
-use crate::operator::{ChannelOwner, Cluster, InstanceStatus, Report};
-use crate::verify::Address;
+use channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, Sample};
+use ledger::Pause;
+use operator::api::GetCluster;
+use operator::{ChannelOwner, Cluster, InstanceStatus, Report};
+use proof::event::Offset;
+use proof::verify::Address;
 
 /// Channels that are shown with pictures. Those in trouble come first.
 const WITH_PICTURES: usize = 40;

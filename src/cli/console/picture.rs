@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::page::time;
-use crate::channel::{GAP, HOUR, Sample};
+use channel::{GAP, HOUR, Sample};
 
 #[cfg(test)]
 mod tests;

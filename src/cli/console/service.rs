@@ -9,13 +9,13 @@ use super::events::{Query, filters, heading, rows};
 use super::page::Shell;
 use super::tables::{Facet, Row, Sample};
 use super::text::{text, whole};
-use crate::api::{Created, Filter};
 use crate::cli::shown::verified;
-use crate::event::{EventType, Object};
-use crate::operator::ConfiguredChannel;
-use crate::record::decode;
-use crate::telemetry::Chain;
-use crate::verify::Verdict;
+use api::{Created, Filter};
+use net::Chain;
+use operator::ConfiguredChannel;
+use proof::event::{EventType, Object};
+use proof::verify::Verdict;
+use record::decode;
 
 /// Events that the service is asked for.
 const AT_ONCE: u16 = 100;

@@ -21,8 +21,8 @@ use serde_json::value::RawValue;
 use super::Failure;
 use crate::cli::exit::Exit;
 use crate::config::{Config, SinkSettings};
-use crate::event::ChannelId;
-use crate::tasks::lock;
+use net::tasks::lock;
+use proof::event::ChannelId;
 
 mod filter;
 mod piece;
@@ -81,7 +81,7 @@ enum Backend {
 }
 
 /// How its texts are searched.
-pub(super) use crate::sink::Search;
+pub(super) use sink::Search;
 
 /// What a row says in a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 
 use crate::cli::event_line::{EventLine, Layout};
-use crate::event::Offset;
-use crate::ledger::Quarantined;
-use crate::record::{Message, Readable, rfc3339};
-use crate::sink::{Delivery, Sink, SinkError, Undelivered};
-use crate::tasks::lock;
+use ledger::Quarantined;
+use net::tasks::lock;
+use proof::event::Offset;
+use record::{Message, Readable, rfc3339};
+use sink::{Delivery, Sink, SinkError, Undelivered};
 
 /// Prints events, up to a limit; then it is closed.
 #[derive(Debug)]

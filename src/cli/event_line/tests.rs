@@ -1,5 +1,5 @@
 use super::*;
-use crate::event::Offset;
+use proof::event::Offset;
 
 fn event(verdict: &'static str, channel: &str, what: &str) -> EventLine {
     let parts = Readable {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::text;
-use crate::channel::Rejection;
+use channel::Rejection;
 
 pub(super) const RUNBOOK: &str = include_str!("../../../deploy/RUNBOOK.md");
 

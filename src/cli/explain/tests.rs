@@ -1,5 +1,5 @@
 use super::*;
-use crate::channel::Rejection;
+use channel::Rejection;
 
 const ALERTS: &str = include_str!("../../../deploy/prometheus/alerts.yaml");
 

@@ -3,9 +3,9 @@ use axum::response::Response;
 use serde_json::Value;
 
 use super::*;
-use crate::api::tests::scripted::Scripted;
 use crate::cli::verify::tests::{recorded, verifier};
-use crate::record::ChannelRef;
+use api::testing::Scripted;
+use record::ChannelRef;
 
 /// What `get` writes where the service answers so.
 async fn got(status: u16, body: String, json: bool) -> Result<String, Failure> {

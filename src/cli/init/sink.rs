@@ -9,7 +9,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::shown::printable;
 use crate::cli::table::failure_for_stderr;
 use crate::config::KAFKA_NOT_BUILT_IN;
-use crate::sink::HAS_KAFKA;
+use sink::HAS_KAFKA;
 
 /// What can be written for without further keys.
 const SINKS: [&str; 7] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats", KAFKA];

@@ -8,13 +8,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{Exit, Failure, configured};
-use crate::cluster::Peers;
 use crate::config::Channel;
 use crate::daemon::membership::Sharing;
-use crate::ledger::store::{Postgres, PostgresSettings, Store};
-use crate::ledger::{Ledgers, StateError};
-use crate::operator::{Operations, Request};
-use crate::telemetry::Chain;
+use cluster::Peers;
+use ledger::store::{Postgres, PostgresSettings, Store};
+use ledger::{Ledgers, StateError};
+use net::Chain;
+use operator::{Operations, Request};
 
 /// How long the database may take to say who the others are.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -57,7 +57,8 @@ pub(super) async fn ask<R: Request>(
     let carry_out = async |store, peers| {
         let (ledgers, handles, recent) = (Arc::new(Ledgers::over(store)), Arc::default(), Arc::default());
         let (cluster, channels) = (Some(peers), configured(channels));
-        let operations = Operations { ledgers, handles, recent, daemon: None, cluster, channels };
+        let version = crate::version::text();
+        let operations = Operations { version, ledgers, handles, recent, daemon: None, cluster, channels };
         Ok(operations.carry_out(request).await?)
     };
     visit(move || Postgres::open(None, database), carry_out).await

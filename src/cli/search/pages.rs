@@ -1,13 +1,13 @@
 //! All that matches, page by page, newest first.
 //!
 //! What `offset` means on a search is not documented, so older events are reached by time: after the first page a walk goes
-//! down through windows of `created`. See [`windows`](crate::api::windows) for its invariants.
+//! down through windows of `created`. See [`windows`](api::windows) for its invariants.
 
-use crate::api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, Window, Windows};
-use crate::api::{Created, Filter, Page};
 use crate::cli::connect::Connection;
 use crate::cli::exit::{Exit, Failure};
-use crate::event::{Event, Offset, RawEvent};
+use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, Window, Windows};
+use api::{Created, Filter, Page};
+use proof::event::{Event, Offset, RawEvent};
 
 /// Gives `found` everything that matches `filter`, asked for `limit` at a time, but at least two: each time events that are
 /// older than all before them, in descending order.

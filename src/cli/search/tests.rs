@@ -3,9 +3,9 @@ use axum::response::Response;
 use clap::Parser;
 
 use super::*;
-use crate::api::tests::scripted::Scripted;
-use crate::record::ChannelRef;
-use crate::verify::{Address, SignerSet, Verifier};
+use api::testing::Scripted;
+use proof::verify::{Address, SignerSet, Verifier};
+use record::ChannelRef;
 
 #[derive(Debug, Parser)]
 struct Line {

@@ -1,7 +1,7 @@
 use clap::Parser;
 
 use super::*;
-use crate::simulator::{HasMore, WatcherStatus, Window};
+use simulator::{HasMore, WatcherStatus, Window};
 
 #[derive(Parser)]
 struct Command {

@@ -9,11 +9,11 @@ use tokio::task::spawn_blocking;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::operate::{Operator, owned, say, say_json, visit};
 use crate::cli::progress::Bar;
-use crate::cluster::Peers;
 use crate::config::load_both_backends;
-use crate::ledger::StateError;
-use crate::ledger::store::{Copied, Postgres, Sled, copy};
-use crate::telemetry::Chain;
+use cluster::Peers;
+use ledger::StateError;
+use ledger::store::{Copied, Postgres, Sled, copy};
+use net::Chain;
 
 /// Where the state can be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

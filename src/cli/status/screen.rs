@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::operate::Operator;
 use crate::daemon::signals::{self, Signals};
-use crate::operator::api::GetStatus;
+use operator::api::GetStatus;
 
 mod condition;
 mod model;

@@ -9,7 +9,7 @@ use super::{Args, Printer, hint, note};
 use crate::cli::event_line::EventLine;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::operate::Operator;
-use crate::operator::api::{TailedDeliveries, TailedEvent, WatchTail};
+use operator::api::{TailedDeliveries, TailedEvent, WatchTail};
 
 /// Between two answers: what comes meanwhile comes together.
 const BETWEEN: Duration = Duration::from_millis(100);

@@ -8,16 +8,16 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::{Args, Printer, hint, note};
-use crate::api::{ApiError, Client, Filter};
 use crate::cli::connect::{channel, client, configured};
 use crate::cli::event_line::{EventLine, Layout};
 use crate::cli::exit::Failure;
 use crate::cli::shown::{printable, verified};
 use crate::config::Config;
-use crate::event::{Offset, RawEvent};
-use crate::record::{self, ChannelRef, Lines, Readable, Record};
-use crate::telemetry::Chain;
-use crate::verify::{Verdict, Verifier};
+use api::{ApiError, Client, Filter};
+use net::Chain;
+use proof::event::{Offset, RawEvent};
+use proof::verify::{Verdict, Verifier};
+use record::{self, ChannelRef, Lines, Readable, Record};
 
 /// The service's own maximum.
 const PAGE: u16 = 200;

@@ -1,8 +1,8 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::event::Offset;
-use crate::record::Readable;
+use proof::event::Offset;
+use record::Readable;
 
 fn event(offset: i64) -> (EventLine, String) {
     let parts = Readable {

@@ -6,9 +6,9 @@ use uuid::Uuid;
 
 use super::same::same;
 use crate::cli::shown;
-use crate::event::{ChannelId, EventId, Malformed, Object, Proofs, RawEvent};
-use crate::record::{self, ChannelRef};
-use crate::verify::{Address, Verdict, Verifier};
+use proof::event::{ChannelId, EventId, Malformed, Object, Proofs, RawEvent};
+use proof::verify::{Address, Verdict, Verifier};
+use record::{self, ChannelRef};
 
 /// The reason for a record whose own fields differ from its event.
 const MISMATCH: &str = "record-mismatch";

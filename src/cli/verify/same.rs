@@ -6,7 +6,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::event::Object;
+use proof::event::Object;
 
 /// Texts nested deeper than this are taken for different.
 const MAX_DEPTH: usize = 128;

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::event::{EventId, RawEvent};
-use crate::record::{ChannelRef, Format, Lines, Message, Record, Shape};
-use crate::verify::{SignerSet, Verdict};
+use proof::event::{EventId, RawEvent};
+use proof::verify::{SignerSet, Verdict};
+use record::{ChannelRef, Format, Lines, Message, Record, Shape};
 
 const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
 const VERDICTS: &str = include_str!("../../../tests/vectors/verdicts.json");

@@ -5,11 +5,11 @@ use axum::body::Body;
 use axum::response::Response;
 
 use super::*;
-use crate::api::Client;
-use crate::api::tests::scripted::Scripted;
-use crate::event::ChannelId;
-use crate::record::ChannelRef;
-use crate::verify::{Address, SignerSet, Verifier};
+use api::Client;
+use api::testing::Scripted;
+use proof::event::ChannelId;
+use proof::verify::{Address, SignerSet, Verifier};
+use record::ChannelRef;
 
 /// Answers with each of these in turn, and with the last one from then on.
 async fn telling(script: &'static [(u16, &'static str)]) -> Scripted {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::ledger::store::shared::Instance;
+use ledger::store::shared::Instance;
 
 const LEASE: Duration = Duration::from_secs(6);
 

@@ -10,7 +10,7 @@ use nix::unistd::{Group, User};
 use super::{Sink, SinkSettings};
 use crate::config::section::{Reading, Reported, Section, all};
 use crate::config::values::{path, positive_duration, size};
-use crate::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation};
+use ::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation};
 
 pub(super) mod shown;
 

@@ -10,9 +10,9 @@ use crate::config::database::read_identity;
 use crate::config::files::read_pem;
 use crate::config::section::{Reported, Section, all};
 use crate::config::values::{is_loopback, positive_duration, whole_number, word};
-use crate::http::Authorities;
-use crate::secret::Secret;
-use crate::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
+use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
+use net::http::Authorities;
+use net::secret::Secret;
 
 /// The waits while the brokers are away: short, because asking costs little and the events wait.
 pub(super) const RETRY: [&str; 2] = ["1s", "10s"];

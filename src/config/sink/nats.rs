@@ -9,9 +9,9 @@ use crate::config::database::read_identity;
 use crate::config::files::read_pem;
 use crate::config::section::{Reading, Reported, Section, all};
 use crate::config::values::{is_loopback, positive_duration, whole_number};
-use crate::http::Authorities;
-use crate::secret::Secret;
-use crate::sink::{Login, NatsSettings, Pattern};
+use ::sink::{Login, NatsSettings, Pattern};
+use net::http::Authorities;
+use net::secret::Secret;
 
 /// The waits while a server is away: short, because asking costs little and the events wait.
 pub(super) const RETRY: [&str; 2] = ["1s", "10s"];

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::config::database::{check_url, identifier, read_server};
 use crate::config::section::{Reported, Section, all};
 use crate::config::values::word;
-use crate::sink::{PostgresSettings, Search};
+use ::sink::{PostgresSettings, Search};
 
 /// The table, where none is named.
 pub(super) const TABLE: &str = "events";

@@ -11,9 +11,9 @@ use crate::config::Channel;
 use crate::config::files::read_up_to;
 use crate::config::section::{Reported, Section};
 use crate::config::values::word;
-use crate::record::{Filter, Format, JSON, Shape, Shipped, Source, Template, VOCABULARY};
-use crate::secret::Secret;
-use crate::sink::Dispatch;
+use ::record::{Filter, Format, JSON, Shape, Shipped, Source, Template, VOCABULARY};
+use ::sink::Dispatch;
+use net::secret::Secret;
 
 /// The largest template, in bytes.
 const TEMPLATE_LIMIT: usize = 256 * 1024;

@@ -10,7 +10,7 @@ use super::{Sink, SinkSettings};
 use crate::config::database::identifier;
 use crate::config::section::{Reported, Section, all};
 use crate::config::values::{path, positive_duration, size, word};
-use crate::sink::{Place, Search, SqliteSettings};
+use ::sink::{Place, Search, SqliteSettings};
 
 pub(super) fn read(sink: &Section<'_>) -> Result<SqliteSettings, Reported> {
     all!(SqliteSettings {

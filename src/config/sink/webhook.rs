@@ -9,7 +9,7 @@ use url::Url;
 use super::file::{NOT_COMPRESSED, compression};
 use crate::config::section::{Reported, Section, all};
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
-use crate::sink::{Dispatch, Rate, SigningKeys, WebhookSettings, has_token};
+use ::sink::{Dispatch, Rate, SigningKeys, WebhookSettings, has_token};
 
 mod connection;
 mod headers;

@@ -7,7 +7,7 @@ use strum::VariantNames;
 use super::*;
 use crate::config::key::Key;
 use crate::config::sink::SinkType;
-use crate::sink::HAS_KAFKA;
+use ::sink::HAS_KAFKA;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
 
@@ -210,6 +210,6 @@ fn the_example_of_alerts_loads_with_each_template_of_a_chat_once_its_secrets_are
         let shipped = |sink: &str| config.sinks[sink].shape.template.as_ref().and_then(|template| template.shipped());
         assert_eq!(shipped("chat").map(<&str>::from), Some(template));
         assert_eq!(shipped("on-call").map(<&str>::from), Some("pagerduty"));
-        assert_eq!(config.sinks["chat"].filter, Some(crate::record::Filter::failures()));
+        assert_eq!(config.sinks["chat"].filter, Some(record::Filter::failures()));
     }
 }

@@ -18,7 +18,7 @@ fn variables_go_before_the_file_and_stay_text() {
     assert_eq!(config.channels[0].sinks, ["out"]);
     assert_eq!(config.notes, ["sinks.hook: no channel uses this sink"]);
     let owner = config.channels[0].verification.verifier.workflow_owner();
-    assert_eq!(owner, crate::verify::workflow_owner("org_1", "01"));
+    assert_eq!(owner, proof::verify::workflow_owner("org_1", "01"));
 }
 
 #[test]

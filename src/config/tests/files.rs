@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use super::*;
-use crate::sink::{Access, ClosedName, Compression, Keep, Rotation};
+use ::sink::{Access, ClosedName, Compression, Keep, Rotation};
 
 /// `GOOD` with a file sink of these keys.
 fn with_file(keys: &str) -> Result<Config, ConfigError> {
@@ -18,8 +18,8 @@ fn file(keys: &str) -> FileSettings {
 
 #[test]
 fn a_file_has_what_was_chosen_and_nothing_else() {
-    assert_eq!(file(""), FileSettings::at("/var/events.jsonl"));
-    assert_eq!(file("compress = \"none\""), FileSettings::at("/var/events.jsonl"));
+    assert_eq!(file(""), file_at("/var/events.jsonl"));
+    assert_eq!(file("compress = \"none\""), file_at("/var/events.jsonl"));
     let access = file("mode = \"0600\"\nowner = \"root\"\ngroup = 12").access;
     assert_eq!(access, Access { mode: Some(0o600), owner: Some(0), group: Some(12) });
 

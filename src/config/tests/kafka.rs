@@ -1,7 +1,7 @@
 //! Promises about the keys of a Kafka sink. They are read in every build; only one with the feature makes a sink of them.
 
 use super::*;
-use crate::sink::{HAS_KAFKA, KafkaSettings, Mechanism};
+use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism};
 
 /// `GOOD` with a sink of these lines.
 fn log(lines: &str) -> String {

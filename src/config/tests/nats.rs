@@ -1,7 +1,7 @@
 //! Promises about the keys of a JetStream sink.
 
 use super::*;
-use crate::sink::{Login, NatsSettings};
+use ::sink::{Login, NatsSettings};
 
 const CREDENTIALS: &str = "-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\nhunter2\n";
 

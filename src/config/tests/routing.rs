@@ -1,7 +1,7 @@
 //! Filters, formats and proofs: what a sink is given, and in what shape.
 
 use super::*;
-use crate::record::{Field, Filter, Rule};
+use ::record::{Field, Filter, Rule};
 
 #[test]
 fn what_cannot_be_routed_or_shaped_is_refused_under_its_key() {

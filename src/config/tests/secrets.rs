@@ -32,7 +32,7 @@ fn no_secret_is_shown_in_any_way_that_settings_are() {
         format!("{webhook:?} {:?} {:?} {:?}", webhook.keys, webhook.headers, webhook.connection),
         settings.shown(),
         settings.json().to_string(),
-        serde_json::to_string(&crate::operator::Changes::between(&config, &good(&[]))).expect("JSON"),
+        serde_json::to_string(&config.changes_to(&good(&[]))).expect("JSON"),
     ];
     // A user's name and password are sent in Base64.
     let encoded = ["dTpodW50ZXIyLXByb3h5", "hunter2"];

@@ -1,7 +1,7 @@
 //! The sinks that write tables.
 
 use super::*;
-use crate::sink::{PostgresSettings, Search, SqliteSettings};
+use ::sink::{PostgresSettings, Search, SqliteSettings};
 
 const POSTGRES: &str =
     "[sinks.warehouse]\ntype = \"postgres\"\nurl = \"postgresql://channeld:pass@db.internal/warehouse\"\n";

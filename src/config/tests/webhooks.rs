@@ -3,8 +3,8 @@
 use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
-use crate::http::Proxy;
-use crate::sink::{Compression, Credentials, Dispatch, Rate, WebhookSettings};
+use ::sink::{Compression, Credentials, Dispatch, Rate, WebhookSettings};
+use net::http::Proxy;
 
 const PRIVATE_KEY: &str = "whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
 

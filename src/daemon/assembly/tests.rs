@@ -5,10 +5,10 @@ use std::fmt::Write;
 use super::*;
 use crate::config::Text;
 use crate::daemon::open_ledgers;
-use crate::ledger::store::StateSettings;
-use crate::ledger::{PROOFS, PROOFS_OF_A_CHANNEL};
-use crate::metrics::Metrics;
-use crate::telemetry::trace::Traces;
+use ledger::store::StateSettings;
+use ledger::{PROOFS, PROOFS_OF_A_CHANNEL};
+use telemetry::metrics::Metrics;
+use telemetry::trace::Traces;
 
 fn config(directory: &std::path::Path, channels: usize) -> Config {
     let mut text = "api.base_url = \"http://127.0.0.1:1\"\napi.api_key = \"k\"\nverification.org_id = \"o\"\n\

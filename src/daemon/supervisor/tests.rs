@@ -3,14 +3,14 @@ use axum::response::Response;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::api::tests::scripted::Scripted;
-use crate::channel::SharedParts;
 use crate::config::{Config, Text};
 use crate::daemon::assembly;
 use crate::daemon::open_ledgers;
-use crate::ledger::store::StateSettings;
-use crate::metrics::Metrics;
-use crate::telemetry::trace::Traces;
+use api::testing::Scripted;
+use channel::SharedParts;
+use ledger::store::StateSettings;
+use telemetry::metrics::Metrics;
+use telemetry::trace::Traces;
 
 const GRACE: Duration = Duration::from_secs(30);
 

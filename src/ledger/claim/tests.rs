@@ -3,9 +3,9 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::*;
-use crate::ledger::Effects;
-use crate::ledger::tests::memory::{Disk, Gate, Write};
-use crate::ledger::tests::{advance, at};
+use crate::Effects;
+use crate::testing::{Disk, Gate, Write};
+use crate::tests::{advance, at};
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(1));
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Lease, Outcome, Store};
-use crate::event::ChannelId;
-use crate::ledger::{Changes, Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
+use crate::{Changes, Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
+use proof::event::ChannelId;
 
 /// Entries that are written together at most.
 const AT_ONCE: usize = 1_000;

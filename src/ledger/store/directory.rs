@@ -14,7 +14,7 @@ use rustix::fs::Access;
 
 use super::sled::mirror;
 use super::used;
-use crate::ledger::StateError;
+use crate::StateError;
 
 pub(super) const DATABASE: &str = "sled";
 const LOCK: &str = "lock";

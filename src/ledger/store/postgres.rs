@@ -35,14 +35,12 @@ use super::directory::Directory;
 use super::shared::{Hold, InstanceId, Membership};
 use super::used::{Used, UsedDatabase};
 use super::{Lease, Loss, Outcome, Store};
-use crate::event::{ChannelId, Offset};
-use crate::ledger::entry::encode;
-use crate::ledger::{
-    Digest, Effects, Entries, Key, PROOFS, PROOFS_OF_A_CHANNEL, Place, Proof, StateError, Table, Value,
-};
-use crate::postgres::{ServerSettings, bigint};
-use crate::tasks::lock;
-use crate::telemetry::Chain;
+use crate::entry::encode;
+use crate::{Digest, Effects, Entries, Key, PROOFS, PROOFS_OF_A_CHANNEL, Place, Proof, StateError, Table, Value};
+use net::Chain;
+use net::postgres::{ServerSettings, bigint};
+use net::tasks::lock;
+use proof::event::{ChannelId, Offset};
 
 mod connection;
 mod examine;

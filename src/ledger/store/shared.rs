@@ -16,8 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
 use super::StateError;
-use crate::event::ChannelId;
-use crate::ledger::HeldBack;
+use crate::HeldBack;
+use proof::event::ChannelId;
 
 mod requests;
 
@@ -38,6 +38,40 @@ pub struct View {
     pub channels: BTreeMap<ChannelId, Ownership>,
     /// What of their quarantines other channels showed before.
     pub held_back: BTreeMap<ChannelId, Vec<HeldBack>>,
+}
+
+impl View {
+    /// The instance that owns a channel.
+    pub fn owner(&self, channel: ChannelId) -> Option<(InstanceId, &Instance)> {
+        match self.channels.get(&channel)? {
+            Ownership::Owned { by, .. } => self.instances.get(by).map(|instance| (*by, instance)),
+            Ownership::Orphaned { .. } => None,
+        }
+    }
+
+    /// How many channels each instance that lives owns.
+    pub fn counts(&self) -> BTreeMap<InstanceId, usize> {
+        let mut counts: BTreeMap<_, _> = self.instances.keys().map(|id| (*id, 0)).collect();
+        for owner in self.channels.values() {
+            if let Ownership::Owned { by, .. } = owner {
+                *counts.entry(*by).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// The channels that an instance owns.
+    pub fn owned_by(&self, instance: InstanceId) -> impl Iterator<Item = ChannelId> {
+        self.epochs_of(instance).map(|(channel, _)| channel)
+    }
+
+    /// The channels that an instance owns, and under which epochs.
+    pub fn epochs_of(&self, instance: InstanceId) -> impl Iterator<Item = (ChannelId, u64)> {
+        self.channels.iter().filter_map(move |(channel, owner)| match owner {
+            Ownership::Owned { by, epoch } if *by == instance => Some((*channel, *epoch)),
+            _ => None,
+        })
+    }
 }
 
 /// An instance that lives.

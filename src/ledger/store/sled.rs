@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use super::directory::{self, Directory};
 use super::used::Used;
 use super::{Lease, Lost, Outcome, Store};
-use crate::event::ChannelId;
-use crate::ledger::{Effects, Entries, Key, StateError};
-use crate::tasks::lock;
+use crate::{Effects, Entries, Key, StateError};
+use net::tasks::lock;
+use proof::event::ChannelId;
 
 mod bodies;
 mod database;

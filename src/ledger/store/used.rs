@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::directory::NO_FOLLOW;
-use crate::ledger::StateError;
+use crate::StateError;
 
 /// The file.
 pub(super) const NAME: &str = "state.json";

@@ -1,6 +1,6 @@
 use super::*;
-use crate::event::Offset;
-use crate::operator::api::{ListDeadLetters, ShowDeadLetter};
+use crate::api::{ListDeadLetters, ShowDeadLetter};
+use proof::event::Offset;
 
 #[test]
 fn members_stand_in_the_query_and_what_they_say_cannot_lead_elsewhere() {

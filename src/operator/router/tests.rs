@@ -4,17 +4,25 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
 use super::*;
-use crate::ledger::Ledgers;
-use crate::ledger::store::Sled;
-use crate::operator::Refusal;
-use crate::operator::request::ALL;
+use crate::Refusal;
+use crate::request::ALL;
+use ledger::Ledgers;
+use ledger::store::Sled;
 
 /// What a daemon that reads nothing answers with.
-pub(in crate::operator) fn sources(state: &std::path::Path) -> Sources {
+pub(crate) fn sources(state: &std::path::Path) -> Sources {
     let ledgers = Arc::new(Ledgers::over(Arc::new(Sled::open(state).unwrap())));
     let liveness = Liveness::hasty(Arc::default(), ledgers.writes.clone());
     let (handles, recent) = (Arc::default(), Arc::default());
-    let operations = Operations { ledgers, handles, recent, daemon: None, cluster: None, channels: Vec::new() };
+    let operations = Operations {
+        version: String::new(),
+        ledgers,
+        handles,
+        recent,
+        daemon: None,
+        cluster: None,
+        channels: Vec::new(),
+    };
     let operations = watch::Sender::new(Arc::new(operations)).subscribe();
     Sources { liveness, operations, metrics: Metrics::default() }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::tests::{notice, proved};
+use record::testing::{notice, proved};
 
 fn takes(filter: &Filter, record: &Record) -> bool {
     rules(filter).takes(record.facts()) && filter.created.takes(record.time)

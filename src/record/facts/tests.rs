@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::tests::{notice, proved};
+use crate::testing::{notice, proved};
 
 #[test]
 fn the_signed_word_counts_before_the_services_own() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::tests::{notice, proved};
+use crate::testing::{notice, proved};
 
 fn rule(field: Field, values: &[&str]) -> Rule {
     Rule::from([(field, values.iter().map(|value| (*value).to_owned()).collect())])

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::*;
-use crate::event::Event;
-use crate::record::line::{self, Verification};
-use crate::record::tests::{channel, proved};
-use crate::record::{Format, JSON, Message, Shape, Source, Template};
-use crate::verify::{Address, Hash, Proof};
+use crate::line::{self, Verification};
+use crate::testing::{channel, proved};
+use crate::{Format, JSON, Message, Shape, Source, Template};
+use proof::event::Event;
+use proof::verify::{Address, Hash, Proof};
 
 /// The members of these that hold what others have made.
 const OPAQUE: [&str; 2] = ["decoded", "event"];

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::tests::{notice, proved};
+use crate::testing::{notice, proved};
 
 #[test]
 fn a_line_says_what_happened_and_how_it_was_proved() {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::record::tests::{notice, proved};
+use crate::testing::{notice, proved};
 
 fn shaped(record: Record, format: Format, include_proof: bool) -> (Message, Value) {
     let message = Message::new(&Arc::new(record), &Shape { format, include_proof, ..Shape::default() });

@@ -11,9 +11,9 @@ use minijinja::Value;
 use uuid::Uuid;
 
 use super::values::Map;
-use crate::event::EventType;
-use crate::record::readable::{limited, printable, status_reason};
-use crate::record::{Facts, Field, Readable, Record};
+use crate::readable::{limited, printable, status_reason};
+use crate::{Facts, Field, Readable, Record};
+use proof::event::EventType;
 
 /// The longest key that `PagerDuty` takes. Opsgenie takes twice as many.
 const KEY_LIMIT: usize = 255;
@@ -30,13 +30,13 @@ const FACTS: usize = 10;
 
 /// What is said of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::record) struct Alert {
+pub(crate) struct Alert {
     /// `critical`, `error`, `warning` or `info`.
     pub(super) severity: &'static str,
     /// What alerts of the same thing have in common.
-    pub(in crate::record) key: String,
+    pub(crate) key: String,
     /// Whether what failed is in order again, or was never anything else.
-    pub(in crate::record) resolves: bool,
+    pub(crate) resolves: bool,
     title: String,
     reason: String,
     facts: Vec<(&'static str, String)>,
@@ -44,7 +44,7 @@ pub(in crate::record) struct Alert {
 }
 
 impl Alert {
-    pub(in crate::record) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &Record) -> Self {
         let (readable, facts) = (Readable::of(record), record.facts());
         let (kind, status) = (facts.get(Field::Type).unwrap_or_default(), facts.get(Field::Status));
         let reason = status_reason(record).unwrap_or_default();

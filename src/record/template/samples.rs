@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::event::{ChannelId, Event};
-use crate::record::line::{UNSIGNED, VERIFIED, Verification};
-use crate::record::{ChannelRef, Lines, Record};
-use crate::verify::{Address, Hash, Proof};
+use crate::line::{UNSIGNED, VERIFIED, Verification};
+use crate::{ChannelRef, Lines, Record};
+use proof::event::{ChannelId, Event};
+use proof::verify::{Address, Hash, Proof};
 
 const ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 const ADDRESS: &str = "0xca978112ca1bbdcafac231b39a23dc4da786eff8";

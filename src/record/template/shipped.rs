@@ -32,7 +32,7 @@ impl Shipped {
     }
 
     /// What follows the target's address for this alert: segments of the path, and a query.
-    pub(in crate::record) fn below(self, alert: &Alert) -> Option<Below> {
+    pub(crate) fn below(self, alert: &Alert) -> Option<Below> {
         let closes = self == Self::Opsgenie && alert.resolves;
         closes.then(|| Below { path: vec![alert.key.clone(), "close".to_owned()], query: "identifierType=alias" })
     }

@@ -4,8 +4,8 @@ use serde_json::{Value as Json, json};
 use strum::VariantArray;
 
 use super::*;
-use crate::record::tests::{notice, proved};
-use crate::record::{Format, Message, Shape};
+use crate::testing::{notice, proved};
+use crate::{Format, Message, Shape};
 
 const KEY: &str = "a-key-that-never-shows";
 
@@ -277,7 +277,7 @@ fn a_body_is_one_line_where_it_is_json_and_no_event_adds_a_line_or_markup_where_
 #[test]
 fn samples_have_what_a_contract_names_and_only_those_are_tried_that_a_filter_takes() {
     let own = template("{\"amount\": {{ decoded.chain_event.params.amount_that_only_we_know }}}");
-    let verified = |facts: &Facts| facts.get(crate::record::Field::EventName) == Some("Transfer");
+    let verified = |facts: &Facts| facts.get(crate::Field::EventName) == Some("Transfer");
     assert_eq!(own.try_samples(false, verified), Vec::<String>::new());
     let all = own.try_samples(false, |_| true);
     assert!(all[0].ends_with("(in a sample: a verified event whose signed text is no JSON)"), "{all:?}");

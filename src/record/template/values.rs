@@ -12,7 +12,7 @@ use minijinja::Value;
 use minijinja::value::{Enumerator, Object as Dynamic};
 use serde_json::value::RawValue;
 
-use crate::event::Object;
+use proof::event::Object;
 
 /// The members whose names the contracts of the operator decide: in a sample they cannot be known.
 const OPEN: [&str; 2] = ["params", "data"];

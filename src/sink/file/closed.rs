@@ -19,8 +19,8 @@ use super::compression::{Compression, reader};
 use super::index::Index;
 use super::name::{ClosedName, KEEP, UNFINISHED, closing_time};
 use super::opening::{Doing, if_there};
-use crate::event::Offset;
-use crate::sink::SinkError;
+use crate::SinkError;
+use proof::event::Offset;
 
 /// Where a sink's closed files stand, and what they are called.
 #[derive(Clone, Debug)]

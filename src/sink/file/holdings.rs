@@ -19,8 +19,8 @@ use super::closed::ClosedFiles;
 use super::index::Index;
 use super::lines::{all_lines, event_in, lines};
 use super::opening::{Doing, if_there, require_regular};
-use crate::event::{ChannelId, EventKey};
-use crate::sink::{Oldest, SinkError};
+use crate::{Oldest, SinkError};
+use proof::event::{ChannelId, EventKey};
 
 /// The files as they are found.
 struct Found {

@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use super::closed::{ClosedFiles, unfinished};
 use super::lines::{event_in, lines};
 use super::opening::{Doing, if_there};
-use crate::event::ChannelId;
-use crate::sink::SinkError;
+use crate::SinkError;
+use proof::event::ChannelId;
 
 /// The times of the oldest and the newest file that may hold a line.
 type Range = (Timestamp, Timestamp);

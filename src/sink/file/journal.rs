@@ -47,10 +47,10 @@ use super::opening::{self, Doing, if_there, rename_new, sync_directory};
 use super::read_back::Snapshot;
 use super::settings::{FileSettings, Rotation};
 use super::tail::{Tail, release};
-use crate::event::{ChannelId, EventKey};
-use crate::metrics::{Upkeep, UpkeepFailures};
-use crate::record::Message;
-use crate::sink::SinkError;
+use crate::SinkError;
+use proof::event::{ChannelId, EventKey};
+use record::Message;
+use telemetry::metrics::{Upkeep, UpkeepFailures};
 
 const LINE_BREAK: &[u8] = b"\n";
 

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::event::{ChannelId, EventKey, Object, Offset};
+use proof::event::{ChannelId, EventKey, Object, Offset};
 
 /// How much of a file's end is looked at first, and how many times more whenever that was not enough.
 const FIRST_LOOK: u64 = 64 * 1024;

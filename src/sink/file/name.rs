@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Unit};
 
 use super::compression::Compression;
-use crate::event::Offset;
+use proof::event::Offset;
 
 /// A time in a name.
 const TIME: &str = "%Y%m%dT%H%M%S.%6fZ";

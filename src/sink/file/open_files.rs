@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::closed::ClosedFiles;
 use super::place::Place;
-use crate::tasks::lock;
+use net::tasks::lock;
 
 /// The files that are open. Clones share them.
 #[derive(Clone, Debug, Default)]

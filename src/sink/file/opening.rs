@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::lines::{is_remains, look_back};
 use super::settings::Access;
-use crate::sink::SinkError;
+use crate::SinkError;
 
 /// Events are not for others than the owner and the group.
 const MODE: u32 = 0o640;

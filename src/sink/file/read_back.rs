@@ -33,8 +33,8 @@ use super::closed::{Closed, ClosedFiles};
 use super::index::Index;
 use super::lines::{all_lines, event_in, lines, look_back};
 use super::opening::{Doing, if_there};
-use crate::event::{ChannelId, EventKey, Offset};
-use crate::sink::{Confirmed, Position, Recorded, SinkError};
+use crate::{Confirmed, Position, Recorded, SinkError};
+use proof::event::{ChannelId, EventKey, Offset};
 
 /// The files at some moment. Lines that are appended later to the active one are not read.
 pub(super) struct Snapshot {

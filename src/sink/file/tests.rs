@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::sink::Confirmed;
-use crate::sink::tests::{channel, deliver, lane, lines, offset, records};
+use crate::Confirmed;
+use crate::tests::{channel, deliver, lane, lines, offset, records};
 
 impl FileSettings {
     /// The file at `path`, and nothing else chosen.

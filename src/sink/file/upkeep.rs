@@ -38,10 +38,10 @@ use super::index::Index;
 use super::journal::Journal;
 use super::opening::{Doing, if_there, lock};
 use super::settings::Rotation;
-use crate::metrics::{Upkeep as Task, UpkeepFailures};
-use crate::retry::{Retry, RetryPolicy};
-use crate::sink::SinkError;
-use crate::telemetry::Chain;
+use crate::SinkError;
+use net::Chain;
+use net::retry::{Retry, RetryPolicy};
+use telemetry::metrics::{Upkeep as Task, UpkeepFailures};
 
 /// Between two looks at the clock, at the most.
 const CLOCK: Duration = Duration::from_secs(30);

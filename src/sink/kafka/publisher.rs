@@ -13,9 +13,9 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::KafkaSettings;
-use crate::event::{ChannelId, EventKey};
-use crate::sink::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
-use crate::tasks::lock;
+use crate::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use net::tasks::lock;
+use proof::event::{ChannelId, EventKey};
 
 mod brokers;
 mod failure;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use crate::http::{Authorities, Identity};
-use crate::secret::Secret;
+use net::http::{Authorities, Identity};
+use net::secret::Secret;
 
 /// A topic that events are produced to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,9 +21,9 @@ use super::server::{Ack, Failure, NO_STREAM, Refusal, Server, WRONG_SEQUENCE, mi
 use super::settings::NatsSettings;
 use super::stream::{self, Facts, Stream};
 use super::{AT_ONCE, AT_ONCE_ALONE};
-use crate::event::EventKey;
-use crate::sink::stream::{self as protocol, Unrecorded};
-use crate::sink::{LaneRef, Position as Place, Recorded, Resumed, SinkError};
+use crate::stream::{self as protocol, Unrecorded};
+use crate::{LaneRef, Position as Place, Recorded, Resumed, SinkError};
+use proof::event::EventKey;
 
 mod deliver;
 

@@ -4,9 +4,9 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 
 use super::subject::Pattern;
-use crate::event::{ChannelId, EventKey};
-use crate::record::Message;
-use crate::sink::{LaneRef, stream};
+use crate::{LaneRef, stream};
+use proof::event::{ChannelId, EventKey};
+use record::Message;
 
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
 pub(super) const EXPECTED_STREAM: &str = "Nats-Expected-Stream";

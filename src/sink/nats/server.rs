@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::settings::{Login, NatsSettings};
-use crate::http;
-use crate::sink::SinkError;
-use crate::tasks::lock;
+use crate::SinkError;
+use net::http;
+use net::tasks::lock;
 
 /// Between two attempts to connect again.
 const RECONNECT: Duration = Duration::from_millis(250);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use url::Url;
 
 use super::subject::Pattern;
-use crate::http::{Authorities, Identity};
-use crate::secret::Secret;
+use net::http::{Authorities, Identity};
+use net::secret::Secret;
 
 /// A stream that events are published to.
 #[derive(Clone, Debug, PartialEq, Eq)]

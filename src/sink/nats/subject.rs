@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::record::{ChannelRef, Record};
+use record::{ChannelRef, Record};
 
 /// The longest value that goes into a subject. A server takes 4 KiB for a subject and what else stands on its line.
 const VALUE_LIMIT: usize = 200;

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::jsonb;
-use crate::record::Message;
-use crate::sink::table::{COLUMNS, Cell, Kind, Row};
+use crate::table::{COLUMNS, Cell, Kind, Row};
+use record::Message;
 
 /// A value, and its type in the database.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -32,7 +32,7 @@ pub(super) fn forgo_json(row: &mut Row) -> bool {
     json(row).fold(false, |found, (_, cell)| std::mem::replace(cell, Cell::Null) != Cell::Null || found)
 }
 
-fn json(row: &mut Row) -> impl Iterator<Item = (&'static crate::sink::table::Column, &mut Cell)> {
+fn json(row: &mut Row) -> impl Iterator<Item = (&'static crate::table::Column, &mut Cell)> {
     COLUMNS.iter().zip(&mut row.0).filter(|(column, _)| column.kind == Kind::Json)
 }
 
@@ -48,7 +48,7 @@ pub(super) fn bytes(row: &Row) -> usize {
 
 /// The rows, an array a column, with its type.
 pub(super) fn columns(rows: &[Row]) -> Vec<(Vec<&Cell>, Type)> {
-    let column = |(at, column): (usize, &crate::sink::table::Column)| {
+    let column = |(at, column): (usize, &crate::table::Column)| {
         let kind = match column.kind {
             Kind::Id => Type::UUID_ARRAY,
             Kind::Number => Type::INT8_ARRAY,

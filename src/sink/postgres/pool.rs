@@ -18,9 +18,9 @@ use super::PostgresSettings;
 use super::cells::Parameter;
 use super::refusal::Failure;
 use super::table::{Missing, Seen};
-use crate::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, Open, answered};
-use crate::sink::SinkError;
-use crate::tasks::{joined, lock};
+use crate::SinkError;
+use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, Open, answered};
+use net::tasks::{joined, lock};
 
 /// So many lanes deliver at the same time at the most: each has a connection for a whole delivery.
 const CONNECTIONS: usize = 4;

@@ -2,9 +2,9 @@
 
 use tokio_postgres::error::SqlState;
 
-use crate::http;
-use crate::postgres::{DatabaseError, ServerSettings, advice_on_standby, advised};
-use crate::sink::SinkError;
+use crate::SinkError;
+use net::http;
+use net::postgres::{DatabaseError, ServerSettings, advice_on_standby, advised};
 
 /// The most letters of what a server says that are shown: triggers say what they like.
 const SHOWN: usize = 300;

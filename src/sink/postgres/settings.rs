@@ -1,7 +1,7 @@
 //! What an operator decides about a table in a PostgreSQL database.
 
-use crate::postgres::ServerSettings;
-use crate::sink::table::{Search, progress, quoted};
+use crate::table::{Search, progress, quoted};
+use net::postgres::ServerSettings;
 
 /// A table. Its names are identifiers that need no escape.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The statements over the tables.
 
 use super::PostgresSettings;
-use crate::sink::table::{COLUMNS, Kind, NO_ID, joined, quoted};
+use crate::table::{COLUMNS, Kind, NO_ID, joined, quoted};
 
 /// Parameters of an insert before those of the columns.
 const BEFORE: usize = 6;

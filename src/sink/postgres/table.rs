@@ -8,8 +8,8 @@ use tokio_postgres::types::Type;
 use super::PostgresSettings;
 use super::cells::Parameter;
 use super::statements::{identity, key};
-use crate::postgres::{DatabaseError, advice_on_standby, answered};
-use crate::sink::table::{COLUMNS, Column, Kind, Search, identity_index, joined, quoted, searched};
+use crate::table::{COLUMNS, Column, Kind, Search, identity_index, joined, quoted, searched};
+use net::postgres::{DatabaseError, advice_on_standby, answered};
 
 /// The column of the full-text search.
 const SEARCH: &str = "search";

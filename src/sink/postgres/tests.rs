@@ -2,7 +2,7 @@ use bytes::Bytes;
 
 use super::jsonb;
 use super::writer::{AT_ONCE_BYTES, pieces};
-use crate::sink::table::{COLUMNS, Cell, Row};
+use crate::table::{COLUMNS, Cell, Row};
 
 #[test]
 fn json_is_kept_from_jsonb_only_where_it_is_refused() {

@@ -24,10 +24,10 @@ use super::Postgres;
 use super::cells::{self, Parameter};
 use super::pool::Borrowed;
 use super::refusal::Failure;
-use crate::event::Offset;
-use crate::postgres::bigint;
-use crate::sink::table::{Parts, Row};
-use crate::sink::{Delivery, SinkError, Undelivered};
+use crate::table::{Parts, Row};
+use crate::{Delivery, SinkError, Undelivered};
+use net::postgres::bigint;
+use proof::event::Offset;
 
 /// The most rows of one transaction.
 const ROWS: usize = 200;

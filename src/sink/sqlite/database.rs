@@ -15,9 +15,9 @@ use super::lane::Done;
 use super::refusal::Failure;
 use super::schema::{self, Statements};
 use super::writer::{Answer, Work};
-use crate::metrics::UpkeepFailures;
-use crate::sink::{Resumed, SinkError, Undelivered};
-use crate::telemetry::Chain;
+use crate::{Resumed, SinkError, Undelivered};
+use net::Chain;
+use telemetry::metrics::UpkeepFailures;
 
 /// How long another program may hold the database locked.
 pub(super) const BUSY: Duration = Duration::from_secs(5);

@@ -9,9 +9,9 @@ use super::probe::read_only;
 use super::refusal::Failure;
 use super::schema::{Statements, columns};
 use super::{SqliteSettings, files};
-use crate::event::{ChannelId, EventId, EventKey, Offset};
-use crate::sink::table::quoted;
-use crate::sink::{Oldest, SinkError};
+use crate::table::quoted;
+use crate::{Oldest, SinkError};
+use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 /// The event of a channel that was written first, among the rows that are left.
 pub(super) fn oldest(settings: &SqliteSettings, channel: ChannelId) -> Result<Oldest, SinkError> {

@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::SqliteSettings;
 use super::refusal::Failure;
-use crate::sink::table::{NO_ID, identity_index, quoted};
+use crate::table::{NO_ID, identity_index, quoted};
 
 /// The constraint of older versions, as it is written in the table's SQL.
 const CONSTRAINT: &str = ",\n    unique (channel_id, event_offset)";

@@ -7,9 +7,9 @@ use rusqlite::{OptionalExtension, ToSql, Transaction, params, params_from_iter};
 
 use super::schema::Statements;
 use super::writer::{Task, Work};
-use crate::event::{EventKey, Offset};
-use crate::sink::table::{Cell, Row, displaced, overtaken, without_row};
-use crate::sink::{Position, Resumed, SinkError};
+use crate::table::{Cell, Row, displaced, overtaken, without_row};
+use crate::{Position, Resumed, SinkError};
+use proof::event::{EventKey, Offset};
 
 /// What was done for one lane.
 pub(super) type Done = Result<Resumed, SinkError>;

@@ -12,9 +12,9 @@ use super::database::BUSY;
 use super::refusal::Failure;
 use super::schema::{Statements, columns, lacking};
 use super::{SqliteSettings, files, key};
-use crate::event::Offset;
-use crate::sink::table::without_row;
-use crate::sink::{LaneRef, Position, SinkError};
+use crate::table::without_row;
+use crate::{LaneRef, Position, SinkError};
+use proof::event::Offset;
 
 pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
     seen(settings).map_err(Failure::error)

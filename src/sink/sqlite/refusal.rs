@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::ErrorCode;
 
-use crate::sink::SinkError;
+use crate::SinkError;
 
 /// What happened, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use tracing::info;
 
 use super::refusal::Failure;
 use super::{SqliteSettings, key};
-use crate::sink::table::{COLUMNS, Search, joined, names, progress, quoted, searched};
+use crate::table::{COLUMNS, Search, joined, names, progress, quoted, searched};
 
 /// Counts for a database that is made, and does nothing to one that is there. Freed pages can be given back.
 pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_vacuum = incremental;";

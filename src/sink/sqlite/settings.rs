@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::sink::table::Search;
+use crate::table::Search;
 
 /// A database.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::event::{EventKey, Offset};
-use crate::record::{ChannelRef, Message};
-use crate::sink::table::Search;
-use crate::sink::tests::{channel, lane, offset, record, record_about, records};
+use crate::table::Search;
+use crate::tests::{channel, lane, offset, record, record_about, records};
+use proof::event::{EventKey, Offset};
+use record::{ChannelRef, Message};
 
 mod files;
 mod key;

@@ -10,8 +10,8 @@ use super::SqliteSettings;
 use super::database::Database;
 use super::refusal::Failure;
 use super::schema::Statements;
-use crate::metrics::Upkeep;
-use crate::telemetry::Chain;
+use net::Chain;
+use telemetry::metrics::Upkeep;
 
 /// Rows that are deleted at once: events are written between.
 const AT_ONCE: usize = 1_000;

@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 
 use super::SqliteSettings;
 use super::database::Database;
-use crate::event::{EventKey, Offset};
-use crate::metrics::UpkeepFailures;
-use crate::sink::table::{Cell, Row};
-use crate::sink::{LaneRef, Resumed, SinkError, Undelivered};
+use crate::table::{Cell, Row};
+use crate::{LaneRef, Resumed, SinkError, Undelivered};
+use proof::event::{EventKey, Offset};
+use telemetry::metrics::UpkeepFailures;
 
 /// The most rows of one transaction, but for one lane's.
 const MAX_ROWS: usize = 2_000;

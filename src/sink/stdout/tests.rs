@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::sink::tests::{channel, deliver, lines, record, record_of_another, records};
+use crate::tests::{channel, deliver, lines, record, record_of_another, records};
 
 /// Takes `room` bytes at most, then fails with `kind` until it is given more.
 #[derive(Clone)]

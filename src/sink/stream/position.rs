@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::event::{ChannelId, EventId, EventKey, Offset};
-use crate::sink::LaneRef;
+use crate::LaneRef;
+use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 /// The format that this version writes. Format 0 had neither `through` nor `ids`.
 const FORMAT: u8 = 1;
@@ -16,7 +16,7 @@ const MAX_EVENTS: usize = 10_000;
 
 /// How far a lane has got, and the events that it delivered last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::sink) struct Position {
+pub(crate) struct Position {
     #[serde(default)]
     format: u8,
     /// The channel's name, for a person who reads it.
@@ -24,14 +24,14 @@ pub(in crate::sink) struct Position {
     channel_id: ChannelId,
     sink: String,
     /// The epoch of the lease under which it was written, for a person who reads it.
-    pub(in crate::sink) epoch: u64,
+    pub(crate) epoch: u64,
     /// Identifies the last delivery.
-    pub(in crate::sink) delivery: Uuid,
+    pub(crate) delivery: Uuid,
     /// Every event up to here was delivered; `None` before the first event.
     #[serde(default)]
-    pub(in crate::sink) through: Option<Offset>,
+    pub(crate) through: Option<Offset>,
     /// The highest offset that was delivered and is not named below.
-    pub(in crate::sink) prior: Option<Offset>,
+    pub(crate) prior: Option<Offset>,
     /// The offsets of the last delivery as ranges that include both ends, in ascending order. An offset that occurs twice
     /// stands for two events.
     offsets: Vec<(Offset, Offset)>,
@@ -42,13 +42,13 @@ pub(in crate::sink) struct Position {
 
 impl Position {
     /// An upper bound of the bytes that the position takes without its events.
-    pub(in crate::sink) const BYTES: usize = 1_000;
+    pub(crate) const BYTES: usize = 1_000;
 
     /// An upper bound of the bytes that it takes for each event: a range of large numbers and an id.
-    pub(in crate::sink) const BYTES_PER_EVENT: usize = 96;
+    pub(crate) const BYTES_PER_EVENT: usize = 96;
 
     /// The position of a lane that has delivered nothing yet.
-    pub(in crate::sink) fn first(lane: &LaneRef, through: Option<Offset>) -> Self {
+    pub(crate) fn first(lane: &LaneRef, through: Option<Offset>) -> Self {
         Self {
             format: FORMAT,
             through,
@@ -60,37 +60,37 @@ impl Position {
     }
 
     /// Completes a position of an older format, which stated no position: its highest offset counts.
-    pub(in crate::sink) fn upgraded(self) -> Self {
+    pub(crate) fn upgraded(self) -> Self {
         let through = if self.format == 0 { self.highest() } else { self.through };
         Self { format: FORMAT, through, ..self }
     }
 
     /// The events of the last delivery. None if the position has offsets without ids.
-    pub(in crate::sink) fn events(&self) -> BTreeSet<EventKey> {
+    pub(crate) fn events(&self) -> BTreeSet<EventKey> {
         let offsets = expanded(&self.offsets);
         let keys = || offsets.iter().zip(&self.ids).map(|(&offset, &id)| EventKey { offset, id });
         if offsets.len() == self.ids.len() { keys().collect() } else { BTreeSet::new() }
     }
 
     /// The offsets of the last delivery.
-    pub(in crate::sink) fn offsets(&self) -> BTreeSet<Offset> {
+    pub(crate) fn offsets(&self) -> BTreeSet<Offset> {
         expanded(&self.offsets).into_iter().collect()
     }
 
     /// The offsets of the last delivery, if the position has no ids for them.
-    pub(in crate::sink) fn offsets_without_ids(&self) -> BTreeSet<Offset> {
+    pub(crate) fn offsets_without_ids(&self) -> BTreeSet<Offset> {
         let offsets = expanded(&self.offsets);
         if offsets.len() == self.ids.len() { BTreeSet::new() } else { offsets.into_iter().collect() }
     }
 
     /// With these events as the last delivery.
-    pub(in crate::sink) fn with(self, events: &BTreeSet<EventKey>) -> Self {
+    pub(crate) fn with(self, events: &BTreeSet<EventKey>) -> Self {
         let ids = events.iter().map(|key| key.id).collect();
         Self { offsets: ranges(events.iter().map(|key| key.offset)), ids, ..self }
     }
 
     /// Names only these events. The others that the position named count as delivered before.
-    pub(in crate::sink) fn keeping(&self, events: &BTreeSet<EventKey>) -> Self {
+    pub(crate) fn keeping(&self, events: &BTreeSet<EventKey>) -> Self {
         let is_dropped =
             |offset: &Offset| events.range(EventKey::first_at(*offset)..=EventKey::last_at(*offset)).next().is_none();
         let dropped = expanded(&self.offsets).into_iter().rev().find(is_dropped);
@@ -125,7 +125,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::sink::tests::{channel, lane, offset};
+    use crate::tests::{channel, lane, offset};
 
     /// The event with this id at an offset; id 0 stands for none.
     fn key(at: i64, id: u128) -> EventKey {

@@ -3,26 +3,26 @@
 use jiff::Timestamp;
 
 use super::{Cell, Source, text};
-use crate::record::Field;
+use record::Field;
 
 /// A time before this is before the calendar of some database: the year 1.
 const EARLIEST: i64 = -62_135_596_800;
 
 /// A column.
-pub(in crate::sink) struct Column {
-    pub(in crate::sink) name: &'static str,
-    pub(in crate::sink) kind: Kind,
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
     /// Whether each row has a value.
-    pub(in crate::sink) is_needed: bool,
+    pub(crate) is_needed: bool,
     /// Whether a full-text search looks into it.
-    pub(in crate::sink) is_searched: bool,
+    pub(crate) is_searched: bool,
     /// Its value in a row.
     pub(super) cell: fn(&Source<'_>) -> Cell,
 }
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sink) enum Kind {
+pub(crate) enum Kind {
     Id,
     Number,
     Text,
@@ -33,7 +33,7 @@ pub(in crate::sink) enum Kind {
 
 impl Kind {
     /// Its type in PostgreSQL.
-    pub(in crate::sink) fn postgres(self) -> &'static str {
+    pub(crate) fn postgres(self) -> &'static str {
         match self {
             Self::Id => "uuid",
             Self::Number => "bigint",
@@ -45,7 +45,7 @@ impl Kind {
     }
 
     /// Its type in SQLite: ids, times and hashes are texts, written as in the record.
-    pub(in crate::sink) fn sqlite(self) -> &'static str {
+    pub(crate) fn sqlite(self) -> &'static str {
         match self {
             Self::Number => "integer",
             Self::Id | Self::Text | Self::Time | Self::Hash | Self::Json => "text",
@@ -66,7 +66,7 @@ const fn searched(name: &'static str, kind: Kind, cell: fn(&Source<'_>) -> Cell)
 }
 
 /// All of them. A new one is added at the end, and is optional: tables are there that do not have it.
-pub(in crate::sink) const COLUMNS: &[Column] = &[
+pub(crate) const COLUMNS: &[Column] = &[
     needed("channel_id", Kind::Id, |of| Cell::Id(of.record.channel.id.0)),
     needed("event_offset", Kind::Number, |of| Cell::Number(of.record.offset.get())),
     needed("channel", Kind::Text, |of| text(Some(&of.record.channel.name))),

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::sink::tests::{channel, record, record_about};
+use crate::tests::{channel, record, record_about};
 
 /// A row's values by the names of their columns, those that it has.
 fn values(message: &Message) -> BTreeMap<&'static str, Cell> {

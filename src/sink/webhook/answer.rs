@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 
-use crate::http::{self, NotPublic, find};
-use crate::sink::SinkError;
+use crate::SinkError;
+use net::http::{self, NotPublic, find};
 
 /// The largest body for which a connection is kept.
 pub(super) const DRAINED: usize = 64 * 1024;

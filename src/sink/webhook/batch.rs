@@ -11,7 +11,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::offer::Queue;
-use crate::record::Message;
+use record::Message;
 
 /// The ids of batches are made in this namespace (RFC 9562, version 5).
 const NAMESPACE: Uuid = Uuid::from_u128(0x5b0f_91a6_2f0e_4f0a_9d38_6c1f_4a57_e2d1);

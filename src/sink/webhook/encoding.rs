@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use bytes::Bytes;
 use flate2::bufread::GzEncoder;
 
-use crate::sink::{Compression, blocking};
+use crate::{Compression, blocking};
 
 /// A longer body is compressed off the async threads.
 const LONG: usize = 256 * 1024;

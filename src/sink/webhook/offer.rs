@@ -27,9 +27,9 @@ use super::answer::{About, Refusal};
 use super::batch::{batch_id, batches, joined};
 use super::request::{Offer, Post};
 use super::settings::Dispatch;
-use crate::event::Offset;
-use crate::record::{Field, Message};
-use crate::sink::{Delivery, LaneRef, SinkError, Undelivered};
+use crate::{Delivery, LaneRef, SinkError, Undelivered};
+use proof::event::Offset;
+use record::{Field, Message};
 
 /// The events of each request.
 pub(super) type Queue<'a> = Vec<&'a [Message]>;

@@ -10,9 +10,9 @@ use reqwest::{Client, Request, Response, StatusCode};
 use super::Webhook;
 use super::answer::{self, About, Refusal};
 use super::encoding::encoded;
-use crate::record::Below;
-use crate::sink::{LaneRef, Sink, SinkError};
-use crate::telemetry::trace::RequestSpan;
+use crate::{LaneRef, Sink, SinkError};
+use record::Below;
+use telemetry::trace::RequestSpan;
 
 /// What is posted.
 pub(super) struct Post<'a> {

@@ -9,9 +9,9 @@ use url::Url;
 use super::pace::Rate;
 use super::signature::SigningKeys;
 use super::token::OAuth2;
-use crate::http::Connection;
-use crate::record::Below;
-use crate::sink::Compression;
+use crate::Compression;
+use net::http::Connection;
+use record::Below;
 
 /// Shown in the place of what may be a secret.
 const HIDDEN: &str = "…";

@@ -17,9 +17,9 @@ use url::Url;
 
 use super::answer::DRAINING;
 use super::*;
-use crate::http::Connection;
-use crate::record::Message;
-use crate::sink::tests::{channel, deliver, record_without_id, records};
+use crate::tests::{channel, deliver, record_without_id, records};
+use net::http::Connection;
+use record::Message;
 
 mod batches;
 mod subjects;

@@ -27,9 +27,9 @@ use url::Url;
 use url::form_urlencoded::byte_serialize;
 
 use super::answer::{self, About, Refusal};
-use crate::http::{self, basic, sensitive};
-use crate::secret::Secret;
-use crate::sink::SinkError;
+use crate::SinkError;
+use net::http::{self, basic, sensitive};
+use net::secret::Secret;
 
 /// The life of a token that does not say how long it lives.
 const LIFE: Duration = Duration::from_secs(5 * 60);

@@ -6,8 +6,8 @@ use tracing::{debug, error, info, trace, warn};
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use crate::telemetry::tests::Written;
-use crate::telemetry::{LogFormat, lines};
+use crate::tests::Written;
+use crate::{LogFormat, lines};
 
 /// A program with a limit, on a clock that stands still.
 struct Program {

@@ -30,7 +30,7 @@ use url::Url;
 use uuid::Uuid;
 
 use super::Traces;
-use crate::http::{self, Authorities, Connection};
+use net::http::{self, Authorities, Connection};
 
 /// Spans that wait to be exported: about ten a batch, so those of a busy minute.
 const QUEUED: usize = 8_192;

@@ -1,7 +1,7 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::event::ChannelId;
+use proof::event::ChannelId;
 
 #[tokio::test]
 async fn a_trace_that_is_not_exported_has_an_id_of_32_digits_and_no_header() {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use channeld::simulator::Options;
+use simulator::Options;
 
 use super::daemon::Place;
 use super::latency::{Course, Wanted, millis};

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use channeld::simulator::Options;
+use simulator::Options;
 
 use super::daemon::{Daemon, LOOK_AGAIN, Place};
 use super::delivered::must_be_whole;

@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{EventSpec, Options, Tampering};
 use jiff::Timestamp;
 use rand::Rng;
+use simulator::{EventSpec, Options, Tampering};
 
 use super::daemon::{Daemon, Place};
 use super::delivered::{Record, arrived};

@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
-use channeld::simulator::{Options, Simulator};
-use channeld::verify::{Address, SignerSet, Verifier};
+use proof::verify::{Address, SignerSet, Verifier};
 use serde::Deserialize;
+use simulator::{Options, Simulator};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 

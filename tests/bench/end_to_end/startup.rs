@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use channeld::simulator::Options;
+use simulator::Options;
 
 use super::daemon::Place;
 use super::machine::binary;

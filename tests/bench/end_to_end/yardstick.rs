@@ -4,10 +4,10 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use api::Page;
 use bytes::Bytes;
-use channeld::api::Page;
-use channeld::event::{Event, Proofs, RawEvent};
-use channeld::verify::{Verdict, Verifier, signed_digest};
+use proof::event::{Event, Proofs, RawEvent};
+use proof::verify::{Verdict, Verifier, signed_digest};
 use secp256k1::Message;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
 

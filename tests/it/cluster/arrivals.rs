@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::Simulator;
+use simulator::Simulator;
 
 use crate::support::{Database, Receiver, deliverable};
 

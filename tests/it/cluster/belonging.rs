@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use channeld::simulator::{EventSpec, Kind, Options, ReplayedId, Simulator, Steal};
+use simulator::{EventSpec, Kind, Options, ReplayedId, Simulator, Steal};
 
 use super::{LOOK_AGAIN, instance, offsets, until, until_status};
 use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Receiver, Setup};

@@ -1,7 +1,7 @@
 //! The state moves from one backend to the other, and back: nothing is lost, nothing comes twice, nothing is overwritten.
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use serde_json::Value;
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use crate::config::check::connect;
 use crate::support::{Daemon, Database, Relay, Setup, deliverable};

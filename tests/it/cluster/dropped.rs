@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 use tokio::time::{Instant, sleep};
 
 use super::{instance, offsets};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use channeld::event::{ChannelId, Offset};
-use channeld::ledger::store::shared::Membership;
-use channeld::ledger::store::{Postgres, PostgresSettings, Store};
-use channeld::ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Loss, Outcome, Value};
+use ledger::store::shared::Membership;
+use ledger::store::{Postgres, PostgresSettings, Store};
+use ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Loss, Outcome, Value};
+use proof::event::{ChannelId, Offset};
 use rand::Rng;
 use tempfile::TempDir;
 use tokio::time::sleep;

@@ -1,6 +1,6 @@
 //! A state that has gone, or was replaced, is not taken for a new one.
 
-use channeld::simulator::Simulator;
+use simulator::Simulator;
 
 use super::{instance, offsets, service};
 use crate::config::check::connect;

@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use channeld::event::ChannelId;
-use channeld::simulator::{Options, Simulator};
+use proof::event::ChannelId;
 use rustix::process::Signal;
+use simulator::{Options, Simulator};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::arrivals::Arrivals;

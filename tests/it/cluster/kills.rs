@@ -1,7 +1,7 @@
 //! kill -9 between a delivery and its record: another instance takes over, nothing is lost, and no more comes again than was
 //! in hand.
 
-use channeld::simulator::Options;
+use simulator::Options;
 
 use super::arrivals::BATCH;
 use super::instances::Instances;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use channeld::event::{EventKey, Offset};
-use channeld::ledger::store::Store;
-use channeld::ledger::store::shared::{Answer, Asked, Membership, Requests, Standing};
-use channeld::ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Outcome, Pending, Value};
+use ledger::store::Store;
+use ledger::store::shared::{Answer, Asked, Membership, Requests, Standing};
+use ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Outcome, Pending, Value};
+use proof::event::{EventKey, Offset};
 use tokio_postgres::Client;
 
 use super::fencing::{CHANNEL, Instance, advance, cursor};

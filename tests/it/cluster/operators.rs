@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use channeld::simulator::Simulator;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use simulator::Simulator;
 
 use super::{instance, service, until, until_status};
 use crate::support::{Admin, Answered, Daemon, Database, LONGEST_WAIT, Receiver, Setup};

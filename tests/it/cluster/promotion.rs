@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use channeld::simulator::Options;
+use simulator::Options;
 
 use super::arrivals::Arrivals;
 use super::instances::Instances;

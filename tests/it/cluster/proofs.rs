@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use channeld::event::{ChannelId, Offset};
-use channeld::ledger::store::{Postgres, PostgresSettings, Store};
-use channeld::ledger::{Digest, PROOFS, PROOFS_OF_A_CHANNEL, Proof};
+use ledger::store::{Postgres, PostgresSettings, Store};
+use ledger::{Digest, PROOFS, PROOFS_OF_A_CHANNEL, Proof};
+use proof::event::{ChannelId, Offset};
 use uuid::Uuid;
 
 use super::until;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::Options;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use simulator::Options;
 use strum::IntoEnumIterator;
 
 use super::faults::{Fault, Kind, RUNNING};

@@ -2,8 +2,8 @@
 
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
-use channeld::simulator::{Options, Simulator};
 use serde_json::{Value, json};
+use simulator::{Options, Simulator};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 

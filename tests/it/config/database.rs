@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 use super::check::connect;
 use crate::support::{Database, Pooler, Receiver, Relay, Server, Setup, skip};

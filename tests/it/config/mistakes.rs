@@ -1,6 +1,6 @@
 //! Mistakes are named, all of them, before anything starts; and each kind of end has its exit code.
 
-use channeld::event::ChannelId;
+use proof::event::ChannelId;
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use uuid::Uuid;

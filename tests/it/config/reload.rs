@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 
-use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
 use serde_json::json;
+use simulator::{Options, Simulator};
 
 use crate::support::{Daemon, Delivered, Receiver, Reply, Setup, deliverable, offsets};
 

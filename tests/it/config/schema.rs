@@ -4,9 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use channeld::record;
-use channeld::simulator::{Options, Simulator};
 use serde_json::Value;
+use simulator::{Options, Simulator};
 
 use crate::support::{Setup, deliverable, run, skip};
 

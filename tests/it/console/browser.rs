@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{FORGED, PROVED, daemon_with_rows, into_table, with_table};
 use crate::support::{Browser, Console, Setup, serving, signed};
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 #[tokio::test]
 async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers_it() {

@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 
 use super::{FORGED, PROVED, into_table};
 use crate::support::{Receiver, Reply, Setup, eventually};
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 const GIVEN_UP: &str = "given up: it is a dead letter now, see `channeld dead-letters list`";
 

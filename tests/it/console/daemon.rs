@@ -1,6 +1,6 @@
 //! The daemon's page: the hour that the daemon remembers, and several instances.
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+use simulator::{EventSpec, Kind, Options, Simulator};
 
 use super::{FORGED, PROVED, daemon_with_rows, into_table, with_table};
 use crate::support::{Admin, Answer, Answered, Database, Setup};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use channeld::simulator::Options;
-use channeld::simulator::Simulator;
 use reqwest::StatusCode;
 use serde_json::Value;
+use simulator::Options;
+use simulator::Simulator;
 
 use super::{daemon_with_rows, into_table, with_table};
 use crate::support::{Setup, Visitor, serving, signed};

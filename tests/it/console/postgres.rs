@@ -1,7 +1,7 @@
 //! The same of a table in PostgreSQL, whatever is indexed in it.
 
-use channeld::simulator::{Options, Simulator};
 use serde_json::Value;
+use simulator::{Options, Simulator};
 
 use crate::support::{Database, Setup, Visitor};
 

@@ -3,9 +3,9 @@
 
 use std::time::SystemTime;
 
-use channeld::event::Offset;
-use channeld::simulator::{EventSpec, Kind, Options, Simulator};
 use jiff::{SignedDuration, Timestamp};
+use proof::event::Offset;
+use simulator::{EventSpec, Kind, Options, Simulator};
 
 use crate::support::{Clock, Daemon, Receiver, Setup, deliverable, offsets};
 

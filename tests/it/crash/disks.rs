@@ -1,7 +1,7 @@
 //! The machine fails under the daemon: a full disk, a state directory that is gone or cannot be written. Each ends in a
 //! clear message, and nothing is lost.
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 use crate::support::{Mount, Receiver, Setup, deliverable, fill, offsets};
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{EventSpec, Honesty, Kind, LateProofs, Options, Simulator, Tampering};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use rand::Rng;
+use simulator::{EventSpec, Honesty, Kind, LateProofs, Options, Simulator, Tampering};
 use tokio::task::JoinSet;
 
 use crate::support::{

@@ -7,9 +7,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Fault, Honesty, LateProofs, Options, Requests, Route, Simulator};
 use rand::Rng;
 use rand::rngs::StdRng;
+use simulator::{Fault, Honesty, LateProofs, Options, Requests, Route, Simulator};
 
 use crate::support::{Receiver, Reply, Setup, deliverable, everything, random};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use crate::support::{Admin, Answered, Receiver, Setup, deliverable, offsets};
 

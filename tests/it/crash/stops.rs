@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
+use simulator::{Options, Simulator};
 
 use crate::support::{Receiver, Reply, Setup, deliverable, offsets};
 

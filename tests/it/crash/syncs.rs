@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use axum::response::IntoResponse;
-use channeld::event::ChannelId;
-use channeld::simulator::{EventSpec, Options, Simulator, Tampering};
 use nix::sys::signal::Signal;
+use proof::event::ChannelId;
+use simulator::{EventSpec, Options, Simulator, Tampering};
 use uuid::Uuid;
 
 use crate::support::{Change, Files, Scripted, Setup, Traced, can_trace, deliverable, eventually};

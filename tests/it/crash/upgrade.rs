@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use channeld::simulator::{EventSpec, Kind, LateProofs, Options, Simulator};
+use simulator::{EventSpec, Kind, LateProofs, Options, Simulator};
 
 use crate::support::{Daemon, Receiver, Setup, offsets};
 

@@ -3,10 +3,10 @@
 use axum::response::IntoResponse;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use channeld::event::ChannelId;
-use channeld::simulator::{HasMore, Options, Simulator};
-use channeld::verify::{event_hash, signed_digest};
+use proof::event::ChannelId;
+use proof::verify::{event_hash, signed_digest};
 use serde_json::{Value, json};
+use simulator::{HasMore, Options, Simulator};
 use uuid::Uuid;
 
 use crate::support::{Delivered, Scripted, Setup, deliverable, records};

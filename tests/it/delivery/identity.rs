@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use channeld::event::ChannelId;
-use channeld::simulator::{Options, Simulator};
+use proof::event::ChannelId;
 use serde_json::Value;
+use simulator::{Options, Simulator};
 use uuid::Uuid;
 
 use crate::support::{Admin, Answered, Daemon, Receiver, Scripted, Setup, deliverable, offsets};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
 

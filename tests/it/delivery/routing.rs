@@ -1,9 +1,9 @@
 //! Each sink gets the events that it wants, in the shape that it wants.
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator};
 use cloudevents::AttributesReader;
 use cloudevents::event::SpecVersion;
 use serde_json::Value;
+use simulator::{EventSpec, Kind, Options, Simulator};
 
 use crate::support::{Receiver, Setup, offsets, records};
 

@@ -1,7 +1,7 @@
 //! Where reading begins: where `start` says as long as there is no cursor, and never again after that.
 
-use channeld::simulator::{Options, Simulator};
 use serde_json::{Value, json};
+use simulator::{Options, Simulator};
 
 use crate::support::{Receiver, Setup, deliverable, offsets};
 

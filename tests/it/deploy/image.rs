@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 use tempfile::TempDir;
 
 use super::read;

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use channeld::ledger::{DEAD_LETTERS, LATE, QUARANTINE};
-use channeld::verify::Reason;
+use ledger::{DEAD_LETTERS, LATE, QUARANTINE};
+use proof::verify::Reason;
 
 use super::{alerts, read};
 

@@ -7,10 +7,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Options, Simulator};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustix::process::Signal;
+use simulator::{Options, Simulator};
 
 use crate::support::{Daemon, Receiver, Reply, Setup, can_trace};
 
@@ -106,7 +106,7 @@ async fn the_manager_is_told_of_the_start_and_the_stop_and_how_things_are() {
 
 #[tokio::test]
 async fn a_start_is_told_though_the_service_is_not_there() {
-    let mut setup = Setup::of("http://127.0.0.1:9/v1", "key-of-a-test", &[channeld::event::ChannelId(uuid())]);
+    let mut setup = Setup::of("http://127.0.0.1:9/v1", "key-of-a-test", &[proof::event::ChannelId(uuid())]);
     let mut manager = ServiceManager::of(&mut setup);
     let mut daemon = setup.start();
     manager.until_told(&mut daemon, &["READY=1"]).await;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use serde_json::Value;
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use super::{read, shipped};
 use crate::support::{Admin, Prometheus, Receiver, Reply, Setup, programs, run};

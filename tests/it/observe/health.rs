@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 use crate::support::{LONGEST_WAIT, Receiver, Reply, Setup, Told, eventually};
 

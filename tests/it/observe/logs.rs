@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup};
 
@@ -177,4 +178,31 @@ async fn a_line_for_people_is_one_line_whatever_a_file_is_called() {
     );
     let begins = |line: &str| line.split_once("Z ").is_some_and(|(at, _)| at.parse::<jiff::civil::DateTime>().is_ok());
     assert!(log.lines().all(begins), "{log}");
+}
+
+/// A directive for `channeld` is repeated for the crates that the program consists of.
+#[test]
+fn every_crate_that_logs_is_one_that_a_directive_for_channeld_is_for() {
+    let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
+    let logs = |folder: &Path| {
+        std::fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|manifest| manifest.contains("\ntracing = "))
+    };
+    let folders = folders.map(|folder| folder.unwrap().path()).filter(|folder| logs(folder));
+    let logging: BTreeSet<_> = folders.map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    let named: BTreeSet<_> = telemetry::CRATES.map(ToOwned::to_owned).into();
+    assert_eq!(logging.difference(&named).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+#[tokio::test]
+async fn a_level_for_a_module_of_channeld_is_for_it_whichever_crate_it_is_in() {
+    let simulator = Simulator::start(Options { events: 20, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator).with("log.level", "off,channeld::channel=debug");
+    let mut daemon = setup.start();
+    daemon.until_logged("batch recorded").await;
+    let log = daemon.stop().await.0;
+    let targets: BTreeSet<_> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["target"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(targets.iter().all(|target| target.starts_with("channeld::channel::")), "{targets:?}");
 }

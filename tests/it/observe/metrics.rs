@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use rustix::process::Signal;
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use crate::support::{Admin, Answered, Daemon, Prometheus, Receiver, Reply, Setup, programs, value};
 
 /// The table of metrics.
-const DOCUMENTED: &str = include_str!("../../../src/metrics/table.md");
+const DOCUMENTED: &str = include_str!("../../../src/telemetry/metrics/table.md");
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 

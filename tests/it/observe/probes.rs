@@ -5,12 +5,10 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{
-    EventSpec, Fault, HasMore, Kind, Misbehaviour, Options, Route, Simulator, Tampering, Window,
-};
 use reqwest::Method;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
+use simulator::{EventSpec, Fault, HasMore, Kind, Misbehaviour, Options, Route, Simulator, Tampering, Window};
 
 use crate::support::{Admin, Answered, Daemon, Receiver, Reply, Setup, fill_quarantine};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 use crate::support::{Receiver, Reply, Setup};
 

@@ -6,10 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
-use channeld::simulator::{Options, Simulator};
 use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use simulator::{Options, Simulator};
 use tokio::process::{Child, Command};
 
 use crate::support::{Setup, eventually, signal};

@@ -3,9 +3,9 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use simulator::{EventSpec, Kind, Options, Simulator};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 

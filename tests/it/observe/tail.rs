@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use serde_json::Value;
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use rustix::process::Signal;
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use crate::support::{Admin, Authority, Collector, Manner, Receiver, Reply, Setup, Span, deliverable};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use channeld::event::{ChannelId, Offset};
-use channeld::ledger::{Change, Commit, DEAD_LETTERS, DeadLetter, GivenUp};
-use channeld::simulator::{Options, Simulator};
+use ledger::{Change, Commit, DEAD_LETTERS, DeadLetter, GivenUp};
+use proof::event::{ChannelId, Offset};
+use simulator::{Options, Simulator};
 
 use super::{PROVED, service};
 use crate::support::{Delivered, FILLER, Receiver, Reply, Setup, offsets, records};

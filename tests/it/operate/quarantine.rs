@@ -1,7 +1,7 @@
 //! Quarantined events are listed, shown, dropped, and tried again once the reason has gone.
 
-use channeld::event::Offset;
-use channeld::simulator::{EventSpec, Options, Simulator};
+use proof::event::Offset;
+use simulator::{EventSpec, Options, Simulator};
 
 use super::{FORGED, LATE, PROVED, service};
 use crate::support::{FILLER, Receiver, Setup, deliverable, fill_quarantine, offsets, records};

@@ -1,6 +1,6 @@
 //! What was delivered can be delivered again on purpose: to one sink, with the same ids, across a crash.
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 use super::{PROVED, service};
 use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};

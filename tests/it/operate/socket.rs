@@ -2,7 +2,7 @@
 
 use super::{FORGED, PROVED, service};
 use crate::support::{Setup, records};
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 #[tokio::test]
 async fn where_there_is_no_state_none_is_made() {

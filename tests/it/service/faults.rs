@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Fault, Options, Route, Simulator};
+use simulator::{Fault, Options, Route, Simulator};
 
 use crate::support::{Authority, Daemon, Receiver, Setup, deliverable};
 

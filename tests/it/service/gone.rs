@@ -1,6 +1,6 @@
 //! A channel that is gone stops alone; where all are gone, the daemon ends and says so.
 
-use channeld::simulator::{Fault, Options, Simulator};
+use simulator::{Fault, Options, Simulator};
 
 use crate::support::{Setup, deliverable, eventually};
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse;
-use channeld::event::ChannelId;
-use channeld::simulator::{Misbehaviour, Options, Simulator};
 use clap::ValueEnum;
+use proof::event::ChannelId;
+use simulator::{Misbehaviour, Options, Simulator};
 use uuid::Uuid;
 
 use crate::support::{Daemon, Scripted, Setup, deliverable};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use channeld::simulator::{Misbehaviour, Options, Simulator};
+use simulator::{Misbehaviour, Options, Simulator};
 
 use crate::support::{Daemon, Setup, deliverable};
 

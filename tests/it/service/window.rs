@@ -1,6 +1,6 @@
 //! A service that shows the newest events first and leaves out older ones: nothing is skipped because of it.
 
-use channeld::simulator::{Options, Simulator, Window};
+use simulator::{Options, Simulator, Window};
 
 use crate::support::{Setup, crowded_second, deliverable};
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use channeld::event::RawEvent;
-use channeld::simulator::{Options, Simulator};
-use channeld::verify::{SignerSet, Verdict, Verifier};
+use proof::event::RawEvent;
+use proof::verify::{SignerSet, Verdict, Verifier};
 use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use simulator::{Options, Simulator};
 
 /// When the backlogs of these tests end, so that they are the same in every run.
 pub(crate) const ENDS_AT: i64 = 1_750_000_000;

@@ -2,9 +2,9 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use channeld::simulator::{EventSpec, Kind, Options, Simulator};
-use channeld::verify::keccak256;
+use proof::verify::keccak256;
 use serde_json::{Value, json};
+use simulator::{EventSpec, Kind, Options, Simulator};
 
 use super::client::{Client, json};
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use channeld::simulator::{EventSpec, Honesty, Kind, LateProofs, Options, ReplayedId, Simulator, Tampering};
-use channeld::verify::Verdict;
+use proof::verify::Verdict;
+use simulator::{EventSpec, Honesty, Kind, LateProofs, Options, ReplayedId, Simulator, Tampering};
 
 use super::client::{Client, ENDS_AT, LONGEST_WAIT, backlog, id_of, json};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use channeld::simulator::{Fault, Misbehaviour, Options, Route, Simulator};
+use simulator::{Fault, Misbehaviour, Options, Route, Simulator};
 
 use super::client::{Client, backlog, id_of, json, refusal};
 

@@ -1,7 +1,7 @@
 //! Starting, telling, stopping.
 
-use channeld::simulator::{Fault, Options, Route, Simulator, WatcherStatus};
-use channeld::verify::workflow_owner;
+use proof::verify::workflow_owner;
+use simulator::{Fault, Options, Route, Simulator, WatcherStatus};
 
 use super::client::{Client, LONGEST_WAIT, backlog, json};
 use crate::support::Setup;

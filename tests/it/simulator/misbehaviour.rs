@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Misbehaviour, Options, Simulator};
 use reqwest::Response;
+use simulator::{Misbehaviour, Options, Simulator};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

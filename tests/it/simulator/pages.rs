@@ -1,6 +1,6 @@
 //! Poll reads `offset` as the options say (spec/wire.md, "`offset` on poll").
 
-use channeld::simulator::{HasMore, Options, Simulator, Window};
+use simulator::{HasMore, Options, Simulator, Window};
 
 use super::client::{Client, backlog};
 

@@ -1,8 +1,8 @@
 //! Search knows every filter of spec/wire.md.
 
-use channeld::simulator::{Options, Simulator};
-use channeld::verify::Verdict;
+use proof::verify::Verdict;
 use serde_json::Value;
+use simulator::{Options, Simulator};
 
 use super::client::{Client, ENDS_AT, backlog, json};
 

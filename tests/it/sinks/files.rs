@@ -5,10 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use channeld::simulator::{Options, Simulator};
 use rand::Rng;
 use rustix::process::Signal;
 use serde_json::json;
+use simulator::{Options, Simulator};
 
 use crate::support::{Daemon, Files, Mount, Setup, deliverable, fill, place, programs, random, run};
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use channeld::simulator::Simulator;
+use simulator::Simulator;
 
 use super::streams::{self, Stream};
 use crate::support::{Broker, Mount, Record, Relay, Setup, Topic, deliverable};

@@ -1,7 +1,7 @@
 //! A file sink whose file is taken away by logrotate: it goes on, and over all files each event is there exactly once.
 
 use crate::support::{Setup, deliverable, place, programs, run};
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 use std::path::Path;
 use std::process::Command;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use channeld::simulator::Simulator;
 use serde_json::{Value, json};
+use simulator::Simulator;
 
 use super::streams::{self, Stream};
 use crate::support::{Database, Mount, Nats, Relay, Setup, deliverable};

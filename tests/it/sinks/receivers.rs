@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 
-use channeld::simulator::{EventSpec, Kind, Options, Simulator};
+use simulator::{EventSpec, Kind, Options, Simulator};
 use tokio::process::Command;
 
 use crate::support::{Daemon, Receiver, Setup, eventually, programs};

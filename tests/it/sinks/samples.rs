@@ -1,7 +1,7 @@
 //! `channeld test-sink`: a sample to one sink, beside a daemon that runs.
 
-use channeld::simulator::{Options, Simulator};
 use serde_json::{Value, json};
+use simulator::{Options, Simulator};
 
 use crate::support::{Receiver, Reply, Setup, deliverable, offsets};
 

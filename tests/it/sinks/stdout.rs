@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 

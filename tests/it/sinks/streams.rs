@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Honesty, LateProofs, Options, Simulator};
 use rand::Rng;
 use rustix::process::Signal;
+use simulator::{Honesty, LateProofs, Options, Simulator};
 
 use crate::support::{Daemon, Database, Line, Mount, Relay, Setup, deliverable, everything, fill, random};
 

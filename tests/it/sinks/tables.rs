@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 use crate::support::{Daemon, Database, LONGEST_WAIT, Setup, Tables, programs};
 

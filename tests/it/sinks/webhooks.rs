@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use simulator::{Options, Simulator};
 
 use crate::support::{Daemon, Delivered, LONGEST_WAIT, Receiver, Reply, Setup, deliverable, offsets, records};
 

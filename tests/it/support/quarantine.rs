@@ -1,7 +1,7 @@
 //! A quarantine that is full.
 
-use channeld::event::{ChannelId, Offset};
-use channeld::ledger::{Change, Commit, QUARANTINE, Quarantined, QuarantinedEvent};
+use ledger::{Change, Commit, QUARANTINE, Quarantined, QuarantinedEvent};
+use proof::event::{ChannelId, Offset};
 
 use super::Setup;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use channeld::event::ChannelId;
+use proof::event::ChannelId;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use channeld::simulator::{Honesty, Options, Simulator, Window};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use simulator::{Honesty, Options, Simulator, Window};
 
 use super::{Daemon, Setup};
 

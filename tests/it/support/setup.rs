@@ -8,11 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use channeld::event::{ChannelId, EventKey, Offset};
-use channeld::ledger::store::Sled;
-use channeld::ledger::{Commit, Key, Ledger, Ledgers, Quarantined};
-use channeld::simulator::Simulator;
+use ledger::store::Sled;
+use ledger::{Commit, Key, Ledger, Ledgers, Quarantined};
+use proof::event::{ChannelId, EventKey, Offset};
 use serde_json::{Value, json};
+use simulator::Simulator;
 use tempfile::TempDir;
 use tokio::process::ChildStdout;
 

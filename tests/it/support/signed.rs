@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use channeld::event::ChannelId;
-use channeld::verify::{Address, Hash, event_hash, keccak256, signed_digest, workflow_owner};
 use k256::ecdsa::SigningKey;
+use proof::event::ChannelId;
+use proof::verify::{Address, Hash, event_hash, keccak256, signed_digest, workflow_owner};
 use uuid::Uuid;
 
 use super::{Scripted, Setup};

@@ -1,8 +1,8 @@
 //! A proof belongs to its channel: what is signed is compared with what the channel is about.
 
-use channeld::event::Offset;
-use channeld::simulator::{EventSpec, Kind, Options, ReplayedId, Simulator};
+use proof::event::Offset;
 use serde_json::Value;
+use simulator::{EventSpec, Kind, Options, ReplayedId, Simulator};
 
 use super::PROVED;
 use crate::support::{Daemon, Setup, deliverable};

@@ -1,9 +1,9 @@
 //! What the service says about a proof's place is compared with what it said before: duplicate proofs and contradictions are
 //! quarantined, and repeats of the same event are not.
 
-use channeld::event::Offset;
-use channeld::simulator::{EventSpec, Kind, LateProofs, Options, ReplayedId, Simulator};
+use proof::event::Offset;
 use rustix::process::Signal;
+use simulator::{EventSpec, Kind, LateProofs, Options, ReplayedId, Simulator};
 
 use super::{LATE, PROVED};
 use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};

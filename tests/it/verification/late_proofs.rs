@@ -2,9 +2,9 @@
 
 use super::{LATE, PROVED};
 use crate::support::{Receiver, Setup, offsets, records};
-use channeld::event::Offset;
-use channeld::ledger::{Change, Commit};
-use channeld::simulator::{Options, Simulator};
+use ledger::{Change, Commit};
+use proof::event::Offset;
+use simulator::{Options, Simulator};
 
 const SETTLED_LATE: &str = "late event delivered";
 const HELD: &str = "proof pending: later events wait for it";

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use channeld::simulator::{Options, ReplayedId, Simulator, Steal};
 use serde_json::{Value, json};
+use simulator::{Options, ReplayedId, Simulator, Steal};
 
 use super::PROVED;
 use super::belonging::{quarantined, service, status, until_lines, until_rejected, workflows};

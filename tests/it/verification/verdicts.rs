@@ -1,7 +1,7 @@
 //! What is not proved never arrives as proved: forged, malformed and unsigned events, each treated as promised.
 
-use channeld::event::Offset;
-use channeld::simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use proof::event::Offset;
+use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use super::PROVED;
 use crate::support::{Delivered, Receiver, Setup, deliverable, offsets, records};

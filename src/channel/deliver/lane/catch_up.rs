@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::channel::deliver::lane::{Halt, Lane};
-use crate::channel::deliver::upcoming::Prepared;
-use crate::channel::late;
-use crate::channel::read::intake::Intake;
-use crate::channel::reporter::Part;
+use crate::deliver::lane::{Halt, Lane};
+use crate::deliver::upcoming::Prepared;
+use crate::late;
+use crate::read::intake::Intake;
+use crate::reporter::Part;
 
 impl Lane {
     /// Reads and delivers from the lane's own cursor.

@@ -3,13 +3,13 @@
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::channel::deliver::batch::{Cause, LateRecord};
-use crate::channel::deliver::lane::{Halt, Lane, of_trace};
-use crate::channel::late::deliveries::LateDelivery;
-use crate::event::Offset;
-use crate::record::Message;
-use crate::sink::Undelivered;
-use crate::telemetry::trace::Part;
+use crate::deliver::batch::{Cause, LateRecord};
+use crate::deliver::lane::{Halt, Lane, of_trace};
+use crate::late::deliveries::LateDelivery;
+use proof::event::Offset;
+use record::Message;
+use sink::Undelivered;
+use telemetry::trace::Part;
 
 impl Lane {
     /// Delivers a late event, if this lane is owed it. A lane that read the event with its proof is not.

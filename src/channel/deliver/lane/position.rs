@@ -18,12 +18,12 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::channel::deliver::lane::{Halt, Lane};
-use crate::channel::status::{Problem, Refill};
-use crate::event::{EventKey, Offset};
-use crate::ledger::{self, Change, Cursor};
-use crate::record::Message;
-use crate::sink::{self, Position, Recorded, Resumed, Undelivered};
+use crate::deliver::lane::{Halt, Lane};
+use crate::status::{Problem, Refill};
+use ledger::{self, Change, Cursor};
+use proof::event::{EventKey, Offset};
+use record::Message;
+use sink::{self, Position, Recorded, Resumed, Undelivered};
 
 /// The kind of the problem of a lane whose sink has no position.
 const MISSING: &str = "position_missing";

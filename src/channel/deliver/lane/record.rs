@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use crate::channel::ChannelError;
-use crate::channel::deliver::batch::Batch;
-use crate::channel::deliver::lane::Lane;
-use crate::channel::read::gaps;
-use crate::channel::verify::recent::{Alarm, digest_of};
-use crate::event::{EventKey, Offset};
-use crate::ledger::{Change, Cursor, DeadLetter, Pending, Proof};
-use crate::record::Record;
+use crate::ChannelError;
+use crate::deliver::batch::Batch;
+use crate::deliver::lane::Lane;
+use crate::read::gaps;
+use crate::verify::recent::{Alarm, digest_of};
+use ledger::{Change, Cursor, DeadLetter, Pending, Proof};
+use proof::event::{EventKey, Offset};
+use record::Record;
 
 impl Lane {
     /// Moves the cursor to `through`. The same commit holds the outcomes of the batch's events up to there, and an event

@@ -8,16 +8,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::{DisplayValue, display};
 use tracing::{debug, error, info, warn};
 
-use crate::channel::ChannelError;
-use crate::channel::deliver::lane::{Halt, Lane};
-use crate::channel::status::Problem;
-use crate::channel::trouble::MANY_TIMES;
-use crate::event::EventKey;
-use crate::ledger::{DEAD_LETTERS, DeadLetter, GivenUp};
-use crate::record::Message;
-use crate::sink::SinkError;
-use crate::telemetry::Chain;
-use crate::telemetry::trace::TraceId;
+use crate::ChannelError;
+use crate::deliver::lane::{Halt, Lane};
+use crate::status::Problem;
+use crate::trouble::MANY_TIMES;
+use ledger::{DEAD_LETTERS, DeadLetter, GivenUp};
+use net::Chain;
+use proof::event::EventKey;
+use record::Message;
+use sink::SinkError;
+use telemetry::trace::TraceId;
 
 impl Lane {
     /// Reports a refusal, once and not each time, and waits.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::BadAnswer;
-use crate::event::EventId;
+use api::BadAnswer;
+use proof::event::EventId;
 
 /// What is not known about the service, and what happens to it meanwhile.
 #[derive(Clone, Debug)]

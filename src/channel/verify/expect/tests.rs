@@ -1,5 +1,5 @@
 use super::*;
-use crate::verify::keccak256;
+use proof::verify::keccak256;
 
 const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 const EVENT: &str = r#"{"name":"Transfer","service":"dvp","chain_selector":"0016015286601757825753",

@@ -2,8 +2,8 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::*;
-use crate::event::{EventId, RawEvent};
-use crate::verify::{Address, SignerSet, Verdict, Verifier};
+use proof::event::{EventId, RawEvent};
+use proof::verify::{Address, SignerSet, Verdict, Verifier};
 
 /// An index that remembers that many events of each channel.
 struct Limited(Index, usize);

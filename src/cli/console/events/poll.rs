@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use super::Query;
 use crate::cli::console::State;
 use crate::cli::console::access::Visitor;
-use crate::operator::Report;
-use crate::operator::api::PollNow;
+use operator::Report;
+use operator::api::PollNow;
 
 /// How long a poll is waited for.
 const POLLED: Duration = Duration::from_secs(4);

@@ -7,7 +7,7 @@ use url::form_urlencoded::{Serializer, parse};
 
 use super::{MOST_ROWS, ROWS, title};
 use crate::cli::console::tables::{Facet, Filter, Place, Search};
-use crate::time;
+use net::time;
 
 #[cfg(test)]
 mod tests;

@@ -13,11 +13,11 @@ use crate::cli::console::one::of_table;
 use crate::cli::console::page::events;
 use crate::cli::console::text::text;
 use crate::config::positive_duration;
-use crate::event::{ChannelId, Offset};
-use crate::operator::api::{
+use operator::api::{
     AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, GetJourney, Journey, Redeliver,
     RedeliverDeadLetters, Reload, Retried, RetryQuarantined, SetPaused,
 };
+use proof::event::{ChannelId, Offset};
 
 /// How long a browser waits to hear that an event has arrived, and how often the daemon is asked meanwhile.
 const A_MOMENT: Duration = Duration::from_secs(3);
@@ -326,8 +326,8 @@ fn said_of(retried: &[Retried]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::LateDelivery;
-    use crate::ledger::Late;
+    use channel::LateDelivery;
+    use ledger::Late;
 
     #[test]
     fn a_change_says_of_what_or_is_none() {

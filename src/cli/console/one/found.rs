@@ -17,10 +17,10 @@ use crate::cli::console::access::Visitor;
 use crate::cli::console::page::{self, Badge, span};
 use crate::cli::console::tables::{Row, Source, Table, Unread, Whole};
 use crate::cli::console::text::text;
-use crate::event::{ChannelId, EventId, Offset};
-use crate::operator::api::{GetJourney, Journey};
-use crate::tasks::joined;
-use crate::telemetry::Chain;
+use net::Chain;
+use net::tasks::joined;
+use operator::api::{GetJourney, Journey};
+use proof::event::{ChannelId, EventId, Offset};
 
 /// An event of the table.
 pub(in crate::cli::console) async fn delivered(

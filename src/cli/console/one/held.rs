@@ -13,15 +13,15 @@ use maud::html;
 
 use super::journey::{Step, When, at_sinks, attempts};
 use super::{Found, created, form, lanes, show};
-use crate::channel::PROOF_TIMEOUT;
 use crate::cli::console::State;
 use crate::cli::console::access::Visitor;
 use crate::cli::console::held::advice;
 use crate::cli::console::page::{self, Badge};
 use crate::cli::console::text::text;
-use crate::event::{Event, Offset, Proofs};
-use crate::ledger::{GivenUp, Quarantined};
-use crate::operator::api::{DeadLetterEvent, Entry, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
+use channel::PROOF_TIMEOUT;
+use ledger::{GivenUp, Quarantined};
+use operator::api::{DeadLetterEvent, Entry, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
+use proof::event::{Event, Offset, Proofs};
 
 /// An event of the quarantine.
 pub(in crate::cli::console) async fn quarantined(

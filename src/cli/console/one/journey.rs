@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::channel::LaneStatus;
 use crate::cli::console::held::segment;
 use crate::cli::console::page::{ago, span, time};
 use crate::cli::console::text::text;
-use crate::operator::api::{DeadLetter, Journey};
+use channel::LaneStatus;
+use operator::api::{DeadLetter, Journey};
 
 #[cfg(test)]
 mod tests;

@@ -7,8 +7,8 @@ use super::Examined;
 use crate::cli::console::page::{Badge, time};
 use crate::cli::console::text::{text, whole};
 use crate::config::SignerNames;
-use crate::event::Proofs;
-use crate::verify::{Address, Report};
+use proof::event::Proofs;
+use proof::verify::{Address, Report};
 
 /// Signatures that are shown.
 pub(super) const MOST_SIGNATURES: usize = 64;
@@ -103,7 +103,7 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
     let counted = counts.iter().filter(|counts| **counts == Counts::Yes).count();
     let report = Report::parse(&dissected.report);
     let owner = examined.verifier.workflow_owner();
-    let event_hash = event.payload.signed.as_deref().map(crate::verify::event_hash);
+    let event_hash = event.payload.signed.as_deref().map(proof::verify::event_hash);
     let expected_hash =
         event_hash.map_or_else(|| "a hash of a signed text: there is none".to_owned(), |hash| hash.to_string());
     let is_of_it = report

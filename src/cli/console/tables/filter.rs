@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::Row;
-use crate::event::{ChannelId, EventId};
+use proof::event::{ChannelId, EventId};
 
 /// What one can choose by: a column whose values are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]

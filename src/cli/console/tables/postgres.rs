@@ -14,10 +14,10 @@ use tokio_postgres::types::{ToSql, Type};
 use super::piece::piece;
 use super::sql::{Dialect, LISTED, LOOKED_THROUGH, NEWEST_FIRST, Statement, Value, pattern, texts};
 use super::{FOLLOWING, Filter, Hits, Look, MOST_NEW, Row, Sample, Search, Unread, Whole};
-use crate::event::ChannelId;
-use crate::postgres::{Connector, DatabaseError, Open, advised, answered};
-use crate::sink::PostgresSettings;
-use crate::tasks::lock;
+use net::postgres::{Connector, DatabaseError, Open, advised, answered};
+use net::tasks::lock;
+use proof::event::ChannelId;
+use sink::PostgresSettings;
 
 /// Connections that are kept.
 const IDLE: usize = 2;

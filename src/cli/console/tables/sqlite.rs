@@ -18,9 +18,9 @@ use tokio::time::timeout_at;
 use super::piece::piece;
 use super::sql::{Dialect, LISTED, LOOKED_THROUGH, NEWEST_FIRST, Statement, Value, texts};
 use super::{FOLLOWING, Filter, Look, MOST_NEW, Row, Sample, Search, Unread, Whole};
-use crate::event::ChannelId;
-use crate::sink::SqliteSettings;
-use crate::tasks::{joined, lock};
+use net::tasks::{joined, lock};
+use proof::event::ChannelId;
+use sink::SqliteSettings;
 
 mod words;
 

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
-use crate::channel::{Activity, ChannelStatus, LaneState};
 use crate::cli::shown::printable;
 use crate::cli::status::{NOTEWORTHY, activity, problem};
 use crate::cli::table::{ASIDE, BAD, PASSING};
-use crate::operator::Report;
+use channel::{Activity, ChannelStatus, LaneState};
+use operator::Report;
 
 /// Columns of a progress bar.
 const BAR: usize = 12;

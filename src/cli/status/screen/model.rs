@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::condition::{Condition, Health, by_channel};
-use crate::channel::ChannelStatus;
 use crate::config::SignerNames;
-use crate::operator::Report;
+use channel::ChannelStatus;
+use operator::Report;
 
 /// The longest text that names are filtered by.
 const LONGEST_NAME: usize = 40;

@@ -8,11 +8,11 @@ use unicode_width::UnicodeWidthStr;
 use super::condition::{Condition, Health};
 use super::model::Model;
 use super::view::colour;
-use crate::channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
 use crate::cli::event_line::{self, shortened};
 use crate::cli::shown::printable;
 use crate::cli::status::{activity, ago, oldest, paused, problem};
 use crate::config::SignerNames;
+use channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
 
 /// Columns of what stands before a fact.
 const LABEL: usize = 12;

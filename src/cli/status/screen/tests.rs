@@ -5,9 +5,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Place, Then};
 use super::*;
-use crate::channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SignerStatus};
-use crate::event::Offset;
-use crate::operator::{Process, Report};
+use channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SignerStatus};
+use operator::{Process, Report};
+use proof::event::Offset;
 
 /// A long error, of which no page may lose a part.
 const ERROR: &str = "answered 503: the upstream of the receiver at https://receiver.example/a/long/path/that/does/not/fit has said \
@@ -73,8 +73,8 @@ fn report() -> Report {
         daemon: Some(Process { pid: 123, started: ago(10_000) }),
         ready: false,
         reasons: vec![format!("channel settlements-0996, sink hook: {ERROR}")],
-        quarantine: crate::channel::Kept::default(),
-        dead_letters: crate::channel::Kept::default(),
+        quarantine: channel::Kept::default(),
+        dead_letters: channel::Kept::default(),
         state_error: None,
         lost: None,
         memory_bytes: 0,

@@ -13,11 +13,11 @@ use unicode_width::UnicodeWidthStr;
 use super::condition::{Condition, Health};
 use super::model::{Model, Place};
 use super::page;
-use crate::channel::{ChannelStatus, grouped, rate, span};
 use crate::cli::event_line::shortened;
 use crate::cli::shown::printable;
 use crate::cli::status::{ago, instance, oldest};
-use crate::operator::Report;
+use channel::{ChannelStatus, grouped, rate, span};
+use operator::Report;
 
 /// Lines for reasons, on a screen of so many lines.
 const FEW_REASONS: usize = 3;

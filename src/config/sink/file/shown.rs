@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::fmt::friendly::SpanPrinter;
 use serde_json::{Value, json};
 
-use crate::sink::{FileSettings, Rotation};
+use ::sink::{FileSettings, Rotation};
 
 pub(in crate::config::sink) fn line(settings: &FileSettings) -> String {
     let path = settings.path.display();

@@ -8,7 +8,7 @@ use crate::config::database::read_identity;
 use crate::config::files::read_pem;
 use crate::config::section::{Reported, Section};
 use crate::config::values::http_url;
-use crate::http::{self, Authorities, Connection, Proxy};
+use net::http::{self, Authorities, Connection, Proxy};
 
 /// `url` is the endpoint, where it could be read.
 pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, Reported> {

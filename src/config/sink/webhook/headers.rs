@@ -9,7 +9,7 @@
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::section::{Reading, Reported, Section};
-use crate::http::{basic, sensitive};
+use net::http::{basic, sensitive};
 
 /// Longer names and values are refused by many servers.
 const NAME_LIMIT: usize = 128;

@@ -4,9 +4,9 @@ use reqwest::header::AUTHORIZATION;
 
 use crate::config::section::{Reading, Section};
 use crate::config::values::{http_url, word};
-use crate::http::check_public;
-use crate::secret::Secret;
-use crate::sink::{Credentials, OAuth2, WebhookSettings};
+use ::sink::{Credentials, OAuth2, WebhookSettings};
+use net::http::check_public;
+use net::secret::Secret;
 
 /// Longer texts are refused by many servers.
 const LIMIT: usize = 4 * 1024;

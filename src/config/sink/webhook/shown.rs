@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::http::Proxy;
-use crate::sink::{Dispatch, Rate, WebhookSettings};
+use ::sink::{Dispatch, Rate, WebhookSettings};
+use net::http::Proxy;
 
 pub(in crate::config::sink) fn json(webhook: &WebhookSettings) -> Value {
     let (symmetric, asymmetric) = webhook.keys.counts();

@@ -16,7 +16,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::schema::Schema;
 use super::{PostgresSettings, StateError};
-use crate::postgres::{Connector, DatabaseError, Open, answered};
+use net::postgres::{Connector, DatabaseError, Open, answered};
 
 /// A value, and its type in the database.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);

@@ -18,7 +18,7 @@ use super::connection::Connection;
 use super::identity::{Identity, gone, incomplete, remedy, replaced};
 use super::schema::{MIGRATIONS, NAMED_SINCE, Schema};
 use super::{Arc, Postgres, PostgresSettings, StateError, Used, Uuid};
-use crate::postgres::{advice_on_standby, advised, answered};
+use net::postgres::{advice_on_standby, advised, answered};
 
 /// The oldest server whose statements are those written here, as `server_version_num` has it.
 const OLDEST: i32 = 130_000;

@@ -7,9 +7,9 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::connection::Parameter;
-use crate::ledger::entry::encode;
-use crate::ledger::{Effects, Key, Lease, Table};
-use crate::postgres::bigint;
+use crate::entry::encode;
+use crate::{Effects, Key, Lease, Table};
+use net::postgres::bigint;
 
 /// The columns.
 #[derive(Debug, Default)]

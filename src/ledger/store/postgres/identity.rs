@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use uuid::Uuid;
 
-use crate::ledger::StateError;
-use crate::ledger::store::used::{Used, UsedDatabase};
-use crate::tasks::lock;
+use crate::StateError;
+use crate::store::used::{Used, UsedDatabase};
+use net::tasks::lock;
 
 /// The state that this instance uses.
 #[derive(Debug, Default)]

@@ -12,13 +12,13 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::Postgres;
-use crate::event::ChannelId;
-use crate::ledger::StateError;
-use crate::ledger::entry::decode;
-use crate::ledger::store::shared::{Hold, Instance, InstanceId, Membership, Ownership, View};
-use crate::postgres::bigint;
-use crate::tasks::lock;
-use crate::telemetry::Chain;
+use crate::StateError;
+use crate::entry::decode;
+use crate::store::shared::{Hold, Instance, InstanceId, Membership, Ownership, View};
+use net::Chain;
+use net::postgres::bigint;
+use net::tasks::lock;
+use proof::event::ChannelId;
 
 /// What instances configure, by its digest: most configure the same, and seldom another.
 pub(super) type Configurations = BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>;

@@ -8,9 +8,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::Postgres;
-use crate::ledger::StateError;
-use crate::ledger::store::shared::{Answer, Asked, InstanceId, RequestId, Requests, Standing};
-use crate::tasks::lock;
+use crate::StateError;
+use crate::store::shared::{Answer, Asked, InstanceId, RequestId, Requests, Standing};
+use net::tasks::lock;
 
 /// The requests that this instance has received lately, and when. They are not taken again.
 pub(super) type Received = BTreeMap<RequestId, Instant>;

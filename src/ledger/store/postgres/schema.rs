@@ -6,8 +6,8 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::identity::Identity;
-use crate::ledger::StateError;
-use crate::postgres::{DatabaseError, answered};
+use crate::StateError;
+use net::postgres::{DatabaseError, answered};
 
 /// Each is applied once, in order, by whichever instance comes first. `{schema}` is the schema's quoted name.
 pub(super) const MIGRATIONS: [&str; 4] = [

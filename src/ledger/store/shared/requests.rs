@@ -10,7 +10,7 @@ use std::fmt;
 use async_trait::async_trait;
 
 use super::InstanceId;
-use crate::ledger::StateError;
+use crate::StateError;
 
 /// Names a request while it is waited for.
 pub type RequestId = i64;

@@ -19,8 +19,8 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 
-use crate::ledger::store::directory::NO_FOLLOW;
-use crate::tasks::lock;
+use crate::store::directory::NO_FOLLOW;
+use net::tasks::lock;
 
 /// A shorter body stands in the database: sixteen of them are a leaf that fits into sled's log.
 const LARGE: usize = 4 << 10;

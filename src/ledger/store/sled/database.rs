@@ -19,10 +19,10 @@ use strum::IntoEnumIterator;
 use uuid::Uuid;
 
 use super::bodies::{self, Bodies, sync_directory};
-use crate::event::ChannelId;
-use crate::ledger::store::Lease;
-use crate::ledger::{Effects, Entries, Key, StateError, Table, Value};
-use crate::tasks::lock;
+use crate::store::Lease;
+use crate::{Effects, Entries, Key, StateError, Table, Value};
+use net::tasks::lock;
+use proof::event::ChannelId;
 
 /// Since 2 a dead letter's body stands apart from what is known about it.
 const FORMAT: &str = "2";

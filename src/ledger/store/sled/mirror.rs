@@ -17,13 +17,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{ChannelId, Offset};
-use crate::ledger::store::directory::NO_FOLLOW;
-use crate::ledger::{Lost, StateError, Summary};
+use crate::store::directory::NO_FOLLOW;
+use crate::{Lost, StateError, Summary};
+use proof::event::{ChannelId, Offset};
 
-pub(in crate::ledger::store) const NAME: &str = "cursors.json";
+pub(in crate::store) const NAME: &str = "cursors.json";
 /// The next mirror, until it is whole and on disk. What a kill leaves of it, the next one replaces.
-pub(in crate::ledger::store) const NEXT: &str = "cursors.json.new";
+pub(in crate::store) const NEXT: &str = "cursors.json.new";
 const FORMAT: u32 = 2;
 
 /// What the mirror says.

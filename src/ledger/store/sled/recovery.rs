@@ -11,13 +11,13 @@ use std::path::Path;
 
 use super::database::Database;
 use super::mirror::Mirror;
-use crate::event::ChannelId;
-use crate::ledger::entry::{decode, encode};
-use crate::ledger::store::Lease;
-use crate::ledger::store::directory::{DATABASE, Directory};
-use crate::ledger::store::used::Used;
-use crate::ledger::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
-use crate::telemetry::Chain;
+use crate::entry::{decode, encode};
+use crate::store::Lease;
+use crate::store::directory::{DATABASE, Directory};
+use crate::store::used::Used;
+use crate::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
+use net::Chain;
+use proof::event::ChannelId;
 
 /// Where the database is copied before sled opens it, because sled cuts off what it cannot read. It stays until a start
 /// succeeds: what the next one finds may have been cut already.

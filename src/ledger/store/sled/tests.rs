@@ -6,12 +6,12 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::event::EventKey;
-use crate::ledger::tests::{advance, at, offset};
-use crate::ledger::{
+use crate::tests::{advance, at, offset};
+use crate::{
     Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pause, Pending, Quarantined, QuarantinedEvent,
     Summary,
 };
+use proof::event::EventKey;
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
 const OTHER: ChannelId = ChannelId(Uuid::from_u128(8));

@@ -1,6 +1,6 @@
 use super::*;
-use crate::sink::file::name::ClosedName;
-use crate::sink::tests::channel;
+use crate::file::name::ClosedName;
+use crate::tests::channel;
 
 fn time(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::*;
-use crate::event::{EventKey, Offset};
-use crate::record::{ChannelRef, Format};
-use crate::sink::file::lines::is_remains;
-use crate::sink::file::read_back::Comparison;
-use crate::sink::tests::{channel, lane, lines, offset, record, records, shaped};
-use crate::sink::{Confirmed, Position, Recorded};
+use crate::file::lines::is_remains;
+use crate::file::read_back::Comparison;
+use crate::tests::{channel, lane, lines, offset, record, records, shaped};
+use crate::{Confirmed, Position, Recorded};
+use proof::event::{EventKey, Offset};
+use record::{ChannelRef, Format};
 
 mod closing;
 mod position;

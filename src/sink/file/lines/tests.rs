@@ -1,9 +1,9 @@
 use std::io::Write;
 
 use super::*;
-use crate::event::EventId;
-use crate::record::Format;
-use crate::sink::tests::{channel, raw_record, record, shaped};
+use crate::tests::{channel, raw_record, record, shaped};
+use proof::event::EventId;
+use record::Format;
 
 /// No record, though it names a place.
 const NOT_WHOLE: &str = r#"{"channel_id":"00000000-0000-0000-0000-000000000001","offset":7}"#;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sink::tests::offset;
+use crate::tests::offset;
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use super::*;
-use crate::sink::file::name::ClosedName;
-use crate::sink::file::settings::Keep;
+use crate::file::name::ClosedName;
+use crate::file::settings::Keep;
 
 fn rotation(keep: Keep, every: Option<Duration>) -> Rotation {
     let name = ClosedName::parse("{time}").unwrap();

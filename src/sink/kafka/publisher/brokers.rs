@@ -17,8 +17,8 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use tracing::debug;
 
 use super::failure::{Failure, plain};
-use crate::sink::kafka::{KafkaSettings, Mechanism, Security};
-use crate::tasks::lock;
+use crate::kafka::{KafkaSettings, Mechanism, Security};
+use net::tasks::lock;
 
 /// So long one question about a topic may take before it is looked at what the brokers say besides.
 const SLICE: Duration = Duration::from_millis(500);

@@ -2,8 +2,8 @@
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
-use crate::sink::SinkError;
-use crate::sink::kafka::KafkaSettings;
+use crate::SinkError;
+use crate::kafka::KafkaSettings;
 
 /// What happened, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

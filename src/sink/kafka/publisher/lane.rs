@@ -20,9 +20,9 @@ use super::failure::Failure;
 use super::positions::{Claim, Known, Position, Positions, body, claim_key};
 use super::producer::{Outgoing, POSITIONS, Producer};
 use super::topics::{Facts, Seen};
-use crate::event::{EventKey, Offset};
-use crate::sink::LaneRef;
-use crate::tasks::lock;
+use crate::LaneRef;
+use net::tasks::lock;
+use proof::event::{EventKey, Offset};
 
 mod deliver;
 mod resume;

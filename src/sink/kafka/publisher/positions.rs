@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::brokers::{Brokers, Heard};
 use super::failure::Failure;
 use super::producer::POSITIONS;
-use crate::sink::stream;
+use crate::stream;
 
 /// What follows a lane's transactional id in the key of its claims.
 const CLAIM: &str = "/claim";

@@ -14,9 +14,9 @@ use rdkafka::{Offset as At, TopicPartitionList};
 use super::brokers::{Brokers, Heard};
 use super::failure::Failure;
 use super::positions::reading;
-use crate::event::EventKey;
-use crate::sink::LaneRef;
-use crate::sink::stream::{self, Unrecorded};
+use crate::LaneRef;
+use crate::stream::{self, Unrecorded};
+use proof::event::EventKey;
 
 /// Between two looks at whether transactions have ended.
 const TICK: Duration = Duration::from_millis(20);

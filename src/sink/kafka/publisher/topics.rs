@@ -12,9 +12,9 @@ use tracing::info;
 
 use super::brokers::{Asker, Brokers};
 use super::failure::{Failure, described};
-use crate::sink::SinkError;
-use crate::sink::kafka::KafkaSettings;
-use crate::tasks::lock;
+use crate::SinkError;
+use crate::kafka::KafkaSettings;
+use net::tasks::lock;
 
 /// So long what was seen of the topics is relied on where many lanes begin together.
 const STILL_TRUE: Duration = Duration::from_secs(10);

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::{Claim, Lane, Shared, fenced, max_payload, stream};
-use crate::event::{EventKey, Offset};
-use crate::sink::nats::BATCH;
-use crate::sink::nats::message::{
+use crate::nats::BATCH;
+use crate::nats::message::{
     BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, EXPECTED_SEQUENCE, EXPECTED_SUBJECT, Outgoing, key_of,
 };
-use crate::sink::nats::position::Position;
-use crate::sink::nats::server::{Ack, BATCHES_DISABLED, DUPLICATE, Failure, WRONG_SEQUENCE};
-use crate::sink::stream::Unrecorded;
-use crate::sink::{Delivery, SinkError, Undelivered};
+use crate::nats::position::Position;
+use crate::nats::server::{Ack, BATCHES_DISABLED, DUPLICATE, Failure, WRONG_SEQUENCE};
+use crate::stream::Unrecorded;
+use crate::{Delivery, SinkError, Undelivered};
+use proof::event::{EventKey, Offset};
 
 /// The most bytes in one batch, unless one event has more. A server keeps a batch in memory until it ends.
 const BATCH_BYTES: usize = 4 << 20;
@@ -51,7 +51,7 @@ enum Sent {
 
 impl Lane {
     /// Publishes the messages that are not in the stream yet.
-    pub(in crate::sink::nats) async fn deliver(
+    pub(in crate::nats) async fn deliver(
         &mut self,
         shared: &Shared,
         delivery: &Delivery<'_>,

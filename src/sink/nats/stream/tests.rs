@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::sink::nats::settings::Login;
+use crate::nats::settings::Login;
 
 fn settings() -> NatsSettings {
     NatsSettings {

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::event::ChannelId;
-use crate::record::tests::notice;
+use proof::event::ChannelId;
+use record::testing::notice;
 
 const PATTERN: &str = "channeld.{channel}.{type}";
 

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::*;
-use crate::event::EventId;
-use crate::record::Shape;
-use crate::sink::tests::record_without_id;
+use crate::tests::record_without_id;
+use proof::event::EventId;
+use record::Shape;
 
 /// Another event at the offset of this one.
 fn other(message: &Message) -> Message {

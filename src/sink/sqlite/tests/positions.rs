@@ -1,5 +1,5 @@
 use super::*;
-use crate::sink::Confirmed;
+use crate::Confirmed;
 
 /// What the ledger records of a lane that has delivered up to `through`.
 fn confirmed(through: i64) -> Recorded {

@@ -1,8 +1,8 @@
 //! Batches against a real server.
 
 use super::*;
-use crate::record::{Format, Shape};
-use crate::sink::tests::{lines, record, shaped};
+use crate::tests::{lines, record, shaped};
+use record::{Format, Shape};
 
 fn batching(server: &Server, events: usize, bytes: usize) -> Webhook {
     let dispatch = Dispatch::Batches { events, bytes, wait: Duration::ZERO };

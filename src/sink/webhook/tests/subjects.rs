@@ -6,8 +6,8 @@ use axum::routing::post;
 use tokio::sync::Barrier;
 
 use super::*;
-use crate::event::Offset;
-use crate::sink::tests::record_about;
+use crate::tests::record_about;
+use proof::event::Offset;
 
 fn concurrent(url: &Url, concurrency: usize) -> Webhook {
     Webhook::new(WebhookSettings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use channeld::event::ChannelId;
+use proof::event::ChannelId;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;

@@ -1,6 +1,6 @@
 //! What an event may be: any bytes that the service sends, of any size. One that the topic does not take is refused alone.
 
-use channeld::event::ChannelId;
+use proof::event::ChannelId;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 use super::{assert_whole, relayed};
 use crate::sinks::streams::{self, proved};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use channeld::event::{EventId, EventKey};
-use channeld::sink::{KafkaSettings, Position, Security, Sink, kafka};
+use proof::event::{EventId, EventKey};
 use serde_json::Value;
+use sink::{KafkaSettings, Position, Security, Sink, kafka};
 
 use crate::sinks::streams::direct::{DirectLane, at, keys, offset};
 use crate::sinks::streams::positions::{self, Altered, delivered, is_missing};

@@ -1,7 +1,7 @@
 //! What an event may be: any bytes that the service sends, of any size. One that the stream does not take is refused alone.
 
 use axum::response::IntoResponse;
-use channeld::event::ChannelId;
+use proof::event::ChannelId;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use channeld::event::{EventId, EventKey};
-use channeld::sink::{Login, Nats as Sink_, NatsSettings, Sink, SinkError};
+use proof::event::{EventId, EventKey};
 use serde_json::{Value, json};
+use sink::{Login, Nats as Sink_, NatsSettings, Sink, SinkError};
 
 use super::{batches, made, one_by_one};
 use crate::sinks::streams::direct::{DirectLane, at, key, keys, offset};
@@ -253,7 +253,7 @@ async fn an_account_that_fills_up_within_a_batch_has_each_event_once() {
     let lines = "accounts { A { jetstream: { max_file: 300000, max_mem: 0 }, users: [{ user: me, password: it }] } }";
     let Some(nats) = Nats::start_with(lines, json!({"user": "me", "pass": "it"})) else { return };
     nats.make(json!({"duplicate_window": WINDOW})).await;
-    let login = Login::Password("me".to_owned(), channeld::secret::Secret::new("it"));
+    let login = Login::Password("me".to_owned(), net::secret::Secret::new("it"));
     let filler = json!({"name": "filler", "subjects": ["filler"], "storage": "file"});
     nats.api("STREAM.CREATE.filler", filler).await;
     let mut lane = DirectLane::new(Arc::new(Sink_::new(settings(&nats, login))), "direct");

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use channeld::event::{ChannelId, EventId, EventKey, Offset, RawEvent};
-use channeld::record::{ChannelRef, Lines, Message, Record, Shape};
-use channeld::sink::{Confirmed, Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
-use channeld::verify::{Address, SignerSet, Verdict, Verifier};
+use proof::event::{ChannelId, EventId, EventKey, Offset, RawEvent};
+use proof::verify::{Address, SignerSet, Verdict, Verifier};
+use record::{ChannelRef, Lines, Message, Record, Shape};
+use sink::{Confirmed, Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 use uuid::Uuid;
 
 /// A lane, with what its state records.

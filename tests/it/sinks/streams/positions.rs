@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use channeld::event::EventKey;
-use channeld::sink::{Position, Sink, SinkError, Undelivered};
+use proof::event::EventKey;
 use serde_json::{Value, json};
+use sink::{Position, Sink, SinkError, Undelivered};
 
 use super::direct::{DirectLane, at, key, keys, offset};
 

@@ -1,8 +1,8 @@
 //! `channeld check --connect` says what a table lacks, as SQL that can be pasted; and filters, formats, reload and the
 //! operator's commands work as with every sink.
 
-use channeld::simulator::Options;
 use rustix::process::Signal;
+use simulator::Options;
 
 use super::failures::lane;
 use super::tables;
@@ -76,8 +76,7 @@ async fn filters_formats_proofs_reload_and_replay_work_as_with_every_sink() {
     }
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;
-    let verified =
-        simulator.offsets(0).iter().filter(|(_, it)| *it == channeld::simulator::Honesty::Verifiable).count();
+    let verified = simulator.offsets(0).iter().filter(|(_, it)| *it == simulator::Honesty::Verifiable).count();
     tables.until(&mut daemon, verified).await;
     daemon.until("the file has them", |_| setup.lines() == verified).await;
     let lines = Delivered::read(&setup.path("events.jsonl"));

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Options, Simulator};
 use serde_json::{Value, json};
+use simulator::{Options, Simulator};
 
 use super::tables;
 use crate::support::{

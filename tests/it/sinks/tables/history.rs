@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use channeld::simulator::Options;
 use serde_json::Value;
+use simulator::Options;
 
 use super::failures::lane;
 use super::{tables, until};

@@ -1,7 +1,7 @@
 //! Two instances and one lane: the older one writes nothing after the younger one has claimed the lane.
 
-use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
+use simulator::{Options, Simulator};
 
 use crate::support::{
     Daemon, Database, Line, Pooler, Relay, Setup, deliverable, eventually, everything, programs, skip,

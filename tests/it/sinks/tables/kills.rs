@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use channeld::simulator::{Honesty, LateProofs, Options};
 use rand::Rng;
+use simulator::{Honesty, LateProofs, Options};
 
 use super::{NEVER, tables};
 use crate::support::{deliverable, everything, random};

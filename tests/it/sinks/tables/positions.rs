@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use channeld::event::{ChannelId, EventId, EventKey, Offset, RawEvent};
-use channeld::record::{ChannelRef, Lines, Message, Record, Shape};
-use channeld::sink::{
+use proof::event::{ChannelId, EventId, EventKey, Offset, RawEvent};
+use proof::verify::{Address, SignerSet, Verdict, Verifier};
+use record::{ChannelRef, Lines, Message, Record, Shape};
+use sink::{
     Confirmed, Delivery, LaneRef, Position, Postgres, PostgresSettings, Recorded, Search, Sink, SinkError, Undelivered,
 };
-use channeld::verify::{Address, SignerSet, Verdict, Verifier};
 use uuid::Uuid;
 
 use crate::support::{Database, Line, Relay, Server, programs, skip};

@@ -1,6 +1,6 @@
 //! Tables that are restored from a backup or dropped, under a daemon that is stopped or runs.
 
-use channeld::simulator::Options;
+use simulator::Options;
 
 use super::failures::lane;
 use super::{tables, until};

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 
-use channeld::simulator::{EventSpec, Kind, Options};
+use simulator::{EventSpec, Kind, Options};
 use tokio_postgres::{AsyncMessage, NoTls};
 
 use super::tables;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use channeld::simulator::{Options, Simulator};
 use rustix::process::Signal;
+use simulator::{Options, Simulator};
 
 use super::failures::until_says;
 use crate::config::check::connect;

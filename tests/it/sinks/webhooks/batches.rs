@@ -10,7 +10,7 @@ const HALVED: &str = "endpoint refused a batch for its content: offering it in h
 const TOO_LARGE: &str = "endpoint refused a batch for its size: smaller ones from now on, lower batch_bytes";
 
 /// Batches of ten, of which the first event is given up after a second of refusals.
-async fn giving_up_soon(receiver: &Receiver) -> (channeld::simulator::Simulator, Setup) {
+async fn giving_up_soon(receiver: &Receiver) -> (simulator::Simulator, Setup) {
     let simulator = service(30).await;
     let setup = webhook_only(&simulator, receiver).with("sinks.hook.batch_events", 10);
     let setup = setup.with("sinks.hook.give_up_after", "1s");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use channeld::simulator::{Options, Simulator};
+use simulator::{Options, Simulator};
 
 use super::webhook_only;
 use crate::support::{Receiver, Reply};

@@ -3,9 +3,9 @@
 use axum::http::Version;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use channeld::simulator::Simulator;
 use ed25519_compact::{KeyPair, PublicKey, Seed, Signature};
 use rustix::process::Signal;
+use simulator::Simulator;
 
 use super::{service, until_lane_is, webhook_only};
 use crate::support::{Authority, ForwardProxy, Post, Receiver, Reply, Setup, deliverable, offsets};

@@ -1,7 +1,7 @@
 //! Bodies that others prescribe, in production.
 
 use axum::response::IntoResponse;
-use channeld::event::ChannelId;
+use proof::event::ChannelId;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use channeld::simulator::Simulator;
+use simulator::Simulator;
 
 use super::{service, until_lane_is, webhook_only};
 use crate::support::{Receiver, Reply, Setup, deliverable, offsets};

@@ -1,7 +1,7 @@
 //! Triggers in a test's database that write down what instances change, and what SQL says of it afterwards.
 
-use channeld::event::ChannelId;
-use channeld::ledger::store::{Postgres, PostgresSettings, Store};
+use ledger::store::{Postgres, PostgresSettings, Store};
+use proof::event::ChannelId;
 
 use super::Database;
 

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::record::Shape;
-use crate::record::tests::notice;
+use record::Shape;
+use record::testing::notice;
 
 fn refusal() -> SinkError {
     SinkError::Refused { message: "answered 503".to_owned(), retry_after: None, needs_attention: false }

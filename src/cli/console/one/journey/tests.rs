@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::channel::LateDelivery;
-use crate::event::Offset;
-use crate::ledger::Late;
+use channel::LateDelivery;
+use ledger::Late;
+use proof::event::Offset;
 
 fn at(second: i64) -> Option<Timestamp> {
     Timestamp::from_second(1_800_000_000 + second).ok()

@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::sink::file::closed::{Closed, unfinished};
-use crate::sink::file::compression::{Compression, pack, reader};
-use crate::sink::file::name::ClosedName;
-use crate::sink::file::settings::{Access, Keep};
-use crate::sink::file::upkeep::Upkeep;
+use crate::file::closed::{Closed, unfinished};
+use crate::file::compression::{Compression, pack, reader};
+use crate::file::name::ClosedName;
+use crate::file::settings::{Access, Keep};
+use crate::file::upkeep::Upkeep;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

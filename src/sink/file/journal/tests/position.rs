@@ -6,9 +6,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::closing::{rotation, transform};
 use super::*;
-use crate::record::Message;
-use crate::sink::file::index::Index;
-use crate::sink::tests::record_of_another;
+use crate::file::index::Index;
+use crate::tests::record_of_another;
+use record::Message;
 
 /// What is recorded of a lane that delivered in order up to this event, which was the last.
 fn confirmed(last: &Message) -> Recorded {

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{Lane, Shared, raised};
-use crate::event::{EventKey, Offset};
-use crate::record::{Field, Message};
-use crate::sink::kafka::publisher::failure::Failure;
-use crate::sink::kafka::publisher::positions::{Position, body};
-use crate::sink::kafka::publisher::producer::{Broken, Outgoing};
-use crate::sink::{SinkError, Undelivered, stream};
+use crate::kafka::publisher::failure::Failure;
+use crate::kafka::publisher::positions::{Position, body};
+use crate::kafka::publisher::producer::{Broken, Outgoing};
+use crate::{SinkError, Undelivered, stream};
+use proof::event::{EventKey, Offset};
+use record::{Field, Message};
 
 /// The most bytes in one transaction, unless one event has more. The library keeps a copy of them until it ends.
 pub(super) const BYTES: usize = 4 << 20;
@@ -38,11 +38,11 @@ impl Event {
 }
 
 /// A delivery, as it is given to the thread that produces it.
-pub(in crate::sink::kafka::publisher) struct Offer {
-    pub(in crate::sink::kafka::publisher) epoch: u64,
-    pub(in crate::sink::kafka::publisher) after: Option<Offset>,
-    pub(in crate::sink::kafka::publisher) through: Offset,
-    pub(in crate::sink::kafka::publisher) messages: Vec<Message>,
+pub(in crate::kafka::publisher) struct Offer {
+    pub(in crate::kafka::publisher) epoch: u64,
+    pub(in crate::kafka::publisher) after: Option<Offset>,
+    pub(in crate::kafka::publisher) through: Offset,
+    pub(in crate::kafka::publisher) messages: Vec<Message>,
 }
 
 impl Offer {
@@ -68,11 +68,7 @@ struct Chunk {
 
 impl Lane {
     /// Produces the messages that are not in the topic yet.
-    pub(in crate::sink::kafka::publisher) fn deliver(
-        &mut self,
-        shared: &Shared,
-        offer: &Offer,
-    ) -> Result<(), Undelivered> {
+    pub(in crate::kafka::publisher) fn deliver(&mut self, shared: &Shared, offer: &Offer) -> Result<(), Undelivered> {
         let mut settled = 0;
         let result = self.produce(shared, offer, &mut settled);
         self.used = Instant::now();

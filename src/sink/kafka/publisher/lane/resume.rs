@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use tracing::{info, warn};
 
 use super::{Lane, Shared};
-use crate::event::EventKey;
-use crate::sink::kafka::publisher::failure::Failure;
-use crate::sink::kafka::publisher::positions::{Position, Positions, body};
-use crate::sink::kafka::publisher::search::{Search, ends};
-use crate::sink::stream::{self, Unrecorded};
-use crate::sink::{Position as Place, Recorded};
+use crate::kafka::publisher::failure::Failure;
+use crate::kafka::publisher::positions::{Position, Positions, body};
+use crate::kafka::publisher::search::{Search, ends};
+use crate::stream::{self, Unrecorded};
+use crate::{Position as Place, Recorded};
+use proof::event::EventKey;
 
 /// The lane was resumed, so far.
-pub(in crate::sink::kafka::publisher) enum Begun {
+pub(in crate::kafka::publisher) enum Begun {
     /// There is no position, although the record knows of one.
     Missing(String),
     /// The lane is claimed. The search, if there is one, finds further events in the topic.
@@ -22,7 +22,7 @@ pub(in crate::sink::kafka::publisher) enum Begun {
 
 impl Lane {
     /// The position, without a claim.
-    pub(in crate::sink::kafka::publisher) fn position(&self, shared: &Shared) -> Result<Place, Failure> {
+    pub(in crate::kafka::publisher) fn position(&self, shared: &Shared) -> Result<Place, Failure> {
         if shared.seen.facts(&shared.brokers, false)?.is_none() {
             return Ok(Place::Missing(missing_topic(shared)));
         }
@@ -34,7 +34,7 @@ impl Lane {
     }
 
     /// Claims the lane and reads its position.
-    pub(in crate::sink::kafka::publisher) fn take_over(
+    pub(in crate::kafka::publisher) fn take_over(
         &mut self,
         shared: &Shared,
         recorded: &Recorded,
@@ -126,7 +126,7 @@ impl Lane {
     }
 
     /// Gives the events that the topic has and that are not recorded. `found` are those that were searched for.
-    pub(in crate::sink::kafka::publisher) fn taken_over(
+    pub(in crate::kafka::publisher) fn taken_over(
         &mut self,
         recorded: &Recorded,
         found: &BTreeSet<EventKey>,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sink::Security;
+use crate::Security;
 
 fn settings() -> KafkaSettings {
     KafkaSettings {

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::event::ChannelId;
-use crate::ledger::{Effects, Entries, Key, Lease, Ledgers, Loss, Outcome, StateError, Store, Value};
-use crate::tasks::lock;
+use crate::{Effects, Entries, Key, Lease, Ledgers, Loss, Outcome, StateError, Store, Value};
+use net::tasks::lock;
+use proof::event::ChannelId;
 
 /// What is left when a store is gone, however it went.
 #[derive(Debug, Default)]
-pub(crate) struct Disk {
+pub struct Disk {
     entries: Mutex<BTreeMap<(ChannelId, Key), Bytes>>,
     /// The version of each channel's ledger.
     versions: Mutex<BTreeMap<ChannelId, u64>>,
@@ -23,7 +23,7 @@ pub(crate) struct Disk {
 
 /// What comes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Write {
+pub enum Write {
     /// It is on disk.
     Done,
     /// It fails, and nothing of it is on disk.
@@ -40,7 +40,7 @@ pub(crate) enum Write {
 
 /// Is asked about every write, and may keep it waiting.
 #[async_trait]
-pub(crate) trait Gate: Send + Sync + fmt::Debug {
+pub trait Gate: Send + Sync + fmt::Debug {
     /// Before anything of it is on disk.
     async fn before(&self, group: &[(Lease, Effects)]) -> Write;
 
@@ -50,7 +50,7 @@ pub(crate) trait Gate: Send + Sync + fmt::Debug {
 
 /// The store.
 #[derive(Debug)]
-pub(crate) struct InMemory {
+pub struct InMemory {
     disk: Arc<Disk>,
     gate: Arc<dyn Gate>,
     /// The last version of each channel that was acknowledged.
@@ -59,14 +59,14 @@ pub(crate) struct InMemory {
 
 impl Ledgers {
     /// Over a disk in memory.
-    pub(crate) fn in_memory(disk: &Arc<Disk>, gate: Arc<dyn Gate>) -> Self {
+    pub fn in_memory(disk: &Arc<Disk>, gate: Arc<dyn Gate>) -> Self {
         Self::over(Arc::new(InMemory { disk: disk.clone(), gate, acknowledged: Mutex::default() }))
     }
 }
 
 impl Disk {
     /// What there is of a channel, as a claim is given it.
-    pub(crate) fn entries(&self, channel: ChannelId) -> Entries {
+    pub fn entries(&self, channel: ChannelId) -> Entries {
         let entries = self.lock();
         let of_channel = entries.iter().filter(|((of, _), _)| *of == channel);
         let entry = |((_, key), value): (&(ChannelId, Key), &Bytes)| (key.clone(), Value::of(key, value));

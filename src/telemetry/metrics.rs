@@ -45,7 +45,8 @@ const AGES: [f64; 15] =
 /// Everything that this process counts. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    pub(crate) registry: Registry,
+    /// Where all of it is registered.
+    pub registry: Registry,
     requests: IntCounterVec,
     request_duration: HistogramVec,
     events: WordCounters<2>,
@@ -65,7 +66,7 @@ pub struct Metrics {
     reload_successful: IntGauge,
     reloaded_at: IntGauge,
     /// Spans that the collector of traces did not take.
-    pub(crate) spans_lost: IntCounter,
+    pub spans_lost: IntCounter,
 }
 
 impl Default for Metrics {
@@ -105,7 +106,10 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Also shows what is counted elsewhere.
-    pub(crate) fn show(&self, other: impl Collector + 'static) {
+    ///
+    /// # Panics
+    /// If the name is registered already.
+    pub fn show(&self, other: impl Collector + 'static) {
         self.registry.register(Box::new(other)).expect("every name is registered once");
     }
 
@@ -122,17 +126,26 @@ impl Metrics {
 }
 
 /// How long a commit of the state takes; [shown](Metrics::show) once there is a state.
-pub(crate) fn commit_duration() -> Histogram {
+///
+/// # Panics
+/// Never: its name is in the table.
+pub fn commit_duration() -> Histogram {
     Histogram::with_opts(buckets("channeld_state_commit_duration_seconds")).expect(WELL_FORMED)
 }
 
 /// A counter of its own, to be [shown](Metrics::show).
-pub(crate) fn counter(name: &str) -> IntCounter {
+///
+/// # Panics
+/// If the name is not in the table.
+pub fn counter(name: &str) -> IntCounter {
     IntCounter::with_opts(described(name)).expect(WELL_FORMED)
 }
 
 /// A gauge that is made for one scrape.
-pub(crate) fn gauge(name: &str) -> IntGaugeVec {
+///
+/// # Panics
+/// If the name is not in the table.
+pub fn gauge(name: &str) -> IntGaugeVec {
     IntGaugeVec::new(described(name), &labels(name)).expect(WELL_FORMED)
 }
 

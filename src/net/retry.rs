@@ -36,7 +36,7 @@ impl Retry {
     }
 
     /// Tests that have to be repeatable do without jitter.
-    pub(crate) fn with_jitter(policy: RetryPolicy, jitter: f64) -> Self {
+    pub fn with_jitter(policy: RetryPolicy, jitter: f64) -> Self {
         let waits = ExponentialBackoffBuilder::new()
             .with_initial_interval(policy.wait)
             .with_max_interval(policy.max_wait)

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{Changes, Key, StateError};
-use crate::event::{ChannelId, Offset};
+use proof::event::{ChannelId, Offset};
 
 /// A digest and an offset.
 const PROOF_LENGTH: usize = 16 + 8;

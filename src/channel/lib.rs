@@ -19,7 +19,7 @@
 //!   the lanes whose sink is used differently.
 //! * **Bounded.** At most two ranges are read ahead, `MAX_JOINED` batches are in hand of a lane, as many are made ready for it
 //!   and `QUEUE_BATCHES` wait behind them, and [`LATE`] events wait for their proof; then reading waits. Of all of it there
-//!   is only as much as [`memory`](crate::memory) allows.
+//!   is only as much as [`memory`](net::memory) allows.
 //!
 //! # Cancellation
 //!
@@ -27,6 +27,8 @@
 //! queue when `stop` fires is not begun: it is not recorded either, and is read again.
 //!
 //! Each `select!` is biased: where several things happen at once, the order is fixed, and a test history repeats exactly.
+
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -36,13 +38,13 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::api::Client;
+use api::Client;
 #[cfg(doc)]
-use crate::ledger::LATE;
-use crate::ledger::{CommitError, StateError};
-use crate::metrics::ChannelMetrics;
-use crate::record::ChannelRef;
-use crate::tasks::newer;
+use ledger::LATE;
+use ledger::{CommitError, StateError};
+use net::tasks::newer;
+use record::ChannelRef;
+use telemetry::metrics::ChannelMetrics;
 
 mod board;
 mod comparison;
@@ -69,7 +71,7 @@ mod trouble;
 mod verify;
 
 pub use comparison::{Accounts, Comparison, ExpectedEvent, MOST_LISTED, NotCompared, Scope, SinkComparison, Tally};
-pub(crate) use controls::Owned;
+pub use controls::Owned;
 pub use controls::{Handle, Handles, Pauses};
 pub use hour::{GAP, HOUR, Sample};
 pub use late::deliveries::LateDelivery;
@@ -77,21 +79,21 @@ pub use machine::Processors;
 pub use pace::{Progress, grouped, rate, span};
 pub use parts::SharedParts;
 pub use read::history::History;
-pub(crate) use read::history::{first_since, unobserved};
+pub use read::history::{first_since, unobserved};
 pub use read::reader::ReadError;
-pub(crate) use read::reader::what_to_check;
+pub use read::reader::what_to_check;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
 pub use status::{
     Activity, ChannelStatus, Compared, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill,
     SharedProofs, SharedWorkflow, SignerStatus,
 };
 pub use tail::{Delivered, Seen, Tail};
-pub(crate) use tasks::{Task, Tasks};
-pub(crate) use verify::expect::Claim;
+pub use tasks::{Task, Tasks};
+pub use verify::expect::Claim;
 pub use verify::expect::{Expect, Named, Names, NotOfChannel};
-pub(crate) use verify::recent::Alarm;
+pub use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
-pub(crate) use verify::{PROOF_TIMEOUT, Rejection};
+pub use verify::{PROOF_TIMEOUT, Rejection};
 
 use board::RunOnBoard;
 use comparison::daily;
@@ -131,7 +133,7 @@ pub enum ChannelError {
     Panicked(#[source] JoinError),
     /// The ledger refused a commit. A defect; the channel starts again from its cursors.
     #[error("a commit was refused")]
-    Refused(#[from] crate::ledger::Refusal),
+    Refused(#[from] ledger::Refusal),
 }
 
 impl From<CommitError> for ChannelError {
@@ -151,7 +153,8 @@ pub struct Channel {
     pub identity: ChannelRef,
     plan: watch::Sender<Plan>,
     handle: Arc<Handle>,
-    pub(crate) metrics: Arc<ChannelMetrics>,
+    /// What is counted of it.
+    pub metrics: Arc<ChannelMetrics>,
     parts: SharedParts,
 }
 
@@ -239,7 +242,7 @@ impl Channel {
             }
         };
         let after = positions.iter().flatten().filter_map(|cursor| cursor.through).min();
-        info!(channel = %self.identity.name, after = after.map(super::event::Offset::get), "channel started");
+        info!(channel = %self.identity.name, after = after.map(proof::event::Offset::get), "channel started");
 
         shared.look(|ledger| shared.gaps.begin(ledger.history(), shared.hub.position(), plan.settings.settle));
         let mut lanes = Lanes::begin(shared.clone(), plan, positions, stop.clone());

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::channel::Processors;
-use crate::ledger::Writes;
+use channel::Processors;
+use ledger::Writes;
 
 /// How long each part may go without progress.
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +95,11 @@ impl Liveness {
         tokio::join!(tasks, blocking, checking);
     }
 
-    /// Whether the process makes progress. The error is what makes none, and for how long.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// Whether the process makes progress.
+    ///
+    /// # Errors
+    /// What makes none, and for how long.
+    pub fn check(&self) -> Result<(), String> {
         let Limits { runtime, blocking, write, processors, .. } = self.limits;
         let silence = |beat: &watch::Sender<Instant>| beat.borrow().elapsed();
         let stuck =

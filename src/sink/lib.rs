@@ -22,6 +22,8 @@
 //! A delivery whose future is dropped may or may not have happened: the caller must not drop it between delivering and
 //! recording. A sink's lock is held until the work that was begun under it has ended.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
@@ -30,9 +32,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::event::{ChannelId, EventKey, Offset};
-use crate::record::{ChannelRef, Message};
-use crate::tasks::joined;
+use net::tasks::joined;
+use proof::event::{ChannelId, EventKey, Offset};
+use record::{ChannelRef, Message};
 
 mod file;
 mod kafka;
@@ -46,7 +48,7 @@ mod table;
 mod tests;
 mod webhook;
 
-#[doc = include_str!("sink/webhook/receivers.md")]
+#[doc = include_str!("webhook/receivers.md")]
 pub mod receivers {}
 
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
@@ -360,7 +362,7 @@ impl SinkError {
     }
 
     /// An event is refused, and will be until an operator acts.
-    pub(crate) fn refused(message: String) -> Self {
+    pub fn refused(message: String) -> Self {
         Self::Refused { message, retry_after: None, needs_attention: true }
     }
 

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::task::JoinError;
 
 /// A task's result. A panic of the task continues in the caller.
-pub(crate) async fn joined<T>(ended: Result<T, JoinError>) -> T {
+pub async fn joined<T>(ended: Result<T, JoinError>) -> T {
     match ended.map_err(JoinError::try_into_panic) {
         Ok(result) => result,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
@@ -16,12 +16,12 @@ pub(crate) async fn joined<T>(ended: Result<T, JoinError>) -> T {
 }
 
 /// What is shared, also after a part that held it has panicked.
-pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The next value that the receiver has not seen. Waits for ever once the sender is dropped.
-pub(crate) async fn newer<T: Clone>(watched: &mut watch::Receiver<T>) -> T {
+pub async fn newer<T: Clone>(watched: &mut watch::Receiver<T>) -> T {
     match watched.changed().await {
         Ok(()) => watched.borrow_and_update().clone(),
         Err(_) => std::future::pending().await,

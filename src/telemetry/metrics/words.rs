@@ -10,7 +10,7 @@ use prometheus::core::{Collector, Desc, Describer};
 use prometheus::proto::{Counter, LabelPair, Metric, MetricFamily, MetricType};
 
 use super::{WELL_FORMED, described, labels};
-use crate::tasks::lock;
+use net::tasks::lock;
 
 /// A counter for each channel and each of its words. `N` is the number of labels besides the channel's, which is the first.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use rustls::{CertificateError, Error as TlsError};
 use tokio_postgres::error::SqlState;
 
 use super::ServerSettings;
+use crate::Chain;
 use crate::http;
-use crate::telemetry::Chain;
 
 /// Why there is no connection, and what to do. `at` is the table of the configuration that has the keys, such as `state`.
 pub fn advised(error: &(dyn Error + 'static), server: &ServerSettings, at: &str) -> String {

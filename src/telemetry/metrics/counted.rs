@@ -7,8 +7,8 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::Metrics;
 use super::words::ChannelCounters;
-use crate::event::EventType;
-use crate::record::ChannelRef;
+use proof::event::EventType;
+use record::ChannelRef;
 
 /// What the service is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]

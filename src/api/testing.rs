@@ -1,5 +1,7 @@
 //! A local server that answers as a test tells it to, and remembers what it was asked.
 
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,27 +13,27 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinHandle};
 use url::Url;
 
-use crate::api::{Client, Settings};
-use crate::secret::Secret;
-use crate::tasks::lock;
+use crate::{Client, Settings};
+use net::secret::Secret;
+use net::tasks::lock;
 
 /// The key that [`Scripted::client`] sends.
-pub(crate) const KEY: &str = "k3y-secret";
+pub const KEY: &str = "k3y-secret";
 
 /// What a request was: its path with its query, and its headers.
-pub(crate) type Asked = (String, axum::http::HeaderMap);
+pub type Asked = (String, axum::http::HeaderMap);
 
 /// The server; it ends with this.
-pub(crate) struct Scripted {
+pub struct Scripted {
     /// Its address, `/v1` at the end.
-    pub(crate) base_url: Url,
+    pub base_url: Url,
     asked: Arc<Mutex<Vec<Asked>>>,
     task: AbortHandle,
 }
 
 impl Scripted {
     /// Answers each request by the function, which is given the path with its query.
-    pub(crate) async fn start(answer: impl Fn(&str) -> Response + Clone + Send + Sync + 'static) -> Self {
+    pub async fn start(answer: impl Fn(&str) -> Response + Clone + Send + Sync + 'static) -> Self {
         let (listener, base_url) = listen().await;
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = asked.clone();
@@ -46,7 +48,7 @@ impl Scripted {
     }
 
     /// Answers every request with these bytes, whatever they are, and closes the connection.
-    pub(crate) async fn raw(bytes: &'static [u8]) -> Self {
+    pub async fn raw(bytes: &'static [u8]) -> Self {
         let (listener, base_url) = listen().await;
         let task: JoinHandle<()> = tokio::spawn(async move {
             loop {
@@ -59,16 +61,17 @@ impl Scripted {
     }
 
     /// A client of this server.
-    pub(crate) fn client(&self) -> Client {
+    pub fn client(&self) -> Client {
         Client::new(self.settings()).unwrap()
     }
 
     /// A client, and this to keep alive as long.
-    pub(crate) fn client_and_server(self) -> (Client, Self) {
+    pub fn client_and_server(self) -> (Client, Self) {
         (self.client(), self)
     }
 
-    pub(crate) fn settings(&self) -> Settings {
+    /// The settings of such a client.
+    pub fn settings(&self) -> Settings {
         Settings {
             base_url: self.base_url.clone(),
             api_key: Secret::new(KEY),
@@ -78,7 +81,7 @@ impl Scripted {
     }
 
     /// What it has been asked so far, in order.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<Asked> {
         lock(&self.asked).clone()
     }
 }

@@ -36,8 +36,8 @@
 //!   `fields`.
 //! * **Neither a body nor a secret** is in it.
 
-use std::error::Error;
-use std::fmt;
+#![forbid(unsafe_code)]
+
 use std::io::{self, IsTerminal};
 use std::str::FromStr;
 
@@ -52,9 +52,12 @@ use tracing_subscriber::{EnvFilter, reload};
 mod fields;
 mod format;
 mod limit;
+pub mod metrics;
+mod targets;
 pub mod trace;
 
 pub use limit::{ALWAYS, Limit};
+pub use targets::CRATES;
 
 pub use format::is_journal;
 
@@ -104,16 +107,6 @@ impl FromStr for LogLevel {
     }
 }
 
-/// An error with all its causes, in one line.
-pub struct Chain<'a>(pub &'a dyn Error);
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        std::iter::successors(self.0.source(), |&error| error.source()).try_for_each(|cause| write!(f, ": {cause}"))
-    }
-}
-
 /// The part of the logs that can change while the program runs.
 #[derive(Debug)]
 pub struct Logs {
@@ -132,7 +125,7 @@ impl Logs {
 }
 
 fn filter(log: &Log) -> EnvFilter {
-    EnvFilter::new(format!("{QUIET},{}", log.level.0))
+    EnvFilter::new(format!("{QUIET},{}", targets::directives(&log.level.0)))
 }
 
 /// Sends logs to standard error. Standard output is for events.

@@ -16,6 +16,8 @@
 //!
 //! Stopping or dropping a [`Simulator`] closes its listener and cuts the connections that are open.
 
+#![forbid(unsafe_code)]
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,12 +63,12 @@ pub use kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
 pub use misbehaviour::{Misbehaving, Misbehaviour, NotMisbehaving};
 pub use options::{GoBack, HasMore, LateProofs, NotAfter, NotTwoChannels, Options, Signing, Steal, Window};
 
-use crate::event::ChannelId;
-use crate::verify::{Address, Hash};
 use backend::Backend;
 use channel::{Channel, now_ms};
 use connection::{Connections, Control};
 use network::Network;
+use proof::event::ChannelId;
+use proof::verify::{Address, Hash};
 
 /// What a client has to know of a running simulator.
 #[derive(Clone, Debug, Serialize)]

@@ -6,15 +6,17 @@
 //!   included. Only line breaks between two tokens become spaces, so that a record is a line.
 //! * **`decoded` is signed.** Only a verified record has it: without a proof it would be an unsigned claim of the service.
 
+#![forbid(unsafe_code)]
+
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use crate::event::{ChannelId, Event, EventId, EventKey, EventType, Offset};
-use crate::memory::Reserved;
-use crate::verify::{Hash, Unsigned, Verdict, Verified};
+use net::memory::Reserved;
+use proof::event::{ChannelId, Event, EventId, EventKey, EventType, Offset};
+use proof::verify::{Hash, Unsigned, Verdict, Verified};
 
 mod facts;
 mod filter;
@@ -37,7 +39,7 @@ pub use shape::{Format, Message, Shape};
 pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
 
 use line::{Parts, Verification};
-pub(crate) use line::{UNSIGNED, VERIFIED};
+pub use line::{UNSIGNED, VERIFIED};
 
 /// A channel, by the operator's name for it and the service's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,7 +131,8 @@ impl Record {
     }
 
     /// A copy, which holds no memory of the batch that the record came in.
-    pub(crate) fn detached(&self) -> Self {
+    #[must_use]
+    pub fn detached(&self) -> Self {
         Self { json: Bytes::copy_from_slice(&self.json), facts: OnceLock::new(), _counted: None, ..self.clone() }
     }
 
@@ -139,7 +142,7 @@ impl Record {
     }
 
     /// The JSON that the network signed, on one line; `None` without a proof, and where what is signed is no JSON.
-    pub(crate) fn decoded(&self) -> Option<&[u8]> {
+    pub fn decoded(&self) -> Option<&[u8]> {
         self.parts.decoded.clone().map(|decoded| &self.json[decoded])
     }
 
@@ -170,9 +173,11 @@ pub fn decode(signed: &str) -> Option<Box<RawValue>> {
 }
 
 /// `None` for a time outside the calendar. The event's own field still has it.
-pub(crate) fn rfc3339(unix_seconds: i64) -> Option<String> {
+pub fn rfc3339(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -17,6 +17,8 @@
 //!
 //! Every call may be dropped at any point; the connection it used is then closed or drained by the pool.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +27,20 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use url::Url;
 use uuid::Uuid;
 
-use crate::event::{ChannelId, EventId, Offset, RawEvent};
-use crate::http;
-use crate::memory::ChannelMemory;
-use crate::secret::Secret;
+use net::http;
+use net::memory::ChannelMemory;
+use net::secret::Secret;
+use proof::event::{ChannelId, EventId, Offset, RawEvent};
 
 mod buffers;
 mod envelope;
 mod error;
 mod filter;
 mod page;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod transport;
 mod watcher;
 pub mod windows;

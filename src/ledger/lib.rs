@@ -13,10 +13,12 @@
 //! * **Cursors never go back** by themselves. Only [`Change::SetCursor`], an operator's word, may move one backwards.
 //! * **Bounds are the channel's own.** Another channel's late events, quarantined events and dead letters take no room here.
 
+#![forbid(unsafe_code)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::event::{EventKey, Offset};
+use proof::event::{EventKey, Offset};
 
 mod claim;
 mod commit;
@@ -25,11 +27,13 @@ mod entry;
 mod error;
 mod history;
 mod migrate;
-mod proof;
+mod proofs;
 mod room;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 pub use claim::{Claim, Claimed, CommitError, Ledgers, PROOFS, PROOFS_OF_A_CHANNEL, proofs_each};
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
@@ -40,12 +44,12 @@ pub use entry::{
 };
 pub use error::StateError;
 pub use history::{Contradiction, HISTORY, History, KnownEvent};
-pub use proof::{Digest, Place, Proof};
+pub use proofs::{Digest, Place, Proof};
 pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
 pub use store::{Lease, Loss, Lost, Outcome, Store};
 
 use entry::{decode, encode};
-use proof::Chunks;
+use proofs::Chunks;
 
 /// A sink's name in the configuration: with its channel, what names a lane.
 pub type SinkName = Arc<str>;
@@ -309,9 +313,9 @@ impl Ledger {
     }
 
     /// Proofs of quarantined events, each with the place where another channel showed it before.
-    pub(crate) fn shown_elsewhere(&self) -> Vec<(Digest, Place)> {
+    pub fn shown_elsewhere(&self) -> Vec<(Digest, Place)> {
         let shown = self.quarantined.values().filter_map(|facts| facts.original.zip(facts.digest.as_deref()));
-        shown.filter_map(|(original, digest)| Some((proof::digest_from(digest)?, original))).collect()
+        shown.filter_map(|(original, digest)| Some((proofs::digest_from(digest)?, original))).collect()
     }
 
     /// The ledger in a few numbers.
@@ -330,11 +334,11 @@ impl Ledger {
 
     /// Quarantined events whose proofs belong to other channels, by channel. Where the proof of an event that names another
     /// channel's things was delivered is not known here: `delivered_in` says it.
-    pub(crate) fn held_back(&self, delivered_in: impl Fn(&Digest) -> Option<Place>) -> Vec<HeldBack> {
+    pub fn held_back(&self, delivered_in: impl Fn(&Digest) -> Option<Place>) -> Vec<HeldBack> {
         let mut first_in = BTreeMap::new();
         for facts in self.quarantined.values() {
             let Some(digest) = &facts.digest else { continue };
-            let delivered = || delivered_in(&proof::digest_from(digest)?);
+            let delivered = || delivered_in(&proofs::digest_from(digest)?);
             let Some(original) = facts.original.or_else(delivered) else { continue };
             let (offset, reason, digest) = (facts.offset, facts.reason.clone(), digest.clone());
             let new = || HeldBack { events: 0, offset, original, reason, digest };

@@ -10,6 +10,8 @@
 //!
 //! At any point: what is owned stays so until the lease is over, or [`Membership::leave`] is called.
 
+#![forbid(unsafe_code)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +21,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::event::ChannelId;
-use crate::ledger::store::shared::{Instance, InstanceId, Membership, Ownership, View};
-use crate::telemetry::{ALWAYS, Chain};
+use ledger::store::shared::{InstanceId, Membership, View};
+use net::Chain;
+use proof::event::ChannelId;
+use telemetry::ALWAYS;
 
 mod peers;
 mod plan;
@@ -176,37 +179,10 @@ impl Member {
     }
 }
 
-impl View {
-    /// The instance that owns a channel.
-    pub fn owner(&self, channel: ChannelId) -> Option<(InstanceId, &Instance)> {
-        match self.channels.get(&channel)? {
-            Ownership::Owned { by, .. } => self.instances.get(by).map(|instance| (*by, instance)),
-            Ownership::Orphaned { .. } => None,
-        }
-    }
-
-    /// How many channels each instance that lives owns.
-    pub fn counts(&self) -> BTreeMap<InstanceId, usize> {
-        let mut counts: BTreeMap<_, _> = self.instances.keys().map(|id| (*id, 0)).collect();
-        for owner in self.channels.values() {
-            if let Ownership::Owned { by, .. } = owner {
-                *counts.entry(*by).or_default() += 1;
-            }
-        }
-        counts
-    }
-
-    /// The channels that an instance owns.
-    pub fn owned_by(&self, instance: InstanceId) -> impl Iterator<Item = ChannelId> {
-        self.epochs_of(instance).map(|(channel, _)| channel)
-    }
-
-    /// The channels that an instance owns, and under which epochs.
-    fn epochs_of(&self, instance: InstanceId) -> impl Iterator<Item = (ChannelId, u64)> {
-        self.channels.iter().filter_map(move |(channel, owner)| match owner {
-            Ownership::Owned { by, epoch } if *by == instance => Some((*channel, *epoch)),
-            _ => None,
-        })
+impl Seen {
+    /// Whether nothing is known here of how a channel is. A command that no daemon carries out shows what is recorded.
+    pub fn is_elsewhere(&self, channel: ChannelId, is_daemon: bool) -> bool {
+        !self.work.contains(&channel) && (is_daemon || self.view.owner(channel).is_some())
     }
 }
 

@@ -17,20 +17,22 @@
 //!
 //! A change is one commit, finished whether or not its answer is awaited. Many events are changed `AT_ONCE` to a commit.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Borrow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::channel::{Expect, Handles, Owned, RecentEvents};
-use crate::cluster::Peers;
-use crate::event::ChannelId;
-use crate::ledger::{CommitError, Ledger, Ledgers, StateError};
-use crate::record::ChannelRef;
-use crate::tasks::lock;
-use crate::telemetry::Chain;
-use crate::verify::Verifier;
+use channel::{Expect, Handles, Owned, RecentEvents};
+use cluster::Peers;
+use ledger::{CommitError, Ledger, Ledgers, StateError};
+use net::Chain;
+use net::tasks::lock;
+use proof::event::ChannelId;
+use proof::verify::Verifier;
+use record::ChannelRef;
 
 #[expect(missing_docs, reason = "the module says once what its members mean")]
 pub mod api;
@@ -45,6 +47,7 @@ mod hour;
 mod instances;
 mod journey;
 mod listener;
+pub mod liveness;
 mod pauses;
 mod poll;
 mod quarantine;
@@ -54,20 +57,20 @@ mod report;
 mod request;
 mod retry;
 mod router;
-pub(crate) mod server;
+pub mod server;
 mod socket;
 mod state;
 mod tail;
 
 pub use api::Refusal;
-pub(crate) use client::ask;
-pub(crate) use elsewhere::answer_others;
-pub(crate) use hour::note_minutes;
+pub use client::ask;
+pub use elsewhere::answer_others;
+pub use hour::note_minutes;
 pub use instances::{ChannelOwner, Cluster, InstanceStatus};
 pub use listener::Listener;
 pub use reload::{Changes, Difference, Reloading, Reloads};
 pub use report::{Process, Report};
-pub(crate) use request::Request;
+pub use request::Request;
 pub use router::Sources;
 pub use socket::Socket;
 
@@ -85,14 +88,20 @@ const AT_ONCE: usize = 256;
 /// Carries out what an operator asks.
 #[derive(Clone, Debug)]
 pub struct Operations {
-    pub(crate) ledgers: Arc<Ledgers>,
-    pub(crate) handles: Arc<Handles>,
-    pub(crate) recent: Arc<RecentEvents>,
+    /// The version that answers, with its commit where that is known.
+    pub version: String,
+    /// The ledgers of all channels.
+    pub ledgers: Arc<Ledgers>,
+    /// The handles of the channels that run here.
+    pub handles: Arc<Handles>,
+    /// The proofs and events that were seen lately.
+    pub recent: Arc<RecentEvents>,
     /// `None` where no daemon runs.
-    pub(crate) daemon: Option<(Process, Reloads)>,
+    pub daemon: Option<(Process, Reloads)>,
     /// What the instances that share the channels do; `None` where there is one.
-    pub(crate) cluster: Option<Peers>,
-    pub(crate) channels: Vec<ConfiguredChannel>,
+    pub cluster: Option<Peers>,
+    /// The configured channels.
+    pub channels: Vec<ConfiguredChannel>,
 }
 
 /// A channel of the configuration.
@@ -186,7 +195,10 @@ impl Operations {
 }
 
 /// The channel of that configured name or, failing that, of that id. One that is not configured goes by its id.
-pub(crate) fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<ChannelRef, Refusal> {
+///
+/// # Errors
+/// [`Refusal::Usage`] if it is neither.
+pub fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<ChannelRef, Refusal> {
     if let Some(known) = channels.iter().find(|known| &*known.channel.name == name_or_id) {
         return Ok(known.channel.clone());
     }
@@ -197,7 +209,7 @@ pub(crate) fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<C
 }
 
 /// The configured names, for a message.
-pub(crate) fn names(channels: &[ConfiguredChannel]) -> String {
+pub fn names(channels: &[ConfiguredChannel]) -> String {
     let names: Vec<_> = channels.iter().map(|known| &*known.channel.name).collect();
     names.join(", ")
 }
@@ -214,7 +226,10 @@ impl<T> Entry<T> {
 }
 
 /// Checks that a channel, which has those sinks, has this one.
-pub(crate) fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Result<(), Refusal> {
+///
+/// # Errors
+/// [`Refusal::Usage`] if it does not.
+pub fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Result<(), Refusal> {
     if sinks.iter().any(|known| known.borrow() == sink) {
         return Ok(());
     }

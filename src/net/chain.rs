@@ -1,0 +1,14 @@
+//! Errors as text.
+
+use std::error::Error;
+use std::fmt;
+
+/// An error with all its causes, in one line.
+pub struct Chain<'a>(pub &'a dyn Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        std::iter::successors(self.0.source(), |&error| error.source()).try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}
