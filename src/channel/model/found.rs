@@ -221,3 +221,18 @@ fn a_restored_service_is_noticed_although_more_events_came_than_a_page_takes() {
         ..History::plain()
     });
 }
+
+/// Its record was made, and the change of the configuration ended what would have handed it to the lane.
+#[test]
+fn an_event_that_appears_while_the_configuration_changes_is_delivered() {
+    passes(History {
+        events: events(4),
+        page: 9,
+        backlog: 4,
+        proof_timeout: 30,
+        hidden: vec![(0, 11)],
+        runs: vec![Run { step: 9, ends: End::Stop }],
+        reloads: vec![(15, Reload::Page(1))],
+        ..History::plain()
+    });
+}

@@ -223,18 +223,19 @@ pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelErro
     loop {
         shared.gaps.lowest().await;
         sleep(INTERVAL).await;
-        shared.by_plan(|read_plan| async move { look(shared, &read_plan).await }).await?;
+        look(shared).await?;
     }
 }
 
-/// Looks once, and makes the events that are found late for every lane.
-async fn look(shared: &RunContext, read_plan: &ReadPlan) -> Result<(), ChannelError> {
+/// Looks once, and makes the events that are found late for every lane. Another plan only makes it ask again: what is found is
+/// recorded and handed on.
+async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     let (gap, at) = (shared.gaps.lowest().await, Instant::now());
     let waits = |ledger: &Ledger| ledger.contradiction().is_some() || ledger.late_room().is_full(LATE);
     if shared.look(waits) {
         return Ok(());
     }
-    let shown = match shown(read_plan, gap).await {
+    let shown = match shared.by_plan(|read_plan| async move { shown(&read_plan, gap).await }).await {
         Ok(shown) => shown,
         Err(error) => {
             debug!(channel = %shared.channel.identity.name, above = gap.above.map(Offset::get), below = gap.below.get(), error = %Chain(&error), "the service was not asked for events that may have become visible: asking again");
