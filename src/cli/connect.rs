@@ -58,4 +58,42 @@ fn common(channels: &[ConfiguredChannel]) -> Option<Verifier> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use proof::verify::{Address, SignerSet};
+
+    const ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+    const OTHER: &str = "d290f1ee-6c54-4b01-90e6-d701748f0851";
+
+    fn verified(owner: u8) -> Verifier {
+        Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([owner; 20]))
+    }
+
+    fn known(name: &str, id: &str, owner: u8) -> ConfiguredChannel {
+        let channel = ChannelRef { name: name.into(), id: id.parse().unwrap() };
+        ConfiguredChannel { channel, sinks: Vec::new(), verifier: verified(owner), expect: Arc::default() }
+    }
+
+    #[test]
+    fn a_channel_is_found_by_its_name_and_by_its_id() {
+        let channels = [known("a", ID, 1), known("b", OTHER, 2)];
+        for name_or_id in ["a", ID] {
+            let (channel, found) = channel(&channels, name_or_id).unwrap();
+            assert_eq!((&*channel.name, found), ("a", verified(1)));
+        }
+        let error = channel(&channels, "c").unwrap_err();
+        assert_eq!(error.to_string(), "`c` is neither a configured channel (a, b) nor a UUID");
+    }
+
+    #[test]
+    fn a_channel_that_is_not_configured_is_verified_as_all_are() {
+        let channels = [known("a", ID, 1)];
+        let (found, by) = channel(&channels, OTHER).unwrap();
+        assert_eq!((&*found.name, by), (OTHER, verified(1)));
+
+        let two_ways = [known("a", ID, 1), known("b", ID, 2)];
+        assert!(matches!(channel(&two_ways, OTHER), Err(Failure(Exit::Usage, _))));
+    }
+}
