@@ -13,8 +13,15 @@ pub(super) fn shown(target: &str) -> Cow<'_, str> {
 
 /// The directives that an operator wrote, with those for `channeld` repeated for its crates.
 pub(super) fn directives(written: &str) -> String {
+    let parts = || written.split(',').map(str::trim);
     let mut all = Vec::new();
-    for directive in written.split(',').map(str::trim) {
+    // A directive is for all targets that begin with its own, and `channeld` begins with the name of the crate `channel`.
+    let own = parts().any(|part| part == "channeld" || part.starts_with("channeld="));
+    if !own && parts().any(|part| part.starts_with("channeld::channel")) {
+        let level = parts().rfind(|part| !part.contains('='));
+        all.push(format!("channeld={}", level.unwrap_or("off")).into());
+    }
+    for directive in parts() {
         all.push(Cow::from(directive));
         let Some(rest) = directive.strip_prefix("channeld") else { continue };
         if let Some(module) = rest.strip_prefix("::") {
@@ -35,6 +42,8 @@ mod tests {
         assert_eq!(directives("info, channeld::api=debug"), "info,channeld::api=debug,api=debug,net::api=debug");
         assert!(directives("warn,channeld=trace").ends_with(",sink=trace,telemetry=trace"));
         assert_eq!(directives("channelder=debug,hyper=off"), "channelder=debug,hyper=off");
+        let of_channel = "channeld=warn,warn,channeld::channel=debug,channel=debug,net::channel=debug";
+        assert_eq!(directives("warn,channeld::channel=debug"), of_channel);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Admin {
         daemon.until_logged(listens).await;
         let address = daemon.log().lines(listens)[0]["address"].as_str().unwrap().parse().unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { address, http: reqwest::Client::builder().no_proxy().build().unwrap() }
+        Self { address, http: reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap() }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answered {
