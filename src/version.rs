@@ -8,10 +8,11 @@ pub fn text() -> String {
     written(env!("CARGO_PKG_VERSION"), option_env!("BUILD_COMMIT"), date().as_deref())
 }
 
-/// That, and on a second line what was built in beyond the default: `features: kafka`, or `features: none`.
+/// That, and on a second line how the build differs from the default: `features: kafka`, or `features: none`, and `, without fast`.
 pub fn long() -> String {
     let features = if cfg!(feature = "kafka") { "kafka" } else { "none" };
-    format!("{}\nfeatures: {features}", text())
+    let without = if cfg!(feature = "fast") { "" } else { ", without fast" };
+    format!("{}\nfeatures: {features}{without}", text())
 }
 
 /// The day of that commit in UTC, `2026-11-20`.

@@ -6,7 +6,6 @@ mod belonging;
 mod duplicate_proofs;
 mod late_proofs;
 mod two_channels;
-mod vectors;
 mod verdicts;
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);

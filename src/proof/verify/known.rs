@@ -1,58 +1,30 @@
-//! What is known of a signer set beyond its addresses: keys that were recovered often, their multiples, and the order that
-//! the network signs in.
+//! A signer set's members.
 //!
 //! # Invariants
 //!
-//! * **Never seen in a verdict.** What is known, or not yet, changes how fast a verdict is reached and nothing else. So
-//!   everything that verifies by the same addresses shares it, wherever it was made.
-//! * **Keys come from recovery.** Only a key that was recovered from a signature, and whose address is a member's, is that
-//!   member's key.
-//! * **Bounded.** The multiples of a set take at most [`MEMORY`], however many members it has.
+//! * **Shared.** Everything that verifies by the same addresses shares what is known of them, wherever it was made: that changes
+//!   how fast a verdict is reached and nothing else.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use k256::AffinePoint;
 use k256::ecdsa::VerifyingKey;
 
 use super::hash::Address;
-use super::multiples::{Multiples, Window};
-use super::order::Order;
-use super::reading::GENERATOR;
+use super::preparing::Prepared;
 use super::signature::address_of;
 
-#[cfg(test)]
-mod tests;
-
-/// What the multiples of a set take at most, those of the generator among them, which all sets share. For ten members 5 MiB would
-/// save a tenth of the additions and 6 % of the time (measured): more of the points are then far from the processor.
-const MEMORY: usize = 3 << 20;
-
-/// Who has signed so often will sign more. Making a key's multiples takes about as long as fifty recoveries.
-const WORTH_MULTIPLES: u32 = 8;
-
-/// What is known of the members of one signer set.
+/// The members of one signer set, and what is known of them beyond their addresses.
 pub(super) struct Known {
     addresses: Vec<Address>,
-    /// `None` where there are too many members.
-    window: Option<Window>,
-    members: Vec<Member>,
-    order: Order,
-}
-
-#[derive(Default)]
-struct Member {
-    recovered: AtomicU32,
-    /// Set once it was recovered so often that its multiples are worth it.
-    key: OnceLock<AffinePoint>,
-    multiples: OnceLock<Multiples>,
+    /// The keys that were recovered often, and what was made of them.
+    pub(super) prepared: Prepared,
 }
 
 /// Every set in use.
 static SETS: Mutex<Vec<Weak<Known>>> = Mutex::new(Vec::new());
 
 impl Known {
-    /// What is known of these, in this order, wherever it is in use; nothing yet, where it is not.
+    /// What is known of the members with these addresses, in this order, if the set is in use.
     pub(super) fn of(addresses: Vec<Address>) -> Arc<Self> {
         let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
         sets.retain(|set| set.strong_count() > 0);
@@ -64,13 +36,9 @@ impl Known {
         })
     }
 
-    /// Nothing is known of these yet.
+    /// Nothing is known yet of the members with these addresses.
     pub(super) fn nothing(addresses: Vec<Address>) -> Self {
-        let window = Window::fitting(addresses.len(), MEMORY - Window::GENERATOR.bytes());
-        // Without multiples no member is asked.
-        let order = Order::new(if window.is_some() { addresses.len() } else { 0 });
-        let members = addresses.iter().map(|_| Member::default()).collect();
-        Self { addresses, window, members, order }
+        Self { prepared: Prepared::nothing(addresses.len()), addresses }
     }
 
     /// The members, as they were listed.
@@ -78,59 +46,43 @@ impl Known {
         &self.addresses
     }
 
-    /// The order that they sign in.
-    pub(super) fn order(&self) -> &Order {
-        &self.order
-    }
-
-    /// The width of the members' digits; `None` where there are too many members.
-    pub(super) fn window(&self) -> Option<Window> {
-        self.window
-    }
-
-    /// Whether the multiples of any member have been made.
-    pub(super) fn has_multiples(&self) -> bool {
-        self.members.iter().any(|member| member.multiples.get().is_some())
-    }
-
-    /// The multiples of a member's key, where they have been made.
-    pub(super) fn multiples(&self, member: usize) -> Option<&Multiples> {
-        self.members[member].multiples.get()
-    }
-
     /// The member whose key was recovered, if it is a member's.
     pub(super) fn recovered(&self, key: &VerifyingKey) -> Option<usize> {
         let address = address_of(key);
-        let place = self.addresses.iter().position(|member| *member == address)?;
-        let member = &self.members[place];
-        if self.window.is_some() && member.recovered.load(Relaxed) < WORTH_MULTIPLES {
-            let before = member.recovered.fetch_add(1, Relaxed);
-            if before + 1 >= WORTH_MULTIPLES {
-                member.key.get_or_init(|| *key.as_affine());
-            }
-        }
-        Some(place)
+        let member = self.addresses.iter().position(|member| *member == address)?;
+        self.prepared.recovered(member, key);
+        Some(member)
     }
 
-    /// Whether there are keys that are worth multiples and have none.
+    /// Whether there are keys that are worth preparing.
     pub(super) fn wants_preparing(&self) -> bool {
-        self.members.iter().any(Member::wants_multiples)
+        self.prepared.wants_preparing()
     }
 
-    /// Makes the multiples that are worth it and have not been made. Takes some milliseconds for each.
+    /// Prepares them.
     pub(super) fn prepare(&self) {
-        let Some(window) = self.window else { return };
-        for member in self.members.iter().filter(|member| member.wants_multiples()) {
-            LazyLock::force(&GENERATOR);
-            if let Some(key) = member.key.get() {
-                member.multiples.get_or_init(|| Multiples::of(key, window));
-            }
-        }
+        self.prepared.prepare();
+    }
+
+    /// Learns the order that the network signs in, from the members that signed proofs.
+    #[cfg(test)]
+    pub(super) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
+        self.prepared.learn(proofs);
     }
 }
 
-impl Member {
-    fn wants_multiples(&self) -> bool {
-        self.key.get().is_some() && self.multiples.get().is_none()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_sets_share_what_is_known_as_long_as_one_of_them_is_there() {
+        let addresses = |last| (100..last).map(|byte| Address([byte; 20])).collect::<Vec<_>>();
+        let known = Known::of(addresses(104));
+        assert!(Arc::ptr_eq(&known, &Known::of(addresses(104))));
+        assert!(!Arc::ptr_eq(&known, &Known::of(addresses(103))));
+        let before = Arc::downgrade(&known);
+        drop(known);
+        assert!(before.upgrade().is_none());
     }
 }

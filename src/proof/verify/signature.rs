@@ -1,17 +1,15 @@
 //! One signature: as it is written, and which key made it, by recovery on k256's own operations.
 
-use k256::Scalar;
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};
 
 use super::hash::{Address, Hash, exact_bytes_of, keccak256};
-use super::sums::Point;
 
 const LENGTH: usize = 65;
 
 /// A signature that can be a key's: r and s are neither zero nor as large as the group's order.
 pub(super) struct Recoverable {
-    signature: Signature,
-    recovery: RecoveryId,
+    pub(super) signature: Signature,
+    pub(super) recovery: RecoveryId,
 }
 
 impl Recoverable {
@@ -34,24 +32,6 @@ impl Recoverable {
     pub(super) fn recover(&self, digest: &Hash) -> Option<VerifyingKey> {
         VerifyingKey::recover_from_prehash(&digest.0, &self.signature, self.recovery).ok()
     }
-
-    /// r, as a scalar.
-    pub(super) fn r(&self) -> Scalar {
-        *self.signature.split_scalars().0
-    }
-
-    /// s.
-    pub(super) fn s(&self) -> Scalar {
-        *self.signature.split_scalars().1
-    }
-
-    /// Whether that is the point that the signature names: the one whose first coordinate is r and whose second is as odd
-    /// as the recovery byte says. r is that coordinate itself: with the recovery bytes that are taken, the order was not
-    /// taken off it.
-    pub(super) fn names(&self, point: &Point) -> bool {
-        let (x, _) = self.signature.split_bytes();
-        point.x() == x && point.y_is_odd() == self.recovery.is_y_odd()
-    }
 }
 
 /// Whose key a signature over `digest` recovers; `None` where it is no signature.
@@ -66,19 +46,4 @@ pub(super) fn address_of(key: &VerifyingKey) -> Address {
     let mut address = [0; 20];
     address.copy_from_slice(&hash.0[12..]);
     Address(address)
-}
-
-/// 1/s of every signature, at the price of one inversion and a few products.
-pub(super) fn inverses<'a>(signatures: impl Iterator<Item = &'a Recoverable>) -> Vec<Scalar> {
-    let scalars: Vec<_> = signatures.map(Recoverable::s).collect();
-    // What stands before each, multiplied; then the inverse of it all, freed of one after the other from the end.
-    let products = |product: &mut Scalar, scalar: &Scalar| Some(std::mem::replace(product, *product * scalar));
-    let mut inverses: Vec<_> = scalars.iter().scan(Scalar::ONE, products).collect();
-    let all: Scalar = scalars.iter().product();
-    let mut inverse = all.invert_vartime().expect("s is never zero, and the order of the group is a prime");
-    for (before, scalar) in inverses.iter_mut().zip(&scalars).rev() {
-        *before *= inverse;
-        inverse *= scalar;
-    }
-    inverses
 }

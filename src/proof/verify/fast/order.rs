@@ -114,7 +114,7 @@ mod tests {
         let (none, order, cycle) = (Order::new(31), Order::new(31), [0, 1, 2, 3, 4]);
         assert_eq!(none.snapshot().expected(), 0);
         (0..31).for_each(|first| {
-            none.learn((0..31).map(|next| [first, next]).collect::<Vec<_>>().iter().map(|two| &two[..]))
+            none.learn((0..31).map(|next| [first, next]).collect::<Vec<_>>().iter().map(|two| &two[..]));
         });
         order.learn([&cycle[..]; 100]);
         assert_eq!((none.snapshot().expected(), order.snapshot().expected()), (16, 1));

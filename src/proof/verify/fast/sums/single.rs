@@ -1,7 +1,7 @@
 //! One list after the other, by k256's numbers: for a processor without AVX2.
 
 use super::{Point, levels, pairs};
-use crate::verify::field::{Number, number_of, words_from};
+use crate::verify::fast::field::{Number, number_of, words_from};
 
 /// A point in k256's numbers, both of magnitude 1 in its terms.
 #[derive(Clone, Copy, Debug)]

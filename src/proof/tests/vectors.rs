@@ -2,6 +2,8 @@
 //!
 //! Never laxer than the reference, and never stricter without a name and a reason in [`STRICTER`].
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 
 use base64::Engine;
@@ -13,8 +15,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-const VERDICTS: &str = include_str!("../../vectors/verdicts.json");
-const RECORDED: &str = include_str!("../../vectors/recorded.json");
+const VERDICTS: &str = include_str!("../../../tests/vectors/verdicts.json");
+const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
 
 /// The cases that the reference accepts out of laxity and this verifier rejects, each with its reason.
 const STRICTER: [(&str, &str); 40] = [
@@ -224,7 +226,7 @@ fn every_verdict_is_the_same_once_the_signers_are_known() {
         }
         assert_eq!(round(), first);
     }
-    assert!(prepared > 0, "no signer was seen often enough");
+    assert!(prepared > 0 || !cfg!(feature = "fast"), "no signer was seen often enough");
 }
 
 #[test]
@@ -270,7 +272,7 @@ fn no_flipped_byte_of_a_proof_or_of_the_signed_text_is_accepted() {
     let parts: Vec<_> = parts.collect();
 
     refuses_every_flip(&verifier, &recorded.event, &parts);
-    while !verifier.wants_preparing() {
+    while cfg!(feature = "fast") && !verifier.wants_preparing() {
         assert!(is_verified(&verifier, recorded.event.to_string().into()));
     }
     verifier.prepare();

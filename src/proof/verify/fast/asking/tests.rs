@@ -5,6 +5,7 @@ use k256::ecdsa::{SigningKey, VerifyingKey};
 use k256::elliptic_curve::ff::PrimeField;
 use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
 
+use super::super::signatures::s;
 use super::*;
 
 fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<Recoverable> {
@@ -21,8 +22,8 @@ fn asked(digest: &Hash, signature: &Recoverable, key: &AffinePoint) -> bool {
     let multiples = Multiples::of(key, Window::fitting(1, 150_000).unwrap());
     let inverse = inverses(std::iter::once(signature))[0];
     let mut lists = Lists::default();
-    lists.push(GENERATOR.terms(&(as_scalar(digest) * inverse)).chain(multiples.terms(&(signature.r() * inverse))));
-    lists.take_sums()[0].map_or_else(recovers, |sum| signature.names(&sum))
+    lists.push(GENERATOR.terms(&(as_scalar(digest) * inverse)).chain(multiples.terms(&(r(signature) * inverse))));
+    lists.take_sums()[0].map_or_else(recovers, |sum| names(signature, &sum))
 }
 
 /// Scalars at the edges, and the digests that are them.
@@ -98,7 +99,7 @@ fn a_point_beyond_the_order_is_not_named_by_what_is_left_of_it() {
 #[test]
 fn inverses_are_those_of_each_alone() {
     let signatures: Vec<_> = edges().iter().filter_map(|s| signature(&Scalar::ONE.to_bytes(), s, 0)).collect();
-    let expected: Vec<_> = signatures.iter().map(|signature| signature.s().invert().unwrap()).collect();
+    let expected: Vec<_> = signatures.iter().map(|signature| s(signature).invert().unwrap()).collect();
     assert_eq!(inverses(signatures.iter()), expected);
     assert!(inverses([].into_iter()).is_empty());
 }

@@ -14,7 +14,7 @@
 
 use fearless_simd::{Avx2, kernel, prelude::*, u64x4};
 
-use crate::verify::field::{BEYOND_WORDS, Number, Words, number_of, words_from};
+use crate::verify::fast::field::{BEYOND_WORDS, Number, Words, number_of, words_from};
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,13 @@
+//! Checking signatures faster than by recovery, for signers whose keys are known. See "How signatures are checked" in
+//! [`verify`](super).
+
+mod asking;
+mod field;
+mod multiples;
+mod order;
+mod prepared;
+mod signatures;
+mod sums;
+
+pub(super) use asking::read;
+pub(super) use prepared::Prepared;

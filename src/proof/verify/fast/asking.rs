@@ -1,0 +1,175 @@
+//! Who made the signatures of many proofs at once, by asking members whose keys are known.
+//!
+//! Recovery looks for the key Q with r·Q = s·R − z·G, where R is the point that the signature names, z the digest and G the
+//! group's generator. There is exactly one such Q, because the group's order is a prime. If Q is known, it is the answer exactly if
+//! (z/s)·G + (r/s)·Q is R, and that takes only multiples that were made beforehand. What the signature says of R, its first
+//! coordinate and whether the second is odd, is compared with the sum: R itself need not be found.
+//!
+//! A signature does not name its key, so members are asked one after the other. A member costs some thirty additions, and all
+//! proofs ask at the same time: their additions share inversions and vectors (see [`sums`](super::sums)).
+//!
+//! # Invariants
+//!
+//! * **As recovery decides.** What no asked member has made is recovered. So which members are asked, and in which order,
+//!   changes nothing.
+
+use std::cell::Cell;
+use std::sync::LazyLock;
+
+use k256::elliptic_curve::ops::Reduce;
+use k256::{AffinePoint, FieldBytes, Scalar};
+
+use super::multiples::{Multiples, Window};
+use super::order::Snapshot;
+use super::signatures::{inverses, names, r};
+use super::sums::{Lists, Point};
+use crate::verify::Reason;
+use crate::verify::hash::Hash;
+use crate::verify::known::Known;
+use crate::verify::reading::{Reading, Signatures};
+use crate::verify::signature::Recoverable;
+use crate::verify::signers::Counted;
+
+#[cfg(test)]
+mod tests;
+
+/// The generator's multiples, for the whole process.
+pub(super) static GENERATOR: LazyLock<Multiples> =
+    LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
+
+/// Signatures that are made ready together: of many, the memory that a thread keeps would be large.
+const TOGETHER: usize = 48;
+
+thread_local! {
+    /// The memory of one batch after the other.
+    static LISTS: Cell<Lists> = Cell::default();
+}
+
+/// Reads proofs, each until `required` members are found; `None` if there is no member whose multiples have been made.
+pub(in crate::verify) fn read(
+    known: &Known,
+    required: usize,
+    proofs: &[Signatures<'_>],
+) -> Option<Vec<Result<Counted, Reason>>> {
+    let prepared = &known.prepared;
+    let places = prepared.window().filter(|_| prepared.has_multiples()).map(Window::places)?;
+    let mut readings: Vec<_> = proofs.iter().map(|proof| AskedReading::new(known, required, proof)).collect();
+    let (order, mut lists) = (prepared.order().snapshot(), LISTS.take());
+    // If many signers sign in no order that can be learned, a recovery costs less than asking.
+    if order.expected() * places < lists.additions_of_a_recovery() {
+        prepare(&mut readings, &mut lists);
+        while ask(&mut readings, &order, &mut lists) {}
+    }
+    LISTS.set(lists);
+    let counted: Vec<_> = readings.into_iter().map(AskedReading::finish).collect();
+    prepared.learn(counted.iter().flatten().map(|counted| &counted.members[..]));
+    Some(counted)
+}
+
+/// Makes the first signatures of all proofs ready to be asked for: so many are read in any case.
+fn prepare(readings: &mut [AskedReading<'_>], lists: &mut Lists) {
+    let signatures = readings.iter().flat_map(|reading| &reading.signatures);
+    let inverses = inverses(signatures.map(|asked| &asked.signature));
+    let all = readings.iter_mut().flat_map(|reading| {
+        let z = as_scalar(&reading.reading.proof.digest);
+        reading.signatures.iter_mut().map(move |asked| (z, asked))
+    });
+    let all = all.zip(inverses).map(|((z, asked), inverse)| {
+        asked.factor = r(&asked.signature) * inverse;
+        (asked, z * inverse)
+    });
+    for some in all.collect::<Vec<_>>().chunks_mut(TOGETHER) {
+        for (_, factor) in &*some {
+            lists.push(GENERATOR.terms(factor));
+        }
+        some.iter_mut().zip(lists.take_sums()).for_each(|((asked, _), sum)| asked.from_digest = sum);
+    }
+}
+
+/// Asks one member for each proof's next signature. `false` where no member is left to ask.
+fn ask(readings: &mut [AskedReading<'_>], order: &Snapshot, lists: &mut Lists) -> bool {
+    let mut asking = Vec::with_capacity(readings.len());
+    for reading in readings {
+        if let Some((member, multiples)) = reading.next_to_ask(order) {
+            let asked = &reading.signatures[reading.reading.read];
+            lists.push(asked.from_digest.into_iter().chain(multiples.terms(&asked.factor)));
+            asking.push((reading, member));
+        }
+    }
+    let asks = !asking.is_empty();
+    for ((reading, member), sum) in asking.into_iter().zip(lists.take_sums()) {
+        if sum.is_some_and(|sum| names(&reading.signatures[reading.reading.read].signature, &sum)) {
+            reading.found(member);
+        }
+    }
+    asks
+}
+
+fn as_scalar(digest: &Hash) -> Scalar {
+    <Scalar as Reduce<FieldBytes>>::reduce(&digest.0.into())
+}
+
+/// A signature for which members are asked.
+struct Asked {
+    signature: Recoverable,
+    /// r/s.
+    factor: Scalar,
+    /// (z/s)·G.
+    from_digest: Option<Point>,
+}
+
+/// A proof for whose signatures members are asked.
+struct AskedReading<'a> {
+    reading: Reading<'a>,
+    /// The first signatures, as many as are required, up to one that is malformed.
+    signatures: Vec<Asked>,
+    /// How many members were considered for the next one.
+    considered: usize,
+}
+
+impl<'a> AskedReading<'a> {
+    fn new(known: &'a Known, required: usize, proof: &'a Signatures<'a>) -> Self {
+        // Zero has no multiple: a digest that is zero is left to recovery.
+        let texts = proof.texts.iter().take(if as_scalar(&proof.digest) == Scalar::ZERO { 0 } else { required });
+        let signatures = texts.map_while(|text| Recoverable::parse(text.as_deref()?));
+        let asked = |signature| Asked { signature, factor: Scalar::ZERO, from_digest: None };
+        let signatures = signatures.map(asked).collect();
+        Self { reading: Reading::new(known, required, proof), signatures, considered: 0 }
+    }
+
+    /// The next member to ask for the next signature. A signature that no member has made is recovered.
+    fn next_to_ask(&mut self, order: &Snapshot) -> Option<(usize, &'a Multiples)> {
+        while !self.reading.is_over() && self.reading.read < self.signatures.len() {
+            while self.signatures[self.reading.read].from_digest.is_some()
+                && let Some(member) = order.likely(&self.reading.found, self.considered)
+            {
+                self.considered += 1;
+                if !self.reading.found.contains(&member)
+                    && let Some(multiples) = self.reading.known.prepared.multiples(member)
+                {
+                    return Some((member, multiples));
+                }
+            }
+            self.recover();
+        }
+        None
+    }
+
+    fn found(&mut self, member: usize) {
+        self.reading.found(member);
+        self.considered = 0;
+    }
+
+    fn recover(&mut self) {
+        self.reading.recover(self.signatures.get(self.reading.read).map(|asked| &asked.signature));
+        self.considered = 0;
+    }
+
+    /// Reads to the end, by recovery.
+    fn finish(mut self) -> Result<Counted, Reason> {
+        while !self.reading.is_over() {
+            self.recover();
+        }
+        self.reading.finish()
+    }
+}
