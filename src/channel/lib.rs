@@ -89,7 +89,7 @@ pub use status::{
 };
 pub use tail::{Delivered, Seen, Tail};
 pub use tasks::{Task, Tasks};
-pub use verify::expect::Claim;
+pub use verify::expect::decoded;
 pub use verify::expect::{Expect, Named, Names, NotOfChannel};
 pub use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;

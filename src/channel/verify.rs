@@ -46,7 +46,7 @@ pub(super) use read_again::PROOF_RETRY;
 pub use rejection::{PROOF_TIMEOUT, Rejection};
 
 use expect::Named;
-use recent::{Admitted, Alarm};
+use recent::{Admitted, Alarm, Known};
 use rejection::{PENDING_WITHOUT_ID, kind_of};
 
 /// Rejected events of one range that are read again at the same time.
@@ -209,12 +209,9 @@ impl ReadPlan {
     /// channel has shown it first, it passes.
     fn claim(&self, raw: &RawEvent, proof: &Proof, record: &Record) {
         let (channel, parts, signed) = (self.settings.channel.id, &self.channel.parts, record.decoded());
-        let Some(Alarm::ProofOfChannel { original, .. }) = parts.recent.duplicate_of(channel, raw, proof) else {
-            return;
-        };
-        let first = parts.handles.of(original.channel_id).board().expect.clone();
         let expect = &self.settings.verification.expect;
-        if expect.claim(channel, proof, signed) > first.claim(original.channel_id, proof, signed) {
+        let of_other = |other| Some(parts.handles.of(other).board().expect.clone());
+        if let Ok(Known::Elsewhere) = parts.recent.belongs(channel, raw, proof, signed, expect, of_other) {
             parts.recent.accept(channel, raw, proof);
         }
     }

@@ -8,7 +8,7 @@ use tracing::info;
 
 use super::api::{Fate, Retried, RetryQuarantined};
 use super::{AT_ONCE, ConfiguredChannel, Operations, Refusal};
-use channel::{Alarm, Claim, Expect, Owned, RecentEvents};
+use channel::{Alarm, Expect, Owned, RecentEvents};
 use ledger::{Change, Commit, Key, Ledger, Quarantined};
 use proof::event::{ChannelId, RawEvent};
 use proof::verify::Verdict;
@@ -111,14 +111,11 @@ fn fate(
             if let Err(not) = expect.check_event(channel.id, &verified) {
                 return kept(not.reason(), not.to_string());
             }
-            let is_ours = |other: &ChannelId| {
-                let claim = others.get(other).map_or(Claim::Open, |first| first.claim_event(*other, &verified));
-                expect.claim_event(channel.id, &verified) > claim
-            };
-            match recent.duplicate_of(channel.id, &verified.event().raw, verified.proof()) {
-                Some(Alarm::ProofOfChannel { original, .. }) if is_ours(&original.channel_id) => Fate::Delivering,
-                Some(alarm) => kept(alarm.name(), alarm.to_string()),
-                None => Fate::Delivering,
+            let (raw, proof, signed) = (&verified.event().raw, verified.proof(), channel::decoded(&verified));
+            let signed = signed.as_ref().map(|signed| signed.get().as_bytes());
+            match recent.belongs(known.channel.id, raw, proof, signed, expect, |other| others.get(&other).cloned()) {
+                Ok(_) => Fate::Delivering,
+                Err(alarm) => kept(alarm.name(), alarm.to_string()),
             }
         }
         Verdict::Unsigned(_) => Fate::Delivering,

@@ -31,6 +31,7 @@
 //! the feature every signature is recovered. The vectors, the mutations and a comparison with k256 run in both builds.
 
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::event::{Event, Malformed, OcrProof, Proofs, RawEvent};
 
@@ -132,7 +133,8 @@ pub struct Proof {
 }
 
 /// Why an event was rejected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Reason {
     /// The record is not a well-formed event.
     #[error("malformed record: {0}")]
@@ -183,18 +185,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every [`name`](Self::name) there is.
-    pub const NAMES: [&str; 10] = [
-        "malformed",
-        "multiple-proofs",
-        "malformed-proof",
-        "malformed-report",
-        "malformed-context",
-        "nothing-signed",
-        "wrong-owner",
-        "event-hash-mismatch",
-        "malformed-signature",
-        "too-few-signatures",
-    ];
+    pub const NAMES: &[&str] = Self::VARIANTS;
 
     /// How many signatures by keys outside the signer set were seen over something that is ours.
     pub fn strangers(&self) -> u32 {
@@ -206,18 +197,7 @@ impl Reason {
 
     /// A short constant name, fit for a metric's label or a program.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Malformed(_) => "malformed",
-            Self::MultipleProofs => "multiple-proofs",
-            Self::MalformedProof => "malformed-proof",
-            Self::MalformedReport => "malformed-report",
-            Self::MalformedContext => "malformed-context",
-            Self::NothingSigned => "nothing-signed",
-            Self::WrongOwner { .. } => "wrong-owner",
-            Self::EventHashMismatch => "event-hash-mismatch",
-            Self::MalformedSignature { .. } => "malformed-signature",
-            Self::TooFewSignatures { .. } => "too-few-signatures",
-        }
+        self.into()
     }
 }
 

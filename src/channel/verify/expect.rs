@@ -77,7 +77,7 @@ pub enum NotOfChannel {
 
 /// What a channel says to a proof that another one has shown too. The higher one has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Claim {
+pub(crate) enum Claim {
     /// It is not what the channel expects.
     Refused,
     /// The channel expects nothing.
@@ -170,12 +170,6 @@ impl Expect {
     pub fn check_event(&self, channel: ChannelId, verified: &Verified) -> Result<(), NotOfChannel> {
         let signed = decoded(verified);
         self.check(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
-    }
-
-    /// As `claim`, of an event whose signed text has not been decoded.
-    pub fn claim_event(&self, channel: ChannelId, verified: &Verified) -> Claim {
-        let signed = decoded(verified);
-        self.claim(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
     }
 
     /// What the channel says to a proof that another one has shown too.
@@ -286,7 +280,7 @@ impl<'a> Names<'a> {
 }
 
 /// The JSON inside the signed text.
-fn decoded(verified: &Verified) -> Option<Box<RawValue>> {
+pub fn decoded(verified: &Verified) -> Option<Box<RawValue>> {
     record::decode(verified.event().payload.signed.as_deref()?)
 }
 

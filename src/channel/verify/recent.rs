@@ -26,12 +26,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::verify::expect::{Claim, Expect};
 use crate::verify::workflows::Workflows;
 #[cfg(doc)]
 use ledger::PROOFS_OF_A_CHANNEL;
@@ -51,6 +52,15 @@ pub struct RecentEvents {
     index: Mutex<Index>,
     each: AtomicUsize,
     pub(crate) workflows: Workflows,
+}
+
+/// Where the proof of an event that [belongs](RecentEvents::belongs) to its channel is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nowhere else.
+    Here,
+    /// Another channel has shown it first, and what both expect says that it is this channel's.
+    Elsewhere,
 }
 
 /// Why an event whose proof holds, or that needs none, is not admitted.
@@ -225,12 +235,29 @@ impl RecentEvents {
         self.lock().admit(place(channel, &event.raw), content, None, self.proofs_each())
     }
 
-    /// The alarm about a verified event's proof; `None` where the proof is not known, or the event is the original itself.
-    pub fn duplicate_of(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<Alarm> {
+    /// Whether a verified event that an operator has released may be delivered although its proof is known. `signed` is its
+    /// signed text, `expect` what its channel expects, and `of_other` what another channel expects.
+    ///
+    /// # Errors
+    /// The alarm that keeps it in the quarantine: its proof is another event's of the channel or, as far as is expected of both,
+    /// another channel's.
+    pub fn belongs(
+        &self,
+        channel: ChannelId,
+        event: &RawEvent,
+        proof: &Proof,
+        signed: Option<&[u8]>,
+        expect: &Expect,
+        of_other: impl FnOnce(ChannelId) -> Option<Arc<Expect>>,
+    ) -> Result<Known, Alarm> {
         let place = place(channel, event);
         let known = self.lock().elsewhere(print_of(&proof.digest.0), place);
-        let known = known.filter(|known| is_duplicate(place, *known))?;
-        Some(Alarm::DuplicateProof(known).seen_from(channel, proof))
+        let Some(known) = known.filter(|known| is_duplicate(place, *known)) else { return Ok(Known::Here) };
+        let alarm = Alarm::DuplicateProof(known).seen_from(channel, proof);
+        let Alarm::ProofOfChannel { original, .. } = alarm else { return Err(alarm) };
+        let other = of_other(original.channel_id);
+        let claim = other.map_or(Claim::Open, |other| other.claim(original.channel_id, proof, signed));
+        if expect.claim(channel, proof, signed) > claim { Ok(Known::Elsewhere) } else { Err(alarm) }
     }
 
     fn content(&self, event: &RawEvent, text: u64, is_signed: bool) -> Content {

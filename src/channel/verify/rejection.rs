@@ -53,7 +53,7 @@ impl Rejection {
     pub fn reasons() -> impl Iterator<Item = &'static str> {
         let alarms = [Alarm::DUPLICATE_PROOF, Alarm::PROOF_OF_CHANNEL, Alarm::CONTRADICTION];
         let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID].into_iter().chain(alarms);
-        Reason::NAMES.into_iter().chain(others).chain(NotOfChannel::reasons())
+        Reason::NAMES.iter().copied().chain(others).chain(NotOfChannel::reasons())
     }
 }
 

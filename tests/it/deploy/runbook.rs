@@ -87,7 +87,7 @@ fn every_reason_of_a_rejection_is_in_the_runbook() {
     let named = rows.iter().flat_map(|row| row.split('|').nth(1).unwrap().split(", "));
     let named: Vec<_> = named.map(|name| name.trim().trim_matches('`')).collect();
     let others = ["duplicate-proof", "contradiction", "proof-timeout", "pending-without-id"];
-    for reason in Reason::NAMES.into_iter().chain(others) {
+    for reason in Reason::NAMES.iter().copied().chain(others) {
         let is_it = |name: &&str| name.strip_suffix('…').map_or(*name == reason, |start| reason.starts_with(start));
         assert!(named.iter().any(is_it), "{reason} is not in {named:?}");
     }
