@@ -236,3 +236,20 @@ fn an_event_that_appears_while_the_configuration_changes_is_delivered() {
         ..History::plain()
     });
 }
+
+/// The batch was read once more after the configuration had changed, and the gap below it was taken for one above its last event.
+#[test]
+fn a_gap_is_not_forgotten_when_its_batch_is_read_again() {
+    passes(History {
+        events: events(4),
+        page: 3,
+        backlog: 4,
+        delays: vec![1],
+        proof_timeout: 30,
+        sinks: vec![SinkPlan { keeps: true, ..SinkPlan::plain() }, SinkPlan::plain(), SinkPlan::plain()],
+        hidden: vec![(0, 1)],
+        runs: vec![Run { step: 24, ends: End::Stop }],
+        reloads: vec![(11, Reload::Page(2))],
+        ..History::plain()
+    });
+}

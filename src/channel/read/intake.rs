@@ -87,7 +87,10 @@ impl Intake {
     /// Begins above `position`, and reads by one plan.
     pub(crate) fn new(shared: Arc<RunContext>, read_plan: Arc<ReadPlan>, position: Option<Offset>, part: Part) -> Self {
         let reporter = StatusReporter::new(&shared.channel.handle, part);
-        let confirmed = shared.gaps.confirmed().filter(|_| reporter.reads_first()).or(position);
+        // What was read and not handed on is read again.
+        let is_behind = |confirmed: &Offset| Some(*confirmed) <= position;
+        let confirmed = shared.gaps.confirmed().filter(|confirmed| reporter.reads_first() && is_behind(confirmed));
+        let confirmed = confirmed.or(position);
         Self {
             ahead: Ahead::new(read_plan.clone()),
             position,
