@@ -166,7 +166,8 @@ async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
     assert_eq!(setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["newest"], 3, "it is not believed");
     let (began, before) = (Instant::now(), service.requests());
     daemon.until("it idles", |_| service.requests() >= before + 12).await;
-    assert!(began.elapsed() > Duration::from_millis(300), "twelve requests in {:?}", began.elapsed());
+    // Up to five for each poll: nothing that is known is in a page of nonsense, so the newest known event is asked for.
+    assert!(began.elapsed() > Duration::from_millis(150), "twelve requests in {:?}", began.elapsed());
 
     newest.store(6, Ordering::Relaxed);
     daemon.until("what comes after it arrives", |_| setup.lines() == 6).await;
